@@ -57,19 +57,19 @@ class PlanHeader(_message.Message):
     read_version: _builtins.int
     """The version that the plan was made from."""
     incarnation: _builtins.str
-    """Tells this table from another one that is created later under the same name."""
+    """Distinguishes this table from a later one with the same name."""
     bundle_uri: _builtins.str
     """Path or uri of the function's bundle, if it has one."""
     rows_total: _builtins.int
-    """Rows, deleted ones not counted: of all fragments."""
+    """Live rows of all fragments."""
     rows_reused: _builtins.int
     """Rows that need nothing."""
     rows_to_compute: _builtins.int
-    """Rows to be computed at the most (a filter may leave fewer)."""
+    """Rows to compute at most (a filter may leave fewer)."""
     rows_failed_before: _builtins.int
-    """Rows of what is asked that failed under this function version and these inputs, and stay failed: they are in the
-    table as such. Deleted rows do not count, nor rows that the filter leaves out; of more than 10,000 failed rows, or
-    under `read_version`, the filter is not evaluated and all count.
+    """Requested rows that failed under this function version and these inputs, and stay failed: the table marks them so.
+    Deleted rows do not count, nor rows that the filter leaves out; with more than 10,000 failed rows, or under
+    `read_version`, the filter is not evaluated and all count.
     """
     where: _builtins.str
     """The filter as it is applied: relative times pinned."""
@@ -78,17 +78,17 @@ class PlanHeader(_message.Message):
     rows_not_computed: _builtins.int
     """With `failed_only`: rows that are neither computed nor marked as failed; a plain backfill computes them."""
     inputs_version: _builtins.int
-    """The version whose rows are read, where one was asked for; `input_columns` are called so there. 0: `read_version`."""
+    """The version whose rows are read, if one was requested; `input_columns` are the names there. 0: `read_version`."""
     manifest: _builtins.bytes
-    """The manifest of `read_version`, where it is small: workers need not read it, and others may clean the version up. Empty:
+    """The manifest of `read_version`, if it is small: workers need not read it, and others may delete the version. Empty:
     workers read it.
     """
     input_schema: _builtins.bytes
-    """Types of the inputs as the function is given them: an IPC schema message, with names of fields of structs as they were
-    when the column was bound. Empty: as they are in the version that is read.
+    """Types of the inputs as the function gets them: an IPC schema message, with the names that fields of structs had
+    when the column was bound. Empty: as in the version that is read.
     """
     identity: _builtins.str
-    """Where `incarnation` is empty: what identifies `read_version` of this table, for BeginAttempt."""
+    """If `incarnation` is empty: the identity of `read_version` of this table, for BeginAttempt."""
     @_builtins.property
     def output(self) -> Global___OutputField:
         """The output column."""
@@ -111,8 +111,8 @@ class PlanHeader(_message.Message):
 
     @_builtins.property
     def kept(self) -> _containers.RepeatedCompositeFieldContainer[_planner_pb2.KeptRows]:
-        """Rows whose values are of earlier function versions and stay, because the column was told to keep them; most recent
-        version first. They count as reused.
+        """Rows with values of earlier function versions that the column keeps; most recent version first. They count as
+        reused.
         """
 
     @_builtins.property
@@ -125,7 +125,7 @@ class PlanHeader(_message.Message):
 
     @_builtins.property
     def replaced(self) -> _containers.RepeatedCompositeFieldContainer[_planner_pb2.KeptRows]:
-        """Values of other functions that are recomputed, as far as these are registered; with a filter, rows at the most."""
+        """Values of other registered functions that are recomputed; with a filter, an upper bound."""
 
     @_builtins.property
     def kept_functions(self) -> _containers.RepeatedCompositeFieldContainer[_udf_pb2.UdfRef]:
@@ -207,7 +207,7 @@ Global___InputSource: _TypeAlias = InputSource  # noqa: Y015
 
 @_typing.final
 class OutputField(_message.Message):
-    """The output column's identity. A field id alone is not one: Lance gives it out again after a drop."""
+    """The output column's identity. A field id alone is not one: Lance reuses it after a drop."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -220,7 +220,7 @@ class OutputField(_message.Message):
     schema: _builtins.bytes
     """Arrow type: an IPC schema message with exactly one field."""
     column_id: _builtins.str
-    """Minted when the column was added."""
+    """The column id, created with the column."""
     @_builtins.property
     def field_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Lance field ids of the column and its children, in file order."""
@@ -267,8 +267,8 @@ Global___FragmentTaskBatch: _TypeAlias = FragmentTaskBatch  # noqa: Y015
 
 @_typing.final
 class UntouchedFragments(_message.Message):
-    """A piece of the plan: fragments of which nothing is stored, in columns, as a plan may have a million. It says what
-    FragmentTask says of one, with all rows missing. Each field has one value for each fragment, in the order of their ids;
+    """A piece of the plan: fragments without stored values, in columns, as a plan may have a million. It is equivalent to a
+    FragmentTask for each, with all rows missing. Each field has one value for each fragment, in the order of their ids;
     ids of other pieces may lie between them.
     """
 
@@ -288,7 +288,7 @@ class UntouchedFragments(_message.Message):
     bytes in lower-case hex; a checkpoint prefix ends in all 16.
     """
     prefix: _builtins.str
-    """What checkpoint prefixes begin with."""
+    """The start of checkpoint prefixes."""
     @_builtins.property
     def fragment_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Fragment ids."""
@@ -307,7 +307,7 @@ class UntouchedFragments(_message.Message):
 
     @_builtins.property
     def input_files(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """The data files of the input columns, those of one fragment after those of the other."""
+        """The data files of the input columns, fragment by fragment."""
 
     @_builtins.property
     def input_file_counts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
@@ -340,8 +340,8 @@ Global___UntouchedFragments: _TypeAlias = UntouchedFragments  # noqa: Y015
 
 @_typing.final
 class CheckpointedFragments(_message.Message):
-    """A piece of the plan: fragments of which nothing but checkpoints is stored, in columns. It says what FragmentTask says of
-    one. The checkpoints are of the plan's own filter and settle their ranges; all other rows are missing.
+    """A piece of the plan: fragments with only checkpoints stored, in columns. It is equivalent to a FragmentTask for each.
+    The checkpoints are of the plan's own filter and settle their ranges; all other rows are missing.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -352,7 +352,7 @@ class CheckpointedFragments(_message.Message):
     ENDS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def fragments(self) -> Global___UntouchedFragments:
-        """What can be said of them without their checkpoints. The reason of all is PARTIAL."""
+        """The fragments without their checkpoints. The reason of all is PARTIAL."""
 
     @_builtins.property
     def checkpoint_counts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
@@ -360,13 +360,13 @@ class CheckpointedFragments(_message.Message):
 
     @_builtins.property
     def starts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """Where the ranges of checkpoints begin, those of one fragment after those of the other. A checkpoint's key is the
-        fragment's checkpoint prefix, "_frag-", the fragment id, "_range-", the range's begin, "-" and its end.
+        """Where the ranges of checkpoints begin, fragment by fragment. A checkpoint's key is the fragment's checkpoint
+        prefix, "_frag-", the fragment id, "_range-", the range's begin, "-" and its end.
         """
 
     @_builtins.property
     def ends(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """Where they end. In a fragment each ends behind those before it."""
+        """Where they end. In a fragment each ends after the previous ones."""
 
     def __init__(
         self,
@@ -386,7 +386,7 @@ Global___CheckpointedFragments: _TypeAlias = CheckpointedFragments  # noqa: Y015
 
 @_typing.final
 class FragmentTask(_message.Message):
-    """What is to be done about one fragment. Ranges are physical offsets: deleted rows are counted."""
+    """The work for one fragment. Ranges are physical offsets, which include deleted rows."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -415,27 +415,27 @@ class FragmentTask(_message.Message):
     fingerprint: _builtins.str
     """Identity of function, inputs and output; the column file's name begins with it."""
     checkpoint_prefix: _builtins.str
-    """Begins the keys of this fragment's checkpoints."""
+    """The start of the keys of this fragment's checkpoints."""
     current_file: _builtins.str
     """The output column's data file in the plan's version; empty: none."""
     extend_current: _builtins.bool
-    """True when `current_file` holds values that were computed under this fingerprint for some of the rows."""
+    """True if `current_file` has values that were computed under this fingerprint for some of the rows."""
     row_states: _builtins.bytes
-    """Row states of `current_file` where it carries none itself, because compaction wrote it: 4 bytes length (little
-    endian) of a JSON header {rows, untouched, failed, computed, filters, older}, the header, zlib of two bits a row (0
-    untouched, 1 computed, 2 failed; the first row lowest). Where `older` is there, it is one byte a row: the two low
-    bits say the state, the others the version: 0 the file's own, n the n-th of `older`, a list of [first half of the
-    fingerprint, computed rows, failed rows].
+    """Row states of `current_file` if it has none itself, because compaction wrote it: 4 bytes length (little endian) of
+    a JSON header {rows, untouched, failed, computed, filters, older}, the header, zlib of two bits a row (0 untouched,
+    1 computed, 2 failed; the first row lowest). With `older`, it is one byte a row: the two low bits are the state,
+    the others the version: 0 the file's own, n the n-th of `older`, a list of [first half of the fingerprint, computed
+    rows, failed rows].
     """
     rows_failed_before: _builtins.int
-    """Live rows of `current_file` that failed under this fingerprint and are not tried again: its successor has them too."""
+    """Live rows of `current_file` that failed under this fingerprint and are not retried: its successor has them too."""
     @_builtins.property
     def missing(self) -> _containers.RepeatedCompositeFieldContainer[_planner_pb2.RowRange]:
         """Ranges that no checkpoint covers."""
 
     @_builtins.property
     def checkpoints(self) -> _containers.RepeatedCompositeFieldContainer[Global___CheckpointRef]:
-        """Checkpoints to be reused, in order."""
+        """Checkpoints to reuse, in order."""
 
     @_builtins.property
     def staged(self) -> Global___StagedFile:
@@ -443,7 +443,7 @@ class FragmentTask(_message.Message):
 
     @_builtins.property
     def input_files(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """The data files of the input columns, as the coordinator will check them."""
+        """The data files of the input columns, which the coordinator will check."""
 
     def __init__(
         self,
@@ -484,12 +484,12 @@ class CheckpointRef(_message.Message):
     key: _builtins.str
     """Its key."""
     settles: _builtins.bool
-    """False where it was written under another filter: the rows in it are known, the others of its range are not."""
+    """False if it was written under another filter: the rows in it are known, the others of its range are not."""
     version: _builtins.int
-    """The function version whose values it holds, as a place in PlanHeader.versions; 0: the plan's own."""
+    """The function version of its values, as an index into PlanHeader.versions; 0: the plan's own."""
     @_builtins.property
     def range(self) -> _planner_pb2.RowRange:
-        """What it covers."""
+        """Its range."""
 
     def __init__(
         self,
@@ -509,7 +509,7 @@ Global___CheckpointRef: _TypeAlias = CheckpointRef  # noqa: Y015
 
 @_typing.final
 class StagedFile(_message.Message):
-    """A column file that is complete but perhaps not committed."""
+    """A complete column file, committed or not."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -533,7 +533,7 @@ class StagedFile(_message.Message):
     rows_failed: _builtins.int
     """Rows for which the function failed."""
     etag: _builtins.str
-    """ETag that the object store gave the bytes with this digest; empty where anyone who wrote the file does not know it."""
+    """The object store's ETag of the bytes with this digest; empty if unknown."""
     def __init__(
         self,
         *,
@@ -579,8 +579,8 @@ Global___TracedFileBatch: _TypeAlias = TracedFileBatch  # noqa: Y015
 
 @_typing.final
 class TracedFile(_message.Message):
-    """A file that compaction wrote, and what the table's history says about its rows. Anyone who runs the plan stores this: the
-    history is cleaned one day.
+    """A file that compaction wrote, and the states of its rows from the table's history. It is stored when the plan runs,
+    as the history may be deleted later.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -603,7 +603,7 @@ class TracedFile(_message.Message):
     physical_rows: _builtins.int
     """Rows in it, deleted ones included."""
     fingerprint: _builtins.str
-    """Identity of function, inputs and output, as the fragment has them now."""
+    """Identity of function, inputs and output in the current fragment."""
     row_states: _builtins.bytes
     """As in FragmentTask; empty: every row is computed."""
     rows_computed: _builtins.int
@@ -611,9 +611,9 @@ class TracedFile(_message.Message):
     rows_failed: _builtins.int
     """Rows for which the function failed."""
     column_id: _builtins.str
-    """The column: that of the plan, or another computed one of the table."""
+    """The column: that of the plan, or another computed one."""
     compared: _builtins.bool
-    """Whether its rows were compared with what they were before others wrote them."""
+    """Whether its rows were compared with their contents before others rewrote them."""
     @_builtins.property
     def input_files(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """The data files of the input columns."""
@@ -671,8 +671,8 @@ Global___ComparedFileBatch: _TypeAlias = ComparedFileBatch  # noqa: Y015
 
 @_typing.final
 class ComparedFile(_message.Message):
-    """A fragment whose rows others wrote again. The executor compares inputs and values with those of earlier versions,
-    records what is the same like a TracedFile, and plans again: then the value is found, and not computed.
+    """A fragment whose rows others rewrote. The executor compares inputs and values with those of earlier versions, records
+    unchanged rows like a TracedFile, and plans again: then the values are found instead of computed.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -681,14 +681,14 @@ class ComparedFile(_message.Message):
     EARLIER_FIELD_NUMBER: _builtins.int
     ROWS_FIELD_NUMBER: _builtins.int
     rows: _builtins.int
-    """Rows to be compared at the most."""
+    """Rows to compare at most."""
     @_builtins.property
     def known(self) -> Global___TracedFile:
-        """What is known of the rows without a look at values."""
+        """What is known of the rows without reading values."""
 
     @_builtins.property
     def earlier(self) -> _containers.RepeatedCompositeFieldContainer[Global___EarlierRows]:
-        """Where the rows were current."""
+        """Where the rows had valid values."""
 
     def __init__(
         self,
@@ -707,7 +707,7 @@ Global___ComparedFile: _TypeAlias = ComparedFile  # noqa: Y015
 
 @_typing.final
 class EarlierRows(_message.Message):
-    """A fragment of an earlier version with values that were right there."""
+    """A fragment of an earlier version with values that were valid there."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -726,7 +726,7 @@ class EarlierRows(_message.Message):
     row_states: _builtins.bytes
     """As in FragmentTask; empty: every row is computed."""
     same_offsets: _builtins.bool
-    """Whether each row has the same offset in both fragments. Otherwise stable row ids tell."""
+    """Whether each row has the same offset in both fragments; otherwise stable row ids match them."""
     @_builtins.property
     def columns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """The inputs in the order of parameters and then the output, by their names in that version."""
@@ -775,9 +775,9 @@ Global___MigratedRowsBatch: _TypeAlias = MigratedRowsBatch  # noqa: Y015
 
 @_typing.final
 class MigratedRows(_message.Message):
-    """Rows that are stored for a fragment that compaction took away, under files that its inputs had before, or in a file
-    that another function's replaced. Anyone who runs the plan stores them again, and plans again: then they are found,
-    and not computed.
+    """Rows that are stored for a fragment that compaction removed, under earlier files of its inputs, or in a file that
+    another function's replaced. They are stored again when the plan runs, which then plans again, finds them, and does
+    not compute them.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -794,28 +794,28 @@ class MigratedRows(_message.Message):
     fragment_id: _builtins.int
     """The fragment that has the rows now."""
     key: _builtins.str
-    """Key of the checkpoint that is to be stored."""
+    """Key of the checkpoint to store."""
     source: _builtins.str
     """Key of the checkpoint, or of the fragment record, that has the rows."""
     from_fragment: _builtins.int
     """The fragment for which they were computed."""
     at: _builtins.int
-    """Offset, in the fragment that has them now, of the first one that is not deleted. It lies before `covered` where
-    another fragment has the first ones.
+    """Offset, in the fragment that has them now, of the first live one. It lies before `covered` if another fragment has
+    the first ones.
     """
     before_version: _builtins.int
-    """The version of the table that tells which of them are deleted; 0: none of them is."""
+    """The version of the table that determines which of them are deleted; 0: none of them is."""
     left_out: _builtins.bytes
-    """A bit for each row of `covered`, the highest bit of the first byte first: those whose inputs are other ones now are
-    left out. Empty: none is.
+    """A bit for each row of `covered`, the highest bit of the first byte first: rows whose inputs have changed are left
+    out. Empty: none is.
     """
     @_builtins.property
     def covered(self) -> _planner_pb2.RowRange:
-        """What it covers."""
+        """Its range."""
 
     @_builtins.property
     def from_rows(self) -> _planner_pb2.RowRange:
-        """Where they lie in it."""
+        """Their range in it."""
 
     def __init__(
         self,

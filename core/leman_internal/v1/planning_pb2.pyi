@@ -33,16 +33,16 @@ class CreatePlanRequest(_message.Message):
     READS_CHECKPOINTED_FIELD_NUMBER: _builtins.int
     READS_COMPARED_FIELD_NUMBER: _builtins.int
     reads_untouched: _builtins.bool
-    """Whether the caller reads UntouchedFragments. One of an earlier release does not, and would take a plan for one without
-    these fragments: it is sent a FragmentTask for each.
+    """Whether the caller reads UntouchedFragments. A caller of an earlier release does not, and would miss these
+    fragments: it gets a FragmentTask for each.
     """
     reads_checkpointed: _builtins.bool
-    """The same of CheckpointedFragments; it reads UntouchedFragments, too."""
+    """The same for CheckpointedFragments; such a caller reads UntouchedFragments, too."""
     reads_compared: _builtins.bool
-    """Whether the caller reads ComparedFile. One of an earlier release computes these rows."""
+    """Whether the caller reads ComparedFile. A caller of an earlier release computes these rows."""
     @_builtins.property
     def spec(self) -> _planner_pb2.BackfillSpec:
-        """What is asked."""
+        """The request."""
 
     def __init__(
         self,
@@ -101,7 +101,7 @@ class CreatePlanResponse(_message.Message):
 
     @_builtins.property
     def compared(self) -> _plan_pb2.ComparedFileBatch:
-        """Further messages; sent where the caller reads them."""
+        """Further messages; sent if the caller reads them."""
 
     def __init__(
         self,
@@ -133,7 +133,7 @@ class PlanRefreshRequest(_message.Message):
     SPEC_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def spec(self) -> _planner_pb2.RefreshSpec:
-        """What is asked."""
+        """The request."""
 
     def __init__(
         self,
@@ -179,29 +179,29 @@ class PlanRefreshResponse(_message.Message):
     version: _builtins.int
     """The version of the view that the plan was made from."""
     incarnation: _builtins.str
-    """Tells this view from another one that is created later under the same name."""
+    """Distinguishes this view from a later one with the same name."""
     schema: _builtins.bytes
     """Arrow IPC schema message of the view, with its metadata: the definition is in it."""
     target_version: _builtins.int
-    """The source version to go to."""
+    """The target source version."""
     target_incarnation: _builtins.str
     """Identity of the source table."""
     mode: _planner_pb2.RefreshMode.ValueType
-    """What will be done."""
+    """The mode of the refresh."""
     reason: _planner_pb2.RefreshReason.ValueType
     """Why."""
     message: _builtins.str
-    """In one sentence, for a person."""
+    """A one-sentence summary."""
     create_placeholders_again: _builtins.bool
-    """No row is set yet, and the recorded version is not the target or the fragments have not the rows that are asked for:
+    """No row is set yet, and the recorded version is not the target or the fragments do not have the requested size:
     placeholders are recreated before they are filled.
     """
     rows: _builtins.int
     """Rows of the view now, placeholders included."""
     file_format: _builtins.str
-    """The file format of the view, such as 2.1; empty: not known."""
+    """The file format of the view, such as 2.1; empty: unknown."""
     identity: _builtins.str
-    """Where `incarnation` is empty: what identifies `version` of this view, for BeginAttempt."""
+    """If `incarnation` is empty: the identity of `version` of this view, for BeginAttempt."""
     @_builtins.property
     def functions(self) -> _containers.RepeatedCompositeFieldContainer[_refresh_plan_pb2.ResolvedFunction]:
         """Function columns, in order."""
@@ -212,7 +212,7 @@ class PlanRefreshResponse(_message.Message):
 
     @_builtins.property
     def changes(self) -> _containers.RepeatedCompositeFieldContainer[_refresh_plan_pb2.SourceChange]:
-        """Fragments of the source to be compared row by row."""
+        """Fragments of the source to compare row by row."""
 
     @_builtins.property
     def stale(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
@@ -220,12 +220,12 @@ class PlanRefreshResponse(_message.Message):
 
     @_builtins.property
     def state(self) -> _refresh_plan_pb2.ViewState:
-        """What the view is, to be remembered where the refresh changes its rows."""
+        """The state of the view, to be remembered if the refresh changes its rows."""
 
     @_builtins.property
     def earlier(self) -> _containers.RepeatedCompositeFieldContainer[_refresh_plan_pb2.EarlierValues]:
-        """Earlier versions of the view, the best first: what they have of the rows that the first step is to compute is taken
-        from them, and no function called.
+        """Earlier versions of the view, the best first: their values are reused for rows of the first step, without calling a
+        function.
         """
 
     @_builtins.property
@@ -273,7 +273,7 @@ class PlanPreviewRequest(_message.Message):
     PREVIEW_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def preview(self) -> _jobs_pb2.PreviewFunctionRequest:
-        """What is asked, without the bundle."""
+        """The request, without the bundle."""
 
     def __init__(
         self,
@@ -297,8 +297,8 @@ class PlanPreviewResponse(_message.Message):
     HEADER_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def header(self) -> _plan_pb2.PlanHeader:
-        """As for a backfill: `read_version` is the version that rows are read from, `rows_to_compute` those of a backfill of the
-        whole table.
+        """As for a backfill: `read_version` is the version that rows are read from, `rows_to_compute` the rows of a backfill
+        of the whole table.
         """
 
     def __init__(

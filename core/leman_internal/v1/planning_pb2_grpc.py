@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class PlanningServiceStub(object):
-    """What a job asks of the planner: the whole plan, with all that running it takes. A plan is a pure function of the
+    """The planner's calls for jobs: the whole plan, with everything needed to run it. A plan is a pure function of the
     table's snapshot, the checkpoints and the request: the same three give the same plan, and planning changes nothing.
 
     Errors of every call: those of PlannerService.
@@ -56,7 +56,7 @@ class PlanningServiceStub(object):
 
 
 class PlanningServiceServicer(object):
-    """What a job asks of the planner: the whole plan, with all that running it takes. A plan is a pure function of the
+    """The planner's calls for jobs: the whole plan, with everything needed to run it. A plan is a pure function of the
     table's snapshot, the checkpoints and the request: the same three give the same plan, and planning changes nothing.
 
     Errors of every call: those of PlannerService.
@@ -81,9 +81,9 @@ class PlanningServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def PlanPreview(self, request, context):
-        """Which function a preview is of, and what it reads.
+        """Returns the function of a preview and its inputs.
 
-        Errors: those of JobService.PreviewFunction that a table, a function or a filter is to blame for.
+        Errors: those of JobService.PreviewFunction about a table, a function or a filter.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -116,7 +116,7 @@ def add_PlanningServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class PlanningService(object):
-    """What a job asks of the planner: the whole plan, with all that running it takes. A plan is a pure function of the
+    """The planner's calls for jobs: the whole plan, with everything needed to run it. A plan is a pure function of the
     table's snapshot, the checkpoints and the request: the same three give the same plan, and planning changes nothing.
 
     Errors of every call: those of PlannerService.

@@ -27,7 +27,7 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class PlanningServiceStub:
-    """What a job asks of the planner: the whole plan, with all that running it takes. A plan is a pure function of the
+    """The planner's calls for jobs: the whole plan, with everything needed to run it. A plan is a pure function of the
     table's snapshot, the checkpoints and the request: the same three give the same plan, and planning changes nothing.
 
     Errors of every call: those of PlannerService.
@@ -48,14 +48,14 @@ class PlanningServiceStub:
     Errors: those of PlannerService.ExplainRefresh, and INPUT_COLUMN_STALE as JobService.CreateJob has it.
     """
     PlanPreview: _grpc.UnaryUnaryMultiCallable[_planning_pb2.PlanPreviewRequest, _planning_pb2.PlanPreviewResponse]
-    """Which function a preview is of, and what it reads.
+    """Returns the function of a preview and its inputs.
 
-    Errors: those of JobService.PreviewFunction that a table, a function or a filter is to blame for.
+    Errors: those of JobService.PreviewFunction about a table, a function or a filter.
     """
 
 @_typing.type_check_only
 class PlanningServiceAsyncStub(PlanningServiceStub):
-    """What a job asks of the planner: the whole plan, with all that running it takes. A plan is a pure function of the
+    """The planner's calls for jobs: the whole plan, with everything needed to run it. A plan is a pure function of the
     table's snapshot, the checkpoints and the request: the same three give the same plan, and planning changes nothing.
 
     Errors of every call: those of PlannerService.
@@ -73,13 +73,13 @@ class PlanningServiceAsyncStub(PlanningServiceStub):
     Errors: those of PlannerService.ExplainRefresh, and INPUT_COLUMN_STALE as JobService.CreateJob has it.
     """
     PlanPreview: _aio.UnaryUnaryMultiCallable[_planning_pb2.PlanPreviewRequest, _planning_pb2.PlanPreviewResponse]  # type: ignore[assignment]
-    """Which function a preview is of, and what it reads.
+    """Returns the function of a preview and its inputs.
 
-    Errors: those of JobService.PreviewFunction that a table, a function or a filter is to blame for.
+    Errors: those of JobService.PreviewFunction about a table, a function or a filter.
     """
 
 class PlanningServiceServicer(metaclass=_abc_1.ABCMeta):
-    """What a job asks of the planner: the whole plan, with all that running it takes. A plan is a pure function of the
+    """The planner's calls for jobs: the whole plan, with everything needed to run it. A plan is a pure function of the
     table's snapshot, the checkpoints and the request: the same three give the same plan, and planning changes nothing.
 
     Errors of every call: those of PlannerService.
@@ -113,9 +113,9 @@ class PlanningServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _planning_pb2.PlanPreviewRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_planning_pb2.PlanPreviewResponse, _abc.Awaitable[_planning_pb2.PlanPreviewResponse]]:
-        """Which function a preview is of, and what it reads.
+        """Returns the function of a preview and its inputs.
 
-        Errors: those of JobService.PreviewFunction that a table, a function or a filter is to blame for.
+        Errors: those of JobService.PreviewFunction about a table, a function or a filter.
         """
 
 def add_PlanningServiceServicer_to_server(servicer: PlanningServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

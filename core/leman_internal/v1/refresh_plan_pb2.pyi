@@ -23,7 +23,7 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class UnsetFragment(_message.Message):
-    """A fragment of the view with placeholders. Compaction may have put rows with values among them: it is filled as a whole."""
+    """A fragment of the view with placeholders. Compaction may have added rows with values: it is filled as a whole."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -53,7 +53,7 @@ Global___UnsetFragment: _TypeAlias = UnsetFragment  # noqa: Y015
 
 @_typing.final
 class SourceChange(_message.Message):
-    """A fragment of the source that is not the same in both versions, as far as the view reads it."""
+    """A fragment of the source that differs between the versions, as far as the view reads it."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -113,7 +113,7 @@ Global___ResolvedFunction: _TypeAlias = ResolvedFunction  # noqa: Y015
 
 @_typing.final
 class ViewState(_message.Message):
-    """What a view is up to its version, to be remembered by it."""
+    """The state of a view at a version, to be remembered with it."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -144,12 +144,12 @@ class ViewState(_message.Message):
     view_version: _builtins.int
     """A version of the view."""
     source_version: _builtins.int
-    """The source version that its rows are right for."""
+    """The source version of its rows."""
     last_fragment: _builtins.int
     """Highest id of a fragment of the source in that version; -1: it has none."""
     @_builtins.property
     def computed(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
-        """Function column → function, version and inputs that computed its values."""
+        """Function column → the function, version and inputs of its values."""
 
     def __init__(
         self,
@@ -169,7 +169,7 @@ Global___ViewState: _TypeAlias = ViewState  # noqa: Y015
 
 @_typing.final
 class EarlierValues(_message.Message):
-    """An earlier version of the view with values that may be right again."""
+    """An earlier version of the view whose values may be reused."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -187,8 +187,8 @@ class EarlierValues(_message.Message):
 
     @_builtins.property
     def changes(self) -> _containers.RepeatedCompositeFieldContainer[Global___SourceChange]:
-        """Fragments of the source to be compared row by row, between the version that those values are right for and the one
-        that is computed for: rows of other fragments are the same.
+        """Fragments of the source to compare row by row, between the version of those values and the target: rows of other
+        fragments are the same.
         """
 
     def __init__(

@@ -43,20 +43,20 @@ class SubmitCommitRequest(_message.Message):
     uri: _builtins.str
     """Uri of the Lance dataset."""
     incarnation: _builtins.str
-    """From the plan, or from the answer to BeginAttempt where the plan has none; empty only for AddNullColumns, BindColumns
+    """From the plan, or from the answer to BeginAttempt if the plan has none; empty only for AddNullColumns, BindColumns
     and BeginAttempt.
     """
     request_id: _builtins.str
-    """Chosen by the caller; remembered per table. The same id and body is answered with the first outcome; the same id with
-    another body for this table is refused: ALREADY_EXISTS (REQUEST_ID_REUSED).
+    """Chosen by the caller; remembered per table. A retry with the same id and body gets the first outcome; the same id
+    with another body for this table is refused: ALREADY_EXISTS (REQUEST_ID_REUSED).
     """
     read_version: _builtins.int
     """The version that the work was planned from."""
     job_id: _builtins.str
     """The job it is for; kept in the transaction's properties."""
     attempt: _builtins.int
-    """Which attempt at the job asks; attempts are numbered from 1. Where a later one has begun (see BeginAttempt), the
-    request is refused: FAILED_PRECONDITION (ATTEMPT_FENCED). 0: not known, earlier than all that have begun.
+    """The attempt at the job; attempts are numbered from 1. If a later one has begun (see BeginAttempt), the request is
+    refused: FAILED_PRECONDITION (ATTEMPT_FENCED). 0: unknown, earlier than all that have begun.
     """
     @_builtins.property
     def replace_column(self) -> Global___ReplaceColumn:
@@ -68,11 +68,11 @@ class SubmitCommitRequest(_message.Message):
 
     @_builtins.property
     def bind_columns(self) -> Global___BindColumns:
-        """Say which functions compute columns."""
+        """Bind columns to functions."""
 
     @_builtins.property
     def create_placeholders(self) -> Global___CreatePlaceholders:
-        """Make a view, or create its placeholders again."""
+        """Create a view, or recreate its placeholders."""
 
     @_builtins.property
     def fill_placeholders(self) -> Global___FillPlaceholders:
@@ -80,11 +80,11 @@ class SubmitCommitRequest(_message.Message):
 
     @_builtins.property
     def apply_view_delta(self) -> Global___ApplyViewDelta:
-        """Bring a view from one version of its source to another."""
+        """Update a view from one version of its source to another."""
 
     @_builtins.property
     def begin_attempt(self) -> Global___BeginAttempt:
-        """Refuse all earlier attempts at the job from now on."""
+        """Fence all earlier attempts at the job."""
 
     @_builtins.property
     def replace_columns(self) -> Global___ReplaceColumns:
@@ -120,19 +120,19 @@ Global___SubmitCommitRequest: _TypeAlias = SubmitCommitRequest  # noqa: Y015
 
 @_typing.final
 class BeginAttempt(_message.Message):
-    """An executor takes a job over: `attempt` of the request begins. When this is answered, nothing that an earlier attempt
-    at `job_id` submits is installed in this table any more, whichever coordinator it asks. One version of the table, which
-    keeps it in its config (`leman.attempts`); none where that is said already.
+    """An executor takes a job over: `attempt` of the request begins. After the answer, nothing that an earlier attempt at
+    `job_id` submits is installed in this table any more, by any coordinator. One version of the table, which keeps it in
+    its config (`leman.attempts`); none if it is recorded already.
 
-    The same version gives the table an incarnation if it has none, and the answer names it. A job whose plan has no
-    incarnation gets one so, and need not plan again.
+    The same version gives the table an incarnation if it has none, and the answer contains it. So a job whose plan has
+    no incarnation gets one, and need not plan again.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
 
     IDENTITY_FIELD_NUMBER: _builtins.int
     identity: _builtins.str
-    """The identity of the table that was planned from, from its plan: `read_version` must still be that version, else ABORTED
+    """The identity of the planned table, from its plan: `read_version` must still be that version, else ABORTED
     (TABLE_REPLACED). Empty: `read_version` is not read.
     """
     def __init__(
@@ -159,9 +159,9 @@ class ReplaceColumn(_message.Message):
     INPUT_FIELD_IDS_FIELD_NUMBER: _builtins.int
     INPUTS_VERSION_FIELD_NUMBER: _builtins.int
     inputs_version: _builtins.int
-    """The version that the inputs were read from, where that is not `read_version`: PlanHeader.inputs_version. Then the
-    files are taken although their inputs have moved on since, if their names say that they are of that version: no
-    later plan takes them for current. Needs `input_field_ids`.
+    """The version of the inputs, if that is not `read_version`: PlanHeader.inputs_version. Then the files are accepted
+    although their inputs have changed since, if their names contain that version: no later plan treats them as
+    current. Needs `input_field_ids`.
     """
     @_builtins.property
     def output(self) -> _plan_pb2.OutputField:
@@ -281,7 +281,7 @@ Global___AddNullColumns: _TypeAlias = AddNullColumns  # noqa: Y015
 
 @_typing.final
 class BindColumns(_message.Message):
-    """Replaces what the metadata of computed columns says about their functions, in one version. Values stay."""
+    """Replaces the functions in the metadata of computed columns, in one version. Values stay."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -303,10 +303,10 @@ Global___BindColumns: _TypeAlias = BindColumns  # noqa: Y015
 
 @_typing.final
 class CreatePlaceholders(_message.Message):
-    """A placeholder for each row of the source that the view's filter matches, in one version. Where the view's table does
-    not exist it is created (ALREADY_EXISTS, TABLE_EXISTS, where it does, unless it is the same view made by the same
-    request); otherwise `read_version` and `incarnation` say which one, none of its rows may be set (ABORTED, VIEW_IS_SET),
-    and its rows are replaced.
+    """A placeholder for each row of the source that the view's filter matches, in one version. If the view's table does not
+    exist it is created (if it exists: ALREADY_EXISTS, TABLE_EXISTS, unless the same request created it). Otherwise it
+    must have `read_version` and `incarnation`, none of its rows may be set (ABORTED, VIEW_IS_SET), and its rows are
+    replaced.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -317,7 +317,7 @@ class CreatePlaceholders(_message.Message):
     schema: _builtins.bytes
     """Arrow IPC schema message of the view with its metadata: the query, the source and its version are in it."""
     max_rows_per_fragment: _builtins.int
-    """Rows in a fragment at the most; 0: chosen."""
+    """Most rows in a fragment; 0: chosen."""
     create: _builtins.bool
     """Create the view."""
     def __init__(
@@ -361,8 +361,8 @@ Global___FillPlaceholders: _TypeAlias = FillPlaceholders  # noqa: Y015
 
 @_typing.final
 class ApplyViewDelta(_message.Message):
-    """One version with everything that a refresh changed. Refused as a whole (ABORTED, VIEW_CHANGED) where the view is not
-    at `read_version` any more: plan again.
+    """One version with all changes of a refresh. Refused as a whole (ABORTED, VIEW_CHANGED) if the view is not at
+    `read_version` any more: plan again.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -394,24 +394,24 @@ class ApplyViewDelta(_message.Message):
     REPLACE_ALL_FIELD_NUMBER: _builtins.int
     METADATA_FIELD_NUMBER: _builtins.int
     evictions_file: _builtins.str
-    """Rows to be evicted: an Arrow IPC file in the view's `_refresh` folder with columns `fragment_id` (int64) and
-    `offset` (int64); empty: none.
+    """Rows to evict: an Arrow IPC file in the view's `_refresh` folder with columns `fragment_id` (int64) and `offset`
+    (int64); empty: none.
     """
     evictions_digest: _builtins.str
     """xxh3-128 of its bytes."""
     replace_all: _builtins.bool
-    """All fragments that the view has go; only those of `appended` stay."""
+    """All existing fragments of the view are removed; only those of `appended` stay."""
     @_builtins.property
     def appended(self) -> _containers.RepeatedCompositeFieldContainer[Global___ViewFile]:
-        """New fragments, in order; `fragment_id` is not read. A file holds all columns of the view."""
+        """New fragments, in order; `fragment_id` is not read. A file has all columns of the view."""
 
     @_builtins.property
     def swapped(self) -> _containers.RepeatedCompositeFieldContainer[Global___ViewFile]:
-        """Fragments of which columns are swapped: one file with the columns that it replaces."""
+        """Fragments with replaced columns: one file with these columns for each."""
 
     @_builtins.property
     def metadata(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
-        """Schema metadata that the view has from then on (bytes as utf-8 text); other keys stay."""
+        """New schema metadata of the view (bytes as utf-8 text); other keys stay."""
 
     def __init__(
         self,
@@ -471,14 +471,14 @@ class SubmitCommitResponse(_message.Message):
     WITHOUT_INDEXES_FIELD_NUMBER: _builtins.int
     INCARNATION_FIELD_NUMBER: _builtins.int
     version: _builtins.int
-    """Version of the table after the commit; 0 when nothing was committed."""
+    """Version of the table after the commit; 0 if nothing was committed."""
     manifest_seconds: _builtins.float
-    """ReplaceColumn: how long the version took to write, whatever the request was about: it goes by the size of the table's
-    manifest. 0 when this call wrote none. Who commits again and again waits for longer where it takes longer.
+    """ReplaceColumn: how long the version took to write, which depends on the size of the table's manifest, not on the
+    request. 0 if this call wrote none. Callers that commit repeatedly use it to limit their rate.
     """
     without_indexes: _builtins.bool
-    """ReplaceColumn, ApplyViewDelta: that version has no index. False: it has some, that is not known, or this call wrote
-    none.
+    """ReplaceColumn, ApplyViewDelta: that version has no index. False: it has some, or this is unknown, or this call
+    wrote none.
     """
     incarnation: _builtins.str
     """BeginAttempt: the incarnation of the table."""
@@ -505,7 +505,7 @@ Global___SubmitCommitResponse: _TypeAlias = SubmitCommitResponse  # noqa: Y015
 
 @_typing.final
 class FragmentOutcome(_message.Message):
-    """What became of one fragment."""
+    """The outcome of one fragment."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -520,21 +520,21 @@ class FragmentOutcome(_message.Message):
         STATUS_COMMITTED: FragmentOutcome._Status.ValueType  # 1
         """The file is installed, by this call or an earlier one."""
         STATUS_ALREADY_CURRENT: FragmentOutcome._Status.ValueType  # 2
-        """An equal file (same fingerprint, all rows) was there already; this one is not needed."""
+        """An equal file (same fingerprint, all rows) existed already; this one is not needed."""
         STATUS_REJECTED: FragmentOutcome._Status.ValueType  # 3
-        """Not installed and never will be by this request; `reason` says why. Plan again."""
+        """Not installed, and this request will never install it; `reason` says why. Plan again."""
 
     class Status(_Status, metaclass=_StatusEnumTypeWrapper):
-        """What can become of it."""
+        """The possible outcomes."""
 
     STATUS_UNSPECIFIED: FragmentOutcome.Status.ValueType  # 0
     """Not a valid value."""
     STATUS_COMMITTED: FragmentOutcome.Status.ValueType  # 1
     """The file is installed, by this call or an earlier one."""
     STATUS_ALREADY_CURRENT: FragmentOutcome.Status.ValueType  # 2
-    """An equal file (same fingerprint, all rows) was there already; this one is not needed."""
+    """An equal file (same fingerprint, all rows) existed already; this one is not needed."""
     STATUS_REJECTED: FragmentOutcome.Status.ValueType  # 3
-    """Not installed and never will be by this request; `reason` says why. Plan again."""
+    """Not installed, and this request will never install it; `reason` says why. Plan again."""
 
     FRAGMENT_ID_FIELD_NUMBER: _builtins.int
     STATUS_FIELD_NUMBER: _builtins.int
@@ -543,13 +543,13 @@ class FragmentOutcome(_message.Message):
     fragment_id: _builtins.int
     """Fragment id."""
     status: Global___FragmentOutcome.Status.ValueType
-    """What became of it."""
+    """Its outcome."""
     reason: _builtins.str
     """Why it was rejected: FRAGMENT_CHANGED, FRAGMENT_GONE, INPUT_CHANGED, VERSION_GONE, FILE_MISSING, FILE_DAMAGED,
     FILE_LACKS_ROWS, ROW_COUNT_MISMATCH, TYPE_MISMATCH, CONFLICT.
     """
     message: _builtins.str
-    """For a person."""
+    """A message for people."""
     def __init__(
         self,
         *,

@@ -26,8 +26,8 @@ if _version_not_supported:
 
 
 class CommitSubmissionServiceStub(object):
-    """Makes work visible, exactly once: one commit queue a table; requests that wait together become one Lance version where
-    their columns allow.
+    """Makes work visible exactly once: one commit queue per table; requests that wait together become one Lance version if
+    their columns allow it.
     """
 
     def __init__(self, channel):
@@ -44,40 +44,39 @@ class CommitSubmissionServiceStub(object):
 
 
 class CommitSubmissionServiceServicer(object):
-    """Makes work visible, exactly once: one commit queue a table; requests that wait together become one Lance version where
-    their columns allow.
+    """Makes work visible exactly once: one commit queue per table; requests that wait together become one Lance version if
+    their columns allow it.
     """
 
     def SubmitCommit(self, request, context):
-        """Checks everything about every fragment, then commits those that pass. The call fails as a whole only when nothing
-        can be said about single fragments. After DEADLINE_EXCEEDED or UNAVAILABLE the outcome is unknown: ask
-        CommitService.GetCommit, or send the same request again.
+        """Checks every fragment, then commits those that pass. The call fails as a whole only if no fragment can be decided.
+        After DEADLINE_EXCEEDED or UNAVAILABLE the outcome is unknown: call CommitService.GetCommit, or retry the same
+        request.
 
         Errors:
         * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_SCHEMA, BAD_FILE_NAME, BAD_NUMBER, BAD_METADATA, BAD_COLUMN,
         FRAGMENT_TWICE): a request that no table can answer; a bug of the caller's.
-        * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
-        * `ALREADY_EXISTS` (TABLE_EXISTS): CreatePlaceholders with `create`, where the table is there and not by this
-        request; take another name.
+        * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request used this id; use a new one.
+        * `ALREADY_EXISTS` (TABLE_EXISTS): CreatePlaceholders with `create`, and another request created the table; use
+        another name.
         * `ABORTED` (TABLE_REPLACED): the table was dropped and created again; plan again.
-        * `ABORTED` (VIEW_CHANGED, VIEW_IS_SET): the view is not as the plan saw it; plan again.
-        * `ABORTED` (SOURCE_CHANGED): files of the view's source went while they were read; send the request again.
-        * `ABORTED` (CONFLICT): columns could not be added or bound, as others commit again and again; send the request
-        again.
+        * `ABORTED` (VIEW_CHANGED, VIEW_IS_SET): the view has changed since the plan; plan again.
+        * `ABORTED` (SOURCE_CHANGED): files of the view's source went while they were read; retry the request.
+        * `ABORTED` (CONFLICT): columns could not be added or bound because of other commits; retry the request.
         * `FAILED_PRECONDITION` (ATTEMPT_FENCED): a later attempt at the job has begun; stop.
-        * `FAILED_PRECONDITION` (COLUMN_NOT_DEFINED, COLUMN_EXISTS, TYPE_MISMATCH): the table's columns are not as the plan
-        saw them; plan again.
+        * `FAILED_PRECONDITION` (COLUMN_NOT_DEFINED, COLUMN_EXISTS, TYPE_MISMATCH): the table's columns have changed since
+        the plan; plan again.
         * `FAILED_PRECONDITION` (FRAGMENT_GONE, ROW_COUNT_MISMATCH): a file or an eviction does not fit the view's
         fragments; plan again.
-        * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; end the job with the message.
-        * `NOT_FOUND` (FILE_MISSING), `DATA_LOSS` (FILE_DAMAGED): a staged file of a view is not what was written; compute
-        it again.
-        * `DATA_LOSS` (BINDING_DAMAGED, VIEW_DAMAGED): what the column or the view says of itself is not what was written;
-        end the job with the message.
-        * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the request again after
+        * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and a retry would not help; end the job with the message.
+        * `NOT_FOUND` (FILE_MISSING), `DATA_LOSS` (FILE_DAMAGED): a staged file of a view is missing or damaged; compute it
+        again.
+        * `DATA_LOSS` (BINDING_DAMAGED, VIEW_DAMAGED): the metadata of the column or the view is damaged; end the job with
+        the message.
+        * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; retry the request after
         RetryInfo's delay.
-        * `UNAVAILABLE` (DRAINING, COMMIT_UNKNOWN): the coordinator is stopping, or whether it was done is not known; send
-        the same request again.
+        * `UNAVAILABLE` (DRAINING, COMMIT_UNKNOWN): the coordinator is stopping, or the outcome is unknown; retry the same
+        request.
         * Those of every call of CommitService.
         * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
         * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
@@ -105,8 +104,8 @@ def add_CommitSubmissionServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class CommitSubmissionService(object):
-    """Makes work visible, exactly once: one commit queue a table; requests that wait together become one Lance version where
-    their columns allow.
+    """Makes work visible exactly once: one commit queue per table; requests that wait together become one Lance version if
+    their columns allow it.
     """
 
     @staticmethod

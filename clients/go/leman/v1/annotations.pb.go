@@ -22,20 +22,20 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// What a caller may do. Each role includes those above it in this list; docs/security.md has the table of all calls,
-// made from the options on them.
+// The rights of a caller. Each role includes those above it in this list; docs/security.md has the table of all calls,
+// generated from the options on them.
 type Role int32
 
 const (
-	// Not a role: a call without one is refused for everyone.
+	// Not a role: a call without one is always refused.
 	Role_ROLE_UNSPECIFIED Role = 0
-	// Looks at what there is; changes nothing.
+	// Reads everything; changes nothing.
 	Role_ROLE_READER Role = 1
-	// Runs what editors have defined: backfills, refreshes, upkeep that changes no value.
+	// Runs what editors have defined: backfills, refreshes, maintenance that changes no value.
 	Role_ROLE_RUNNER Role = 2
 	// Defines functions, columns and views, and drops them.
 	Role_ROLE_EDITOR Role = 3
-	// Deletes what nothing needs any more, and whatever else only an operator should.
+	// Deletes garbage, and does whatever else only an operator should.
 	Role_ROLE_ADMIN Role = 4
 	// One of the services themselves.
 	Role_ROLE_SERVICE Role = 5
@@ -88,15 +88,15 @@ func (Role) EnumDescriptor() ([]byte, []int) {
 	return file_leman_v1_annotations_proto_rawDescGZIP(), []int{0}
 }
 
-// What a call asks of its caller.
+// The rights that a call requires.
 type Access struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The least role.
+	// The required role.
 	Role Role `protobuf:"varint,1,opt,name=role,proto3,enum=leman.v1.Role" json:"role,omitempty"`
-	// Whether it also takes the right `code`, which no role but ROLE_SERVICE includes: what the caller sends will run on
+	// Whether it also requires the right `code`, which no role but ROLE_SERVICE includes: code in the request will run on
 	// the workers.
 	Code bool `protobuf:"varint,2,opt,name=code,proto3" json:"code,omitempty"`
-	// Fields of the request, as paths such as `definition.python_bundle`: where one of them is set, the call takes the
+	// Fields of the request, as paths such as `definition.python_bundle`: if one of them is set, the call requires the
 	// right `code`, too.
 	CodeWhere []string `protobuf:"bytes,3,rep,name=code_where,json=codeWhere,proto3" json:"code_where,omitempty"`
 	// Whether the call changes nothing although its `idempotency_level` is IDEMPOTENT: it runs code or SQL of its caller,
@@ -177,7 +177,7 @@ var file_leman_v1_annotations_proto_extTypes = []protoimpl.ExtensionInfo{
 
 // Extension fields to descriptorpb.MethodOptions.
 var (
-	// What the call asks of its caller. A call without it is refused for everyone.
+	// The rights that the call requires. A call without it is always refused.
 	//
 	// optional leman.v1.Access access = 71142;
 	E_Access = &file_leman_v1_annotations_proto_extTypes[0]

@@ -23,20 +23,20 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// What becomes of a computed column that the table has already. A column that no function computes is refused in any case:
+// What happens to a computed column that exists already. A column that no function computes is refused in any case:
 // ALREADY_EXISTS (COLUMN_EXISTS).
 type OnChange int32
 
 const (
-	// It is refused, whatever computes it: ALREADY_EXISTS (COLUMN_EXISTS).
+	// It is refused, even if it has the same definition: ALREADY_EXISTS (COLUMN_EXISTS).
 	OnChange_ON_CHANGE_UNSPECIFIED OnChange = 0
 	// With the same definition it stays; with another one the request is refused: FAILED_PRECONDITION (COLUMN_CHANGED). A
-	// column of which no value was ever computed gets the new definition, as by ON_CHANGE_UPDATE: nothing is lost.
+	// column without any computed value gets the new definition, as by ON_CHANGE_UPDATE, as nothing is lost.
 	OnChange_ON_CHANGE_ERROR OnChange = 1
 	// It gets the definition of the request, as by AlterColumns: its values are stale, and the next backfill computes them.
 	OnChange_ON_CHANGE_UPDATE OnChange = 2
-	// It gets the definition of the request, and the values that it has count as current, those too that a job which did
-	// not finish has stored: see ColumnAlteration.keep_values.
+	// It gets the definition of the request, and its values count as current, including those that an unfinished job has
+	// stored: see ColumnAlteration.keep_values.
 	OnChange_ON_CHANGE_KEEP OnChange = 3
 )
 
@@ -89,9 +89,9 @@ type RowReference int32
 const (
 	// Not a valid value.
 	RowReference_ROW_REFERENCE_UNSPECIFIED RowReference = 0
-	// By address: it can be filled from the source version that it was made from, and from no other.
+	// By address: it can only be filled from the source version that it was created from.
 	RowReference_ROW_REFERENCE_ADDRESS RowReference = 1
-	// By stable row id: it can be brought to any version of the source.
+	// By stable row id: it can be updated to any version of the source.
 	RowReference_ROW_REFERENCE_STABLE_ROW_ID RowReference = 2
 )
 
@@ -144,7 +144,7 @@ const (
 	ColumnOutcome_OUTCOME_UNSPECIFIED ColumnOutcome_Outcome = 0
 	// It is new.
 	ColumnOutcome_OUTCOME_ADDED ColumnOutcome_Outcome = 1
-	// It was there with the same definition.
+	// It existed with the same definition.
 	ColumnOutcome_OUTCOME_UNCHANGED ColumnOutcome_Outcome = 2
 	// It got the definition of the request, and its values are stale.
 	ColumnOutcome_OUTCOME_UPDATED ColumnOutcome_Outcome = 3
@@ -257,10 +257,10 @@ type RegisterUdfRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Name, path or uri of the database that the function belongs to.
 	Database string `protobuf:"bytes,1,opt,name=database,proto3" json:"database,omitempty"`
-	// What to register.
+	// The definition.
 	Definition *UdfDefinition `protobuf:"bytes,2,opt,name=definition,proto3" json:"definition,omitempty"`
-	// The pickled callable, where the code is a bundle; may be left out if the digest is stored already. One that does not
-	// fit into a message is stored by UploadBundle first.
+	// The pickled callable, if the code is a bundle; may be omitted if the digest is stored already. Store one that does
+	// not fit into a message by UploadBundle first.
 	Bundle        []byte `protobuf:"bytes,3,opt,name=bundle,proto3" json:"bundle,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -320,12 +320,12 @@ func (x *RegisterUdfRequest) GetBundle() []byte {
 // See CatalogService.RegisterUdf.
 type RegisterUdfResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// False when the same definition was there already.
+	// False if the same definition existed already.
 	Created bool `protobuf:"varint,1,opt,name=created,proto3" json:"created,omitempty"`
-	// As it is stored: with what the server of a remote function said.
+	// As it is stored, completed by the server of a remote function.
 	Definition *UdfDefinition `protobuf:"bytes,2,opt,name=definition,proto3" json:"definition,omitempty"`
-	// What its author should know, for a person: servers of a remote function that TLS keeps from being reached, while
-	// others answer.
+	// Warnings for its author, as texts: servers of a remote function that cannot be reached because of TLS, while others
+	// answer.
 	Warnings      []string `protobuf:"bytes,3,rep,name=warnings,proto3" json:"warnings,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -469,14 +469,14 @@ func (*UploadBundleRequest_Header) isUploadBundleRequest_Part() {}
 
 func (*UploadBundleRequest_Data) isUploadBundleRequest_Part() {}
 
-// What is said of a bundle before its bytes come.
+// The description of a bundle before its bytes.
 type UploadBundleHeader struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Name, path or uri of the database that its functions belong to.
 	Database string `protobuf:"bytes,1,opt,name=database,proto3" json:"database,omitempty"`
-	// sha256 of all its bytes, lower-case hex. A bundle is known by it: no request id is needed to send it again.
+	// sha256 of all its bytes, lower-case hex. It identifies a bundle, so no request id is needed for a retry.
 	Sha256 string `protobuf:"bytes,2,opt,name=sha256,proto3" json:"sha256,omitempty"`
-	// How many bytes it has, 1 or more.
+	// Its size in bytes, 1 or more.
 	SizeBytes     int64 `protobuf:"varint,3,opt,name=size_bytes,json=sizeBytes,proto3" json:"size_bytes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -536,7 +536,7 @@ func (x *UploadBundleHeader) GetSizeBytes() int64 {
 // See CatalogService.UploadBundle.
 type UploadBundleResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// False when the bundle was there already.
+	// False if the bundle existed already.
 	Created       bool `protobuf:"varint,1,opt,name=created,proto3" json:"created,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -639,8 +639,8 @@ type GetUdfResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The function.
 	Definition *UdfDefinition `protobuf:"bytes,1,opt,name=definition,proto3" json:"definition,omitempty"`
-	// Whether workers cannot load the bundle that is stored: it is missing, damaged, or pickled by another Python than
-	// theirs. RegisterUdf with a bundle that they can load puts it in its place.
+	// Whether workers cannot load the stored bundle: it is missing, damaged, or pickled by another Python than theirs.
+	// RegisterUdf with a loadable bundle replaces it.
 	NeedsBundle   bool `protobuf:"varint,2,opt,name=needs_bundle,json=needsBundle,proto3" json:"needs_bundle,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -697,7 +697,7 @@ type ListUdfsRequest struct {
 	Database string `protobuf:"bytes,1,opt,name=database,proto3" json:"database,omitempty"`
 	// At most this many; 0: 100. More than 1,000 is read as 1,000.
 	PageSize int32 `protobuf:"varint,2,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// `next_page_token` of the page before; empty: the first page.
+	// `next_page_token` of the previous page; empty: the first page.
 	PageToken     string `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -816,10 +816,10 @@ type AddColumnsRequest struct {
 	Table *TableRef `protobuf:"bytes,1,opt,name=table,proto3" json:"table,omitempty"`
 	// What to add.
 	Columns []*NewColumn `protobuf:"bytes,2,rep,name=columns,proto3" json:"columns,omitempty"`
-	// Chosen by the caller; remembered per table. The same id and body again is answered like the first time; the same id
+	// Chosen by the caller; remembered per table. A retry with the same id and body gets the first answer; the same id
 	// with another body for this table is refused: ALREADY_EXISTS (REQUEST_ID_REUSED).
 	RequestId string `protobuf:"bytes,3,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
-	// What becomes of computed columns that the table has already.
+	// What happens to computed columns that exist already.
 	OnChange      OnChange `protobuf:"varint,4,opt,name=on_change,json=onChange,proto3,enum=leman.v1.OnChange" json:"on_change,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -883,23 +883,23 @@ func (x *AddColumnsRequest) GetOnChange() OnChange {
 	return OnChange_ON_CHANGE_UNSPECIFIED
 }
 
-// A computed column: its name, and what computes it.
+// A computed column: its name and its function.
 type NewColumn struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Name of the column. Lance allows no `.` in it.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// What computes it. One of both is set.
+	// The function. Exactly one of both is set.
 	//
 	// Types that are valid to be assigned to Function:
 	//
 	//	*NewColumn_Udf
 	//	*NewColumn_SqlExpression
 	Function isNewColumn_Function `protobuf_oneof:"function"`
-	// The table's columns that take the place of the function's inputs, in order; empty: as the function names them
-	// (AlterColumns: as the column maps them, where its function so far has inputs of the same names).
+	// The table's columns that replace the function's inputs, in order; empty: as the function names them (AlterColumns:
+	// the column's current inputs, if its current function has inputs of the same names).
 	InputColumns []string `protobuf:"bytes,4,rep,name=input_columns,json=inputColumns,proto3" json:"input_columns,omitempty"`
-	// With `sql_expression`: what happens to rows for which it has no value (a failing cast, a division by zero); the
-	// error is called `SqlError`, and is never tried again. Absent: as it was registered before, or else the job fails.
+	// With `sql_expression`: what happens to rows without a value (a failing cast, a division by zero); the error is
+	// called `SqlError`, and is never retried. Absent: as it was registered before, or else the job fails.
 	ErrorPolicy   *ErrorPolicy `protobuf:"bytes,5,opt,name=error_policy,json=errorPolicy,proto3" json:"error_policy,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1000,15 +1000,15 @@ func (*NewColumn_Udf) isNewColumn_Function() {}
 
 func (*NewColumn_SqlExpression) isNewColumn_Function() {}
 
-// A computed column that is to have another function.
+// A computed column that gets another function.
 type ColumnAlteration struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The column, and what is to compute it.
+	// The column and its new function.
 	Column *NewColumn `protobuf:"bytes,1,opt,name=column,proto3" json:"column,omitempty"`
-	// Values that the column's functions so far computed stay current, and are told apart from then on (see
-	// ExplainPlanResponse.kept); only rows that failed, or were not computed, are left to the new function. What jobs that
-	// did not finish have stored counts as computed, although no version of the table has it. The new function has to have
-	// the same inputs. Without it the values are stale, also those that were kept before.
+	// Values that the column's functions have computed stay current, and are distinguished from then on (see
+	// ExplainPlanResponse.kept); only failed and not computed rows are left to the new function. Rows that unfinished
+	// jobs have stored count as computed, although no version of the table has them. The new function must have the same
+	// inputs. If false, the values are stale, also those that were kept before.
 	KeepValues    bool `protobuf:"varint,2,opt,name=keep_values,json=keepValues,proto3" json:"keep_values,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1063,7 +1063,7 @@ type AddColumnsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The table version in which the columns exist.
 	Version int64 `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
-	// What became of each column, in the order of the request.
+	// The outcome for each column, in the order of the request.
 	Columns       []*ColumnOutcome `protobuf:"bytes,2,rep,name=columns,proto3" json:"columns,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1113,7 +1113,7 @@ func (x *AddColumnsResponse) GetColumns() []*ColumnOutcome {
 	return nil
 }
 
-// What AddColumns, AlterColumns or RetryJob did about a column.
+// What AddColumns, AlterColumns or RetryJob did to a column.
 type ColumnOutcome struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Its name.
@@ -1122,25 +1122,25 @@ type ColumnOutcome struct {
 	Outcome ColumnOutcome_Outcome `protobuf:"varint,2,opt,name=outcome,proto3,enum=leman.v1.ColumnOutcome_Outcome" json:"outcome,omitempty"`
 	// The function that computes it now.
 	Udf *UdfRef `protobuf:"bytes,3,opt,name=udf,proto3" json:"udf,omitempty"`
-	// The function that computed it before; unset: it is new or unchanged. So too where the call was sent again: then this
-	// and all that follows were in the first answer.
+	// The function that computed it before; unset: it is new or unchanged. Also unset after a retry, like all that
+	// follows: these were in the first answer.
 	UdfBefore *UdfRef `protobuf:"bytes,4,opt,name=udf_before,json=udfBefore,proto3" json:"udf_before,omitempty"`
-	// A unified diff of the two functions' sources (UdfDefinition.source, or the SQL expressions), at most 16 KB; empty: they
-	// are the same text, or one of them has none.
+	// A unified diff of the two functions' sources (UdfDefinition.source, or the SQL expressions), at most 16 KB; empty:
+	// they are equal, or one of them is unknown.
 	Diff string `protobuf:"bytes,5,opt,name=diff,proto3" json:"diff,omitempty"`
 	// Rows with values that the next backfill recomputes.
 	RowsStale int64 `protobuf:"varint,6,opt,name=rows_stale,json=rowsStale,proto3" json:"rows_stale,omitempty"`
-	// Further rows that it computes, as they have no value yet.
+	// Further rows that it computes: those without a value.
 	RowsNotComputed int64 `protobuf:"varint,7,opt,name=rows_not_computed,json=rowsNotComputed,proto3" json:"rows_not_computed,omitempty"`
-	// About how long that will take, from what a row took in the last backfill of the column; unset: there was none.
+	// An estimate of the time for that, from the cost of a row in the last backfill of the column; unset: there was none.
 	ExpectedDuration *durationpb.Duration `protobuf:"bytes,8,opt,name=expected_duration,json=expectedDuration,proto3" json:"expected_duration,omitempty"`
-	// All of this in a sentence, for a person.
+	// A one-sentence summary of all of this.
 	Summary string `protobuf:"bytes,9,opt,name=summary,proto3" json:"summary,omitempty"`
-	// Further rows that it computes again: jobs that did not finish have computed them, and no version of the table has
-	// them yet. ON_CHANGE_KEEP keeps these, too.
+	// Further rows that it computes again: unfinished jobs have computed them, and no version of the table has them yet.
+	// ON_CHANGE_KEEP keeps these, too.
 	RowsStored int64 `protobuf:"varint,10,opt,name=rows_stored,json=rowsStored,proto3" json:"rows_stored,omitempty"`
-	// Of these stale and stored rows, those that were finished with the definition that it had before, and would have been
-	// kept with ON_CHANGE_KEEP or `keep_values`.
+	// Of these stale and stored rows, those that were finished with the previous definition, and would have been kept
+	// with ON_CHANGE_KEEP or `keep_values`.
 	RowsLost      int64 `protobuf:"varint,11,opt,name=rows_lost,json=rowsLost,proto3" json:"rows_lost,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1258,9 +1258,9 @@ type AlterColumnsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The table.
 	Table *TableRef `protobuf:"bytes,1,opt,name=table,proto3" json:"table,omitempty"`
-	// Columns that exist, with the functions that they are to have.
+	// Existing columns with their new functions.
 	Columns []*ColumnAlteration `protobuf:"bytes,2,rep,name=columns,proto3" json:"columns,omitempty"`
-	// Chosen by the caller; remembered per table. The same id and body again is answered like the first time; the same id
+	// Chosen by the caller; remembered per table. A retry with the same id and body gets the first answer; the same id
 	// with another body for this table is refused: ALREADY_EXISTS (REQUEST_ID_REUSED).
 	RequestId     string `protobuf:"bytes,3,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -1323,8 +1323,8 @@ type AlterColumnsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The table version in which the columns have these functions.
 	Version int64 `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
-	// What becomes of each column, in the order of the request: without `keep_values`, how many finished rows the next
-	// backfill computes again. Empty where that cannot be told; none of it changes what the call does.
+	// The outcome for each column, in the order of the request: without `keep_values`, how many finished rows the next
+	// backfill computes again. Empty if unknown; it does not affect what the call does.
 	Columns       []*ColumnOutcome `protobuf:"bytes,2,rep,name=columns,proto3" json:"columns,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1609,7 +1609,7 @@ type ListTablesRequest struct {
 	Database string `protobuf:"bytes,1,opt,name=database,proto3" json:"database,omitempty"`
 	// At most this many; 0: 100. More than 1,000 is read as 1,000.
 	PageSize int32 `protobuf:"varint,2,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// `next_page_token` of the page before; empty: the first page.
+	// `next_page_token` of the previous page; empty: the first page.
 	PageToken     string `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1721,22 +1721,22 @@ func (x *ListTablesResponse) GetNextPageToken() string {
 	return ""
 }
 
-// What a view holds: one row for each row of the source that the filter matches.
+// The contents of a view: one row for each row of the source that the filter matches.
 type ViewQuery struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The source: a table or another view.
 	Source *TableRef `protobuf:"bytes,1,opt,name=source,proto3" json:"source,omitempty"`
-	// Columns made by the source alone, in order. Empty: all columns of the source (its functions' columns too).
+	// Columns from the source alone, in order. Empty: all columns of the source, including computed ones.
 	Columns []*ViewColumn `protobuf:"bytes,2,rep,name=columns,proto3" json:"columns,omitempty"`
 	// Columns computed by functions; they come after the others.
 	Functions []*ViewFunction `protobuf:"bytes,3,rep,name=functions,proto3" json:"functions,omitempty"`
-	// SQL over the source's columns; empty: all rows. No function of time or chance.
+	// SQL over the source's columns; empty: all rows. No volatile functions.
 	Where string `protobuf:"bytes,4,opt,name=where,proto3" json:"where,omitempty"`
 	// Puts the rows into a random order: the same seed gives the same order; unset: the source's order.
 	ShuffleSeed *int64 `protobuf:"varint,5,opt,name=shuffle_seed,json=shuffleSeed,proto3,oneof" json:"shuffle_seed,omitempty"`
-	// At most so many rows, the first by source row id, before the shuffle; unset: all.
+	// At most this many rows, the first by source row id, before the shuffle; unset: all.
 	Limit *int64 `protobuf:"varint,6,opt,name=limit,proto3,oneof" json:"limit,omitempty"`
-	// Leave out so many rows, the first by source row id.
+	// Skip this many rows, the first by source row id.
 	Offset        int64 `protobuf:"varint,7,opt,name=offset,proto3" json:"offset,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1821,7 +1821,7 @@ func (x *ViewQuery) GetOffset() int64 {
 	return 0
 }
 
-// A column made by the source alone.
+// A column from the source alone.
 type ViewColumn struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Its name in the view.
@@ -1882,8 +1882,8 @@ type ViewFunction struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Its name in the view.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// A function that is registered in the view's database; without a version in a request: the one registered last. A view
-	// keeps to it.
+	// A function registered in the view's database; without a version in a request: the one registered last. A view keeps
+	// its version.
 	Udf *UdfRef `protobuf:"bytes,2,opt,name=udf,proto3" json:"udf,omitempty"`
 	// Columns of the source, in the order of its parameters; empty in a request: as the function names them.
 	InputColumns  []string `protobuf:"bytes,3,rep,name=input_columns,json=inputColumns,proto3" json:"input_columns,omitempty"`
@@ -1945,14 +1945,14 @@ func (x *ViewFunction) GetInputColumns() []string {
 // See CatalogService.CreateMaterializedView.
 type CreateMaterializedViewRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The view's database and name; it shares the names of tables.
+	// The view's database and name; views and tables share their names.
 	View *TableRef `protobuf:"bytes,1,opt,name=view,proto3" json:"view,omitempty"`
-	// What it holds.
+	// Its contents.
 	Query *ViewQuery `protobuf:"bytes,2,opt,name=query,proto3" json:"query,omitempty"`
-	// Rows in a fragment at the most, 1 or more; unset: chosen so that all task slots have work.
+	// Most rows in a fragment, 1 or more; unset: chosen so that all task slots have work.
 	MaxRowsPerFragment *int64 `protobuf:"varint,3,opt,name=max_rows_per_fragment,json=maxRowsPerFragment,proto3,oneof" json:"max_rows_per_fragment,omitempty"`
-	// Chosen by the caller. The same request again, while its view is there, is answered with that view; another one under
-	// the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
+	// Chosen by the caller. A retry, while its view exists, returns that view; another request with the same id and name:
+	// ALREADY_EXISTS (REQUEST_ID_REUSED).
 	RequestId string `protobuf:"bytes,4,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	// Return the existing view of this name if it has the same query. If its query differs, the call fails with
 	// ALREADY_EXISTS (TABLE_EXISTS) and names the difference. `max_rows_per_fragment` is not compared.
@@ -2031,7 +2031,7 @@ type CreateMaterializedViewResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The view.
 	View *MaterializedView `protobuf:"bytes,1,opt,name=view,proto3" json:"view,omitempty"`
-	// What its maker should know, for a person: a source without stable row ids.
+	// Warnings, as texts: a source without stable row ids.
 	Warnings      []string `protobuf:"bytes,2,rep,name=warnings,proto3" json:"warnings,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2180,7 +2180,7 @@ type ListMaterializedViewsRequest struct {
 	Database string `protobuf:"bytes,1,opt,name=database,proto3" json:"database,omitempty"`
 	// At most this many; 0: 100. More than 1,000 is read as 1,000.
 	PageSize int32 `protobuf:"varint,2,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// `next_page_token` of the page before; empty: the first page.
+	// `next_page_token` of the previous page; empty: the first page.
 	PageToken     string `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2244,7 +2244,7 @@ type ListMaterializedViewsResponse struct {
 	Views []*MaterializedViewSummary `protobuf:"bytes,1,rep,name=views,proto3" json:"views,omitempty"`
 	// For the next page; empty: this was the last.
 	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
-	// Tables that could not be read, and damaged views, each with what is wrong and what to do, for a person.
+	// Unreadable tables and damaged views, with the problem and what to do, as texts.
 	Warnings      []string `protobuf:"bytes,3,rep,name=warnings,proto3" json:"warnings,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2301,7 +2301,7 @@ func (x *ListMaterializedViewsResponse) GetWarnings() []string {
 	return nil
 }
 
-// A view as a listing tells of it. GetMaterializedView has all of its query, and its columns.
+// A view in a listing. GetMaterializedView returns its whole query, and its columns.
 type MaterializedViewSummary struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Name of the view.
@@ -2310,16 +2310,15 @@ type MaterializedViewSummary struct {
 	Uri string `protobuf:"bytes,2,opt,name=uri,proto3" json:"uri,omitempty"`
 	// Latest version of its table.
 	Version int64 `protobuf:"varint,3,opt,name=version,proto3" json:"version,omitempty"`
-	// The table or view that it is made from.
+	// Its source table or view.
 	Source *TableRef `protobuf:"bytes,4,opt,name=source,proto3" json:"source,omitempty"`
-	// The source version that its set rows are right for.
+	// The source version of its set rows.
 	SourceVersion int64 `protobuf:"varint,5,opt,name=source_version,json=sourceVersion,proto3" json:"source_version,omitempty"`
 	// How it refers to rows of its source.
 	RowReference RowReference `protobuf:"varint,6,opt,name=row_reference,json=rowReference,proto3,enum=leman.v1.RowReference" json:"row_reference,omitempty"`
 	// Rows, placeholders without values included.
 	RowCount int64 `protobuf:"varint,7,opt,name=row_count,json=rowCount,proto3" json:"row_count,omitempty"`
-	// Rows with values: those that queries show. Unset where rows would have to be read to count them, as after a compaction
-	// of the view; GetMaterializedView reads them.
+	// Rows with values, which queries show.
 	RowsSet *int64 `protobuf:"varint,8,opt,name=rows_set,json=rowsSet,proto3,oneof" json:"rows_set,omitempty"`
 	// As MaterializedView.stale_columns.
 	StaleColumns  []string `protobuf:"bytes,9,rep,name=stale_columns,json=staleColumns,proto3" json:"stale_columns,omitempty"`
@@ -2425,14 +2424,14 @@ type AlterMaterializedViewRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The view.
 	View *TableRef `protobuf:"bytes,1,opt,name=view,proto3" json:"view,omitempty"`
-	// Function columns that the view has, by name, with the functions that they are to have; columns that are not named stay
-	// as they are. Without `input_columns`: those that the column has, where its function so far has parameters of the same
-	// names, else the columns of the source that the function names.
+	// Existing function columns, by name, with their new functions; columns that are not named stay unchanged. Without
+	// `input_columns`: the current inputs, if the column's current function has parameters of the same names, else the
+	// columns of the source that the function names.
 	Functions []*ViewFunction `protobuf:"bytes,2,rep,name=functions,proto3" json:"functions,omitempty"`
 	// What is changed: `functions`.
 	UpdateMask *fieldmaskpb.FieldMask `protobuf:"bytes,3,opt,name=update_mask,json=updateMask,proto3" json:"update_mask,omitempty"`
-	// Chosen by the caller; remembered for the last 16 alterations of the view. The same id and body again changes nothing,
-	// and is answered with the view; the same id with another body for this view: ALREADY_EXISTS (REQUEST_ID_REUSED).
+	// Chosen by the caller; remembered for the last 16 alterations of the view. A retry with the same id and body changes
+	// nothing, and returns the view; the same id with another body for this view: ALREADY_EXISTS (REQUEST_ID_REUSED).
 	RequestId     string `protobuf:"bytes,4,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2551,24 +2550,24 @@ type MaterializedView struct {
 	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
 	// Latest version of its table.
 	Version int64 `protobuf:"varint,3,opt,name=version,proto3" json:"version,omitempty"`
-	// What it holds, with everything resolved.
+	// Its contents, with everything resolved.
 	Query *ViewQuery `protobuf:"bytes,4,opt,name=query,proto3" json:"query,omitempty"`
 	// Uri of the source's Lance dataset.
 	SourceUri string `protobuf:"bytes,5,opt,name=source_uri,json=sourceUri,proto3" json:"source_uri,omitempty"`
-	// The source version that its set rows are right for.
+	// The source version of its set rows.
 	SourceVersion int64 `protobuf:"varint,6,opt,name=source_version,json=sourceVersion,proto3" json:"source_version,omitempty"`
 	// How it refers to rows of its source.
 	RowReference RowReference `protobuf:"varint,7,opt,name=row_reference,json=rowReference,proto3,enum=leman.v1.RowReference" json:"row_reference,omitempty"`
 	// Rows, placeholders without values included.
 	RowCount int64 `protobuf:"varint,8,opt,name=row_count,json=rowCount,proto3" json:"row_count,omitempty"`
-	// Rows with values: those that queries show.
+	// Rows with values, which queries show.
 	RowsSet int64 `protobuf:"varint,9,opt,name=rows_set,json=rowsSet,proto3" json:"rows_set,omitempty"`
 	// Arrow IPC schema message of the columns that queries show.
 	Schema []byte `protobuf:"bytes,10,opt,name=schema,proto3" json:"schema,omitempty"`
 	// `schema` in a form that needs no Arrow.
 	JsonSchema *JsonArrowSchema `protobuf:"bytes,11,opt,name=json_schema,json=jsonSchema,proto3" json:"json_schema,omitempty"`
-	// Function columns whose values are of another function, or of other inputs, than the query says: an alteration came
-	// after them. The next refresh computes them for every row.
+	// Function columns whose values are of another function, or of other inputs, than the query says, after an
+	// alteration. The next refresh computes them for every row.
 	StaleColumns  []string `protobuf:"bytes,12,rep,name=stale_columns,json=staleColumns,proto3" json:"stale_columns,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -31,13 +31,13 @@ const (
 	StoredFile_KIND_UNSPECIFIED StoredFile_Kind = 0
 	// Computed values of a range of a fragment.
 	StoredFile_KIND_CHECKPOINT StoredFile_Kind = 1
-	// Points at the column file that was written for a fragment.
+	// Points to the column file that was written for a fragment.
 	StoredFile_KIND_RECORD StoredFile_Kind = 2
 	// A column file that no version refers to.
 	StoredFile_KIND_COLUMN_FILE StoredFile_Kind = 3
 	// A checkpoint that was found damaged and set aside.
 	StoredFile_KIND_DAMAGED StoredFile_Kind = 4
-	// What a writer that died left of a file.
+	// The rest of a file whose writer died.
 	StoredFile_KIND_UNFINISHED StoredFile_Kind = 5
 	// Not known to Leman, or unreadable.
 	StoredFile_KIND_OTHER StoredFile_Kind = 6
@@ -92,20 +92,20 @@ func (StoredFile_Kind) EnumDescriptor() ([]byte, []int) {
 	return file_leman_v1_commit_proto_rawDescGZIP(), []int{10, 0}
 }
 
-// What is known about its use. The first two keep a file for ever.
+// Its use.
 type StoredFile_Use int32
 
 const (
 	// Not a valid value.
 	StoredFile_USE_UNSPECIFIED StoredFile_Use = 0
-	// A fragment that is not finished can reuse it, or it tells which rows of a half-filled fragment are computed: the
-	// column file that tells it too goes with a compaction.
+	// An unfinished fragment can reuse it, or it shows which rows of a half-filled fragment are computed: a compaction
+	// removes the column file that shows this too.
 	StoredFile_USE_OPEN StoredFile_Use = 1
 	// Nothing is known.
 	StoredFile_USE_UNKNOWN StoredFile_Use = 2
 	// Its rows are in the table, in a column file of the same function and inputs.
 	StoredFile_USE_SETTLED StoredFile_Use = 3
-	// Its column is not in the table (any more). Added again within the age asked for, it is filled from such files.
+	// Its column is not in the table (any more). If it is added again within the age, it is filled from such files.
 	StoredFile_USE_NO_COLUMN StoredFile_Use = 4
 	// It is of another function or version than its column, or of this table under another path.
 	StoredFile_USE_OTHER_FUNCTION StoredFile_Use = 5
@@ -186,19 +186,19 @@ func (StoredFile_Use) EnumDescriptor() ([]byte, []int) {
 	return file_leman_v1_commit_proto_rawDescGZIP(), []int{10, 1}
 }
 
-// What becomes of it.
+// Its fate.
 type StoredFile_Fate int32
 
 const (
 	// Not a valid value.
 	StoredFile_FATE_UNSPECIFIED StoredFile_Fate = 0
-	// It stays, whatever its age.
+	// It stays, at any age.
 	StoredFile_FATE_KEPT StoredFile_Fate = 1
-	// It goes when it is older.
+	// It will be deleted when it is older.
 	StoredFile_FATE_YOUNG StoredFile_Fate = 2
-	// It stays as long as a job of the table is open that began before it was written, or that computes its column.
+	// It stays while a job of the table is open that began before it was written, or that computes its column.
 	StoredFile_FATE_JOB StoredFile_Fate = 3
-	// It goes.
+	// It is deleted.
 	StoredFile_FATE_GARBAGE StoredFile_Fate = 4
 )
 
@@ -247,7 +247,7 @@ func (StoredFile_Fate) EnumDescriptor() ([]byte, []int) {
 	return file_leman_v1_commit_proto_rawDescGZIP(), []int{10, 2}
 }
 
-// What was looked at.
+// The kind of the thing.
 type VerificationFinding_Subject int32
 
 const (
@@ -263,21 +263,21 @@ const (
 	VerificationFinding_SUBJECT_ERROR_STORE VerificationFinding_Subject = 4
 	// A table as a whole: its latest version.
 	VerificationFinding_SUBJECT_TABLE VerificationFinding_Subject = 5
-	// What a computed column's metadata says.
+	// The metadata of a computed column.
 	VerificationFinding_SUBJECT_COLUMN VerificationFinding_Subject = 6
-	// What a view's metadata says.
+	// The metadata of a view.
 	VerificationFinding_SUBJECT_VIEW VerificationFinding_Subject = 7
 	// A data file that Leman wrote.
 	VerificationFinding_SUBJECT_COLUMN_FILE VerificationFinding_Subject = 8
 	// Any other data file.
 	VerificationFinding_SUBJECT_DATA_FILE VerificationFinding_Subject = 9
-	// Notes of what committed files hold.
+	// Notes of sizes and digests of committed files.
 	VerificationFinding_SUBJECT_NOTE VerificationFinding_Subject = 10
 	// Computed values of a range of a fragment.
 	VerificationFinding_SUBJECT_CHECKPOINT VerificationFinding_Subject = 11
-	// Points at the column file that was written for a fragment.
+	// Points to the column file that was written for a fragment.
 	VerificationFinding_SUBJECT_RECORD VerificationFinding_Subject = 12
-	// What a view keeps of a version of its source.
+	// A view's record of a version of its source.
 	VerificationFinding_SUBJECT_SOURCE_RECORD VerificationFinding_Subject = 13
 )
 
@@ -352,7 +352,7 @@ const (
 	VerificationFinding_FLAW_UNSPECIFIED VerificationFinding_Flaw = 0
 	// It is not what was written.
 	VerificationFinding_FLAW_DAMAGED VerificationFinding_Flaw = 1
-	// It is not there, and something refers to it.
+	// It is missing, and something refers to it.
 	VerificationFinding_FLAW_MISSING VerificationFinding_Flaw = 2
 	// It cannot be read.
 	VerificationFinding_FLAW_UNREADABLE VerificationFinding_Flaw = 3
@@ -470,7 +470,7 @@ type OptimizeIndicesResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Version of the table after it.
 	Version int64 `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
-	// The indexes that were asked for, as they are now.
+	// The requested indexes after the update.
 	Indices       []*IndexCoverage `protobuf:"bytes,2,rep,name=indices,proto3" json:"indices,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -525,7 +525,7 @@ type GetCommitRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The table or view.
 	Table *TableRef `protobuf:"bytes,1,opt,name=table,proto3" json:"table,omitempty"`
-	// The id that the request was made with.
+	// The id of the request.
 	RequestId     string `protobuf:"bytes,2,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -578,7 +578,7 @@ func (x *GetCommitRequest) GetRequestId() string {
 // See CommitService.GetCommit.
 type GetCommitResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What is known of it.
+	// The commit.
 	Commit        *Commit `protobuf:"bytes,1,opt,name=commit,proto3" json:"commit,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -710,7 +710,7 @@ type ListCommitsRequest struct {
 	Table *TableRef `protobuf:"bytes,1,opt,name=table,proto3" json:"table,omitempty"`
 	// At most this many; 0: 100. More than 1,000 is read as 1,000.
 	PageSize int32 `protobuf:"varint,2,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// `next_page_token` of the page before; empty: the first page.
+	// `next_page_token` of the previous page; empty: the first page.
 	PageToken     string `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -827,15 +827,15 @@ type CollectGarbageRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The table or view.
 	Table *TableRef `protobuf:"bytes,1,opt,name=table,proto3" json:"table,omitempty"`
-	// Garbage that was written later than so long ago stays; unset: 7 days. Column files and unfinished files stay for a
-	// day at the least, as they look like garbage while they are being written; 0 lifts that where no job of the table is
-	// open: it says that nothing writes to the table now.
+	// Younger garbage stays; unset: 7 days. Column files and unfinished files stay for at least a day, as they look like
+	// garbage while they are being written; 0 overrides that if no job of the table is open: it asserts that nothing
+	// writes to the table now.
 	OlderThan *durationpb.Duration `protobuf:"bytes,2,opt,name=older_than,json=olderThan,proto3" json:"older_than,omitempty"`
-	// Only say what would be deleted.
+	// Only report what would be deleted.
 	DryRun bool `protobuf:"varint,3,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
-	// Name the files that stay too, not only the garbage.
+	// List kept files too, not only the garbage.
 	IncludeKept bool `protobuf:"varint,4,opt,name=include_kept,json=includeKept,proto3" json:"include_kept,omitempty"`
-	// At most so many files are named; unset: 1,000. More than 10,000 is read as 10,000. The counts are of all.
+	// Most files in the list; unset: 1,000. More than 10,000 is read as 10,000. The counts cover all files.
 	MaxFiles      *int32 `protobuf:"varint,5,opt,name=max_files,json=maxFiles,proto3,oneof" json:"max_files,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -909,7 +909,7 @@ func (x *CollectGarbageRequest) GetMaxFiles() int32 {
 // See CommitService.CollectGarbage.
 type CollectGarbageResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Version of the table that it was judged at.
+	// Version of the table for the decisions.
 	Version int64 `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
 	// Files that were deleted (with dry_run: would be).
 	FilesRemoved int64 `protobuf:"varint,2,opt,name=files_removed,json=filesRemoved,proto3" json:"files_removed,omitempty"`
@@ -1011,9 +1011,9 @@ type StoredFileCount struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// What they are.
 	Kind StoredFile_Kind `protobuf:"varint,1,opt,name=kind,proto3,enum=leman.v1.StoredFile_Kind" json:"kind,omitempty"`
-	// What is known about their use.
+	// Their use.
 	Use StoredFile_Use `protobuf:"varint,2,opt,name=use,proto3,enum=leman.v1.StoredFile_Use" json:"use,omitempty"`
-	// What becomes of them.
+	// Their fate.
 	Fate StoredFile_Fate `protobuf:"varint,3,opt,name=fate,proto3,enum=leman.v1.StoredFile_Fate" json:"fate,omitempty"`
 	// How many.
 	Files int64 `protobuf:"varint,4,opt,name=files,proto3" json:"files,omitempty"`
@@ -1095,9 +1095,9 @@ type StoredFile struct {
 	Path string `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
 	// What it is.
 	Kind StoredFile_Kind `protobuf:"varint,2,opt,name=kind,proto3,enum=leman.v1.StoredFile_Kind" json:"kind,omitempty"`
-	// What is known about its use.
+	// Its use.
 	Use StoredFile_Use `protobuf:"varint,3,opt,name=use,proto3,enum=leman.v1.StoredFile_Use" json:"use,omitempty"`
-	// What becomes of it.
+	// Its fate.
 	Fate StoredFile_Fate `protobuf:"varint,4,opt,name=fate,proto3,enum=leman.v1.StoredFile_Fate" json:"fate,omitempty"`
 	// Size in bytes.
 	SizeBytes int64 `protobuf:"varint,5,opt,name=size_bytes,json=sizeBytes,proto3" json:"size_bytes,omitempty"`
@@ -1238,11 +1238,11 @@ type DropViewRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The view.
 	View *TableRef `protobuf:"bytes,1,opt,name=view,proto3" json:"view,omitempty"`
-	// Although views of the same database rest on it: these keep their rows and cannot be refreshed any more. Views of
-	// other databases are not looked for.
+	// Drop it although views of the same database read it: these keep their rows and cannot be refreshed any more. Views
+	// of other databases are not checked.
 	Force bool `protobuf:"varint,2,opt,name=force,proto3" json:"force,omitempty"`
-	// Chosen by the caller; remembered until the commit coordinator restarts. The same request again is answered like the
-	// first time; another one under the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
+	// Chosen by the caller; remembered until the commit coordinator restarts. A retry gets the first answer; another
+	// request with the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
 	RequestId     string `protobuf:"bytes,3,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1394,13 +1394,13 @@ func (x *VerifyDatabaseRequest) GetResumeToken() string {
 // See CommitService.VerifyDatabase.
 type VerifyDatabaseResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What was looked at since the message before.
+	// Counts of the things verified since the previous message.
 	Counts []*VerifiedCount `protobuf:"bytes,1,rep,name=counts,proto3" json:"counts,omitempty"`
-	// What is not as it was written, of what was looked at since the message before.
+	// Findings among the things verified since the previous message.
 	Findings []*VerificationFinding `protobuf:"bytes,2,rep,name=findings,proto3" json:"findings,omitempty"`
-	// Where a later call goes on; empty in the last message: all was looked at.
+	// Where a later call continues; empty in the last message: everything was verified.
 	ResumeToken string `protobuf:"bytes,3,opt,name=resume_token,json=resumeToken,proto3" json:"resume_token,omitempty"`
-	// The table that was looked at last; empty: what the database has once, or the last message.
+	// The last verified table; empty: things of the whole database, or the last message.
 	Table         string `protobuf:"bytes,4,opt,name=table,proto3" json:"table,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1464,15 +1464,14 @@ func (x *VerifyDatabaseResponse) GetTable() string {
 	return ""
 }
 
-// How many things of one subject were looked at.
+// How many things of one subject were verified.
 type VerifiedCount struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// What they are.
 	Subject VerificationFinding_Subject `protobuf:"varint,1,opt,name=subject,proto3,enum=leman.v1.VerificationFinding_Subject" json:"subject,omitempty"`
 	// How many.
 	Looked int64 `protobuf:"varint,2,opt,name=looked,proto3" json:"looked,omitempty"`
-	// How many of them have no digest to be compared with: others wrote them, or a compaction did. That they are there
-	// and can be read was seen.
+	// How many of them have no digest to compare: others wrote them, or a compaction did. They exist and are readable.
 	Unverifiable int64 `protobuf:"varint,3,opt,name=unverifiable,proto3" json:"unverifiable,omitempty"`
 	// How many of them have findings.
 	Flawed int64 `protobuf:"varint,4,opt,name=flawed,proto3" json:"flawed,omitempty"`
@@ -1550,21 +1549,21 @@ func (x *VerifiedCount) GetBytes() int64 {
 // Something that is not as it was written.
 type VerificationFinding struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What was looked at.
+	// The kind of the thing.
 	Subject VerificationFinding_Subject `protobuf:"varint,1,opt,name=subject,proto3,enum=leman.v1.VerificationFinding_Subject" json:"subject,omitempty"`
 	// What is wrong.
 	Flaw VerificationFinding_Flaw `protobuf:"varint,2,opt,name=flaw,proto3,enum=leman.v1.VerificationFinding_Flaw" json:"flaw,omitempty"`
-	// Path within the database; of a checkpoint that is kept elsewhere, its uri.
+	// Path within the database; for a checkpoint that is stored elsewhere, its uri.
 	Path string `protobuf:"bytes,3,opt,name=path,proto3" json:"path,omitempty"`
-	// For a person; ends with what to do.
+	// A message for people, which ends with what to do.
 	Message string `protobuf:"bytes,4,opt,name=message,proto3" json:"message,omitempty"`
 	// The table that it belongs to; empty: none.
 	Table string `protobuf:"bytes,5,opt,name=table,proto3" json:"table,omitempty"`
-	// The columns that it is about.
+	// The columns concerned.
 	Columns []string `protobuf:"bytes,6,rep,name=columns,proto3" json:"columns,omitempty"`
-	// The fragment that it is about; unset: none.
+	// The fragment concerned; unset: none.
 	FragmentId *int64 `protobuf:"varint,7,opt,name=fragment_id,json=fragmentId,proto3,oneof" json:"fragment_id,omitempty"`
-	// How many rows of the table, or records of the history, it is about; unset: unknown.
+	// How many rows of the table, or records of the history, are concerned; unset: unknown.
 	Rows          *int64 `protobuf:"varint,8,opt,name=rows,proto3,oneof" json:"rows,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

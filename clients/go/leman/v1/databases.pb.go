@@ -23,10 +23,10 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// A database that has a name.
+// A registered database.
 type Database struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// 1 to 63 letters, digits, `-` and `_`, the first a letter or a digit. Case counts.
+	// 1 to 63 letters, digits, `-` and `_`, the first a letter or a digit. Case-sensitive.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// Path or uri of the folder, or prefix of an object store, with its tables. A root has one name.
 	Root string `protobuf:"bytes,2,opt,name=root,proto3" json:"root,omitempty"`
@@ -36,9 +36,9 @@ type Database struct {
 	Labels map[string]string `protobuf:"bytes,4,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// When it was registered. Not read in requests.
 	CreateTime *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=create_time,json=createTime,proto3" json:"create_time,omitempty"`
-	// When what is said of it was changed last. Not read in requests.
+	// When it was last updated. Not read in requests.
 	UpdateTime *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=update_time,json=updateTime,proto3" json:"update_time,omitempty"`
-	// How much of an executor its jobs may take.
+	// Limits of its jobs in each executor.
 	Limits        *DatabaseLimits `protobuf:"bytes,7,opt,name=limits,proto3" json:"limits,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -123,15 +123,14 @@ func (x *Database) GetLimits() *DatabaseLimits {
 	return nil
 }
 
-// How much of an executor the jobs of a database may take. What is set holds in place of the executor's own settings for
-// all databases, some seconds after it was set. Jobs that run already go on.
+// Limits of the jobs of a database in each executor. They replace the executor's own settings for all databases, some
+// seconds after they were set. Running jobs continue.
 type DatabaseLimits struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Jobs that run at once, 1 or more; more wait, and let those of other databases go first. Never more than the executor
-	// runs in all. Unset: LEMAN_EXECUTOR__MAX_RUNNING_JOBS_PER_DATABASE.
+	// Concurrent jobs, 1 or more; further jobs wait, and let those of other databases go first. Never more than the
+	// executor runs in total. Unset: LEMAN_EXECUTOR__MAX_RUNNING_JOBS_PER_DATABASE.
 	MaxRunningJobs *int32 `protobuf:"varint,1,opt,name=max_running_jobs,json=maxRunningJobs,proto3,oneof" json:"max_running_jobs,omitempty"`
-	// Jobs that may wait for their turn, 0 or more; one more is refused (TOO_MANY_WAITING_JOBS). Unset: as many as there is
-	// room for.
+	// Waiting jobs, 0 or more; further jobs are refused (TOO_MANY_WAITING_JOBS). Unset: no limit of its own.
 	MaxWaitingJobs *int32 `protobuf:"varint,2,opt,name=max_waiting_jobs,json=maxWaitingJobs,proto3,oneof" json:"max_waiting_jobs,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
@@ -184,10 +183,10 @@ func (x *DatabaseLimits) GetMaxWaitingJobs() int32 {
 // See DatabaseService.RegisterDatabase.
 type RegisterDatabaseRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What to register.
+	// The definition.
 	Database *Database `protobuf:"bytes,1,opt,name=database,proto3" json:"database,omitempty"`
-	// Chosen by the caller, for as long as the name stands for this database. The same request again is answered with the
-	// registration; another one under the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
+	// Chosen by the caller, for as long as the name belongs to this database. A retry returns the registration; another
+	// request with the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
 	RequestId     string `protobuf:"bytes,2,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -380,7 +379,7 @@ type ListDatabasesRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// At most this many; 0: 100. More than 1,000 is read as 1,000.
 	PageSize int32 `protobuf:"varint,1,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// `next_page_token` of the page before; empty: the first page.
+	// `next_page_token` of the previous page; empty: the first page.
 	PageToken     string `protobuf:"bytes,2,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -437,7 +436,7 @@ type ListDatabasesResponse struct {
 	Databases []*Database `protobuf:"bytes,1,rep,name=databases,proto3" json:"databases,omitempty"`
 	// For the next page; empty: this was the last.
 	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
-	// On the first page: names of which the registration is damaged, each with what to do, for a person.
+	// On the first page: names with a damaged registration, with what to do, as texts.
 	Warnings      []string `protobuf:"bytes,3,rep,name=warnings,proto3" json:"warnings,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -497,7 +496,7 @@ func (x *ListDatabasesResponse) GetWarnings() []string {
 // See DatabaseService.UpdateDatabase.
 type UpdateDatabaseRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The name says which; the rest, what it is to be.
+	// The name selects the database; the other fields are its new values.
 	Database *Database `protobuf:"bytes,1,opt,name=database,proto3" json:"database,omitempty"`
 	// What is changed: `description`, `labels`, `limits`; each as a whole.
 	UpdateMask    *fieldmaskpb.FieldMask `protobuf:"bytes,2,opt,name=update_mask,json=updateMask,proto3" json:"update_mask,omitempty"`
@@ -600,10 +599,10 @@ type UnregisterDatabaseRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Its name.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// Although jobs of the database have not ended: they go on.
+	// Unregister it although jobs of the database have not ended: they continue.
 	Force bool `protobuf:"varint,2,opt,name=force,proto3" json:"force,omitempty"`
-	// Chosen by the caller; remembered for the last 16 databases that were unregistered. The same request again is answered
-	// like the first time; another one under the same id: ALREADY_EXISTS (REQUEST_ID_REUSED).
+	// Chosen by the caller; remembered for the last 16 unregistered databases. A retry gets the first answer; another
+	// request with the same id: ALREADY_EXISTS (REQUEST_ID_REUSED).
 	RequestId     string `protobuf:"bytes,3,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

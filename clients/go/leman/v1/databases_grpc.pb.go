@@ -30,19 +30,19 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// Databases that have names. Wherever a request has a field `database`, the name of a registered one stands for its root;
-// answers name the root. Served by the planner; every service reads the registrations.
+// Registered databases. Wherever a request has a field `database`, the name of a registered one stands for its root;
+// responses name the root. Served by the planner; every service reads the registrations.
 //
-// Every error carries google.rpc.ErrorInfo with domain `leman`, a reason and facts; the reasons stand in parentheses.
+// Every error carries google.rpc.ErrorInfo with domain `leman`, a reason and facts; reasons are in parentheses.
 //
 // Errors of every call:
-//   - `UNAUTHENTICATED` (TOKEN_REQUIRED, TOKEN_INVALID, TOKEN_EXPIRED): the call carries no token that holds; send
-//     `authorization: Bearer <token>` with one that does.
+//   - `UNAUTHENTICATED` (TOKEN_REQUIRED, TOKEN_INVALID, TOKEN_EXPIRED): the call has no valid token; send
+//     `authorization: Bearer <token>` with one.
 //   - `PERMISSION_DENIED` (ROLE_REQUIRED): the caller lacks the role that the message names; ask for it.
-//   - `UNAVAILABLE` (KEYS_UNAVAILABLE): the issuer of JWTs does not tell its public keys; send the call again later.
-//   - `INVALID_ARGUMENT` (BAD_MESSAGE, BAD_REQUEST): what was sent is not the call's message, or an id, a text or a list
-//     in it is not valid or too long; correct the field that BadRequest names.
-//   - `FAILED_PRECONDITION` (REGISTRY_NOT_SET): the services keep no registrations; name databases by path or uri, or set
+//   - `UNAVAILABLE` (KEYS_UNAVAILABLE): the issuer of JWTs does not return its public keys; retry later.
+//   - `INVALID_ARGUMENT` (BAD_MESSAGE, BAD_REQUEST): the request is not the call's message, or an id, a text or a list in
+//     it is invalid or too long; correct the field that BadRequest names.
+//   - `FAILED_PRECONDITION` (REGISTRY_NOT_SET): the services have no registry; name databases by path or uri, or set
 //     LEMAN_SERVER__REGISTRY for all services.
 //   - `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
 //     someone acts; do what the message says, then send the call again.
@@ -55,25 +55,25 @@ const (
 //     less, or ask for less, at once. There is no RetryInfo.
 //   - `INTERNAL` (INTERNAL_BUG): a bug; report it with the request id that the message names.
 type DatabaseServiceClient interface {
-	// Gives a database a name. Nothing is written to the database itself, and it need not be there yet: it is made with its
-	// first table.
+	// Gives a database a name. Nothing is written to the database itself, and it need not exist yet: its first table
+	// creates it.
 	//
 	// Errors:
 	//   - `INVALID_ARGUMENT` (MISSING_FIELD, BAD_DATABASE_NAME, BAD_DATABASE, RESERVED_DATABASE, BAD_LABEL, BAD_TEXT,
-	//     BAD_NUMBER): a name, a root, a label, a description or a limit that no database can have; fix the field that
-	//     BadRequest names.
-	//   - `PERMISSION_DENIED` (DATABASE_NOT_ALLOWED): the root does not lie where the services may work; name another one.
-	//   - `ALREADY_EXISTS` (DATABASE_EXISTS): the name stands for another database, or the root has another name; take
-	//     another name, or use the one that the message tells.
-	//   - `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
+	//     BAD_NUMBER): an invalid name, root, label, description or limit; correct the field that BadRequest names.
+	//   - `PERMISSION_DENIED` (DATABASE_NOT_ALLOWED): the root is outside of the locations that the services may use; name
+	//     another one.
+	//   - `ALREADY_EXISTS` (DATABASE_EXISTS): the name belongs to another database, or the root has another name; use
+	//     another name, or the one in the message.
+	//   - `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request used this id; use a new one.
 	//   - `RESOURCE_EXHAUSTED` (TOO_MANY_DATABASES): no more can be registered; unregister one.
-	//   - `ABORTED` (CONFLICT): others wrote to the registry at the same time, again and again; send the call again.
+	//   - `ABORTED` (CONFLICT): others wrote to the registry at the same time at every try; retry the call.
 	RegisterDatabase(ctx context.Context, in *RegisterDatabaseRequest, opts ...grpc.CallOption) (*RegisterDatabaseResponse, error)
 	// One database.
 	//
 	// Errors:
 	// * `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database has this name; check it, or register one.
-	// * `DATA_LOSS` (REGISTRATION_DAMAGED): what is stored of it is not what was written; register it again, which heals it.
+	// * `DATA_LOSS` (REGISTRATION_DAMAGED): its registration is damaged; register it again to repair it.
 	GetDatabase(ctx context.Context, in *GetDatabaseRequest, opts ...grpc.CallOption) (*GetDatabaseResponse, error)
 	// All registered databases, by name.
 	//
@@ -81,27 +81,27 @@ type DatabaseServiceClient interface {
 	//   - `INVALID_ARGUMENT` (BAD_PAGE_SIZE, BAD_PAGE_TOKEN): a negative size, or a token of another listing; begin with
 	//     the first page.
 	ListDatabases(ctx context.Context, in *ListDatabasesRequest, opts ...grpc.CallOption) (*ListDatabasesResponse, error)
-	// Changes what is said of a database. Its name and its root stay: what callers began under a name must not go on
-	// elsewhere. Unregister it and register another one, where that is meant.
+	// Changes the description, labels or limits of a database. Its name and its root stay, as work that began under a
+	// name must not continue elsewhere. To change them, unregister it and register another one.
 	//
 	// Errors:
-	//   - `INVALID_ARGUMENT` (BAD_UPDATE_MASK): the mask names nothing, or what cannot be changed; name `description`,
-	//     `labels` or `limits`.
+	//   - `INVALID_ARGUMENT` (BAD_UPDATE_MASK): the mask is empty, or names a field that cannot be changed; name
+	//     `description`, `labels` or `limits`.
 	//   - `INVALID_ARGUMENT` (MISSING_FIELD, BAD_LABEL, BAD_TEXT, BAD_NUMBER): as for RegisterDatabase.
 	//   - `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database has this name; check it, or register one.
-	//   - `DATA_LOSS` (REGISTRATION_DAMAGED): what is stored of it is not what was written; register it again, which heals it.
-	//   - `ABORTED` (CONFLICT): others wrote to the registry at the same time, again and again; send the call again.
+	//   - `DATA_LOSS` (REGISTRATION_DAMAGED): its registration is damaged; register it again to repair it.
+	//   - `ABORTED` (CONFLICT): others wrote to the registry at the same time at every try; retry the call.
 	UpdateDatabase(ctx context.Context, in *UpdateDatabaseRequest, opts ...grpc.CallOption) (*UpdateDatabaseResponse, error)
-	// Takes a name from a database. Its tables, functions and jobs stay; they can be reached by path or uri, where the
-	// services allow that, or under another name. A service may take the name for some seconds more.
+	// Removes the name of a database. Its tables, functions and jobs stay; they can be reached by path or uri, if the
+	// services allow that, or under another name. A service may accept the name for some more seconds.
 	//
 	// Errors:
 	//   - `INVALID_ARGUMENT` (MISSING_FIELD): `name` or `request_id` is empty; fill it.
 	//   - `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database has this name; check it.
 	//   - `FAILED_PRECONDITION` (DATABASE_IN_USE): jobs of the database have not ended; wait for them or cancel them, or set
 	//     `force`.
-	//   - `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
-	//   - `ABORTED` (CONFLICT): others wrote to the registry at the same time, again and again; send the call again.
+	//   - `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request used this id; use a new one.
+	//   - `ABORTED` (CONFLICT): others wrote to the registry at the same time at every try; retry the call.
 	UnregisterDatabase(ctx context.Context, in *UnregisterDatabaseRequest, opts ...grpc.CallOption) (*UnregisterDatabaseResponse, error)
 }
 
@@ -167,19 +167,19 @@ func (c *databaseServiceClient) UnregisterDatabase(ctx context.Context, in *Unre
 // All implementations must embed UnimplementedDatabaseServiceServer
 // for forward compatibility.
 //
-// Databases that have names. Wherever a request has a field `database`, the name of a registered one stands for its root;
-// answers name the root. Served by the planner; every service reads the registrations.
+// Registered databases. Wherever a request has a field `database`, the name of a registered one stands for its root;
+// responses name the root. Served by the planner; every service reads the registrations.
 //
-// Every error carries google.rpc.ErrorInfo with domain `leman`, a reason and facts; the reasons stand in parentheses.
+// Every error carries google.rpc.ErrorInfo with domain `leman`, a reason and facts; reasons are in parentheses.
 //
 // Errors of every call:
-//   - `UNAUTHENTICATED` (TOKEN_REQUIRED, TOKEN_INVALID, TOKEN_EXPIRED): the call carries no token that holds; send
-//     `authorization: Bearer <token>` with one that does.
+//   - `UNAUTHENTICATED` (TOKEN_REQUIRED, TOKEN_INVALID, TOKEN_EXPIRED): the call has no valid token; send
+//     `authorization: Bearer <token>` with one.
 //   - `PERMISSION_DENIED` (ROLE_REQUIRED): the caller lacks the role that the message names; ask for it.
-//   - `UNAVAILABLE` (KEYS_UNAVAILABLE): the issuer of JWTs does not tell its public keys; send the call again later.
-//   - `INVALID_ARGUMENT` (BAD_MESSAGE, BAD_REQUEST): what was sent is not the call's message, or an id, a text or a list
-//     in it is not valid or too long; correct the field that BadRequest names.
-//   - `FAILED_PRECONDITION` (REGISTRY_NOT_SET): the services keep no registrations; name databases by path or uri, or set
+//   - `UNAVAILABLE` (KEYS_UNAVAILABLE): the issuer of JWTs does not return its public keys; retry later.
+//   - `INVALID_ARGUMENT` (BAD_MESSAGE, BAD_REQUEST): the request is not the call's message, or an id, a text or a list in
+//     it is invalid or too long; correct the field that BadRequest names.
+//   - `FAILED_PRECONDITION` (REGISTRY_NOT_SET): the services have no registry; name databases by path or uri, or set
 //     LEMAN_SERVER__REGISTRY for all services.
 //   - `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
 //     someone acts; do what the message says, then send the call again.
@@ -192,25 +192,25 @@ func (c *databaseServiceClient) UnregisterDatabase(ctx context.Context, in *Unre
 //     less, or ask for less, at once. There is no RetryInfo.
 //   - `INTERNAL` (INTERNAL_BUG): a bug; report it with the request id that the message names.
 type DatabaseServiceServer interface {
-	// Gives a database a name. Nothing is written to the database itself, and it need not be there yet: it is made with its
-	// first table.
+	// Gives a database a name. Nothing is written to the database itself, and it need not exist yet: its first table
+	// creates it.
 	//
 	// Errors:
 	//   - `INVALID_ARGUMENT` (MISSING_FIELD, BAD_DATABASE_NAME, BAD_DATABASE, RESERVED_DATABASE, BAD_LABEL, BAD_TEXT,
-	//     BAD_NUMBER): a name, a root, a label, a description or a limit that no database can have; fix the field that
-	//     BadRequest names.
-	//   - `PERMISSION_DENIED` (DATABASE_NOT_ALLOWED): the root does not lie where the services may work; name another one.
-	//   - `ALREADY_EXISTS` (DATABASE_EXISTS): the name stands for another database, or the root has another name; take
-	//     another name, or use the one that the message tells.
-	//   - `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
+	//     BAD_NUMBER): an invalid name, root, label, description or limit; correct the field that BadRequest names.
+	//   - `PERMISSION_DENIED` (DATABASE_NOT_ALLOWED): the root is outside of the locations that the services may use; name
+	//     another one.
+	//   - `ALREADY_EXISTS` (DATABASE_EXISTS): the name belongs to another database, or the root has another name; use
+	//     another name, or the one in the message.
+	//   - `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request used this id; use a new one.
 	//   - `RESOURCE_EXHAUSTED` (TOO_MANY_DATABASES): no more can be registered; unregister one.
-	//   - `ABORTED` (CONFLICT): others wrote to the registry at the same time, again and again; send the call again.
+	//   - `ABORTED` (CONFLICT): others wrote to the registry at the same time at every try; retry the call.
 	RegisterDatabase(context.Context, *RegisterDatabaseRequest) (*RegisterDatabaseResponse, error)
 	// One database.
 	//
 	// Errors:
 	// * `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database has this name; check it, or register one.
-	// * `DATA_LOSS` (REGISTRATION_DAMAGED): what is stored of it is not what was written; register it again, which heals it.
+	// * `DATA_LOSS` (REGISTRATION_DAMAGED): its registration is damaged; register it again to repair it.
 	GetDatabase(context.Context, *GetDatabaseRequest) (*GetDatabaseResponse, error)
 	// All registered databases, by name.
 	//
@@ -218,27 +218,27 @@ type DatabaseServiceServer interface {
 	//   - `INVALID_ARGUMENT` (BAD_PAGE_SIZE, BAD_PAGE_TOKEN): a negative size, or a token of another listing; begin with
 	//     the first page.
 	ListDatabases(context.Context, *ListDatabasesRequest) (*ListDatabasesResponse, error)
-	// Changes what is said of a database. Its name and its root stay: what callers began under a name must not go on
-	// elsewhere. Unregister it and register another one, where that is meant.
+	// Changes the description, labels or limits of a database. Its name and its root stay, as work that began under a
+	// name must not continue elsewhere. To change them, unregister it and register another one.
 	//
 	// Errors:
-	//   - `INVALID_ARGUMENT` (BAD_UPDATE_MASK): the mask names nothing, or what cannot be changed; name `description`,
-	//     `labels` or `limits`.
+	//   - `INVALID_ARGUMENT` (BAD_UPDATE_MASK): the mask is empty, or names a field that cannot be changed; name
+	//     `description`, `labels` or `limits`.
 	//   - `INVALID_ARGUMENT` (MISSING_FIELD, BAD_LABEL, BAD_TEXT, BAD_NUMBER): as for RegisterDatabase.
 	//   - `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database has this name; check it, or register one.
-	//   - `DATA_LOSS` (REGISTRATION_DAMAGED): what is stored of it is not what was written; register it again, which heals it.
-	//   - `ABORTED` (CONFLICT): others wrote to the registry at the same time, again and again; send the call again.
+	//   - `DATA_LOSS` (REGISTRATION_DAMAGED): its registration is damaged; register it again to repair it.
+	//   - `ABORTED` (CONFLICT): others wrote to the registry at the same time at every try; retry the call.
 	UpdateDatabase(context.Context, *UpdateDatabaseRequest) (*UpdateDatabaseResponse, error)
-	// Takes a name from a database. Its tables, functions and jobs stay; they can be reached by path or uri, where the
-	// services allow that, or under another name. A service may take the name for some seconds more.
+	// Removes the name of a database. Its tables, functions and jobs stay; they can be reached by path or uri, if the
+	// services allow that, or under another name. A service may accept the name for some more seconds.
 	//
 	// Errors:
 	//   - `INVALID_ARGUMENT` (MISSING_FIELD): `name` or `request_id` is empty; fill it.
 	//   - `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database has this name; check it.
 	//   - `FAILED_PRECONDITION` (DATABASE_IN_USE): jobs of the database have not ended; wait for them or cancel them, or set
 	//     `force`.
-	//   - `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
-	//   - `ABORTED` (CONFLICT): others wrote to the registry at the same time, again and again; send the call again.
+	//   - `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request used this id; use a new one.
+	//   - `ABORTED` (CONFLICT): others wrote to the registry at the same time at every try; retry the call.
 	UnregisterDatabase(context.Context, *UnregisterDatabaseRequest) (*UnregisterDatabaseResponse, error)
 	mustEmbedUnimplementedDatabaseServiceServer()
 }

@@ -21,33 +21,33 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// What went wrong, for programs. Every error carries a google.rpc.ErrorInfo with domain `leman`, whose `reason` is the
-// name of one of these values, as in google.api.ErrorReason; its metadata has facts. A failed job carries one in
-// `Job.error`. Later releases add values: take one that you do not know by the code of its status.
+// The reason of an error, for programs. Every error carries a google.rpc.ErrorInfo with domain `leman`, whose `reason`
+// is the name of one of these values, as in google.api.ErrorReason; its metadata has facts. A failed job carries one in
+// `Job.error`. Later releases add values: treat an unknown one by the code of its status.
 type ErrorReason int32
 
 const (
 	// Not a valid value.
 	ErrorReason_ERROR_REASON_UNSPECIFIED ErrorReason = 0
-	// The request says of a column what it cannot; correct the field that BadRequest names.
+	// The request contradicts the column; correct the field that BadRequest names.
 	ErrorReason_BAD_COLUMN ErrorReason = 1
-	// No column can have that name; take another one, without `.`.
+	// The name is not valid for a column; use another one, without `.`.
 	ErrorReason_BAD_COLUMN_NAME ErrorReason = 2
-	// The path or uri names no database; give an absolute path, or a uri of a store that the message lists.
+	// The path or uri does not name a database; give an absolute path, or a uri of a store that the message lists.
 	ErrorReason_BAD_DATABASE ErrorReason = 3
-	// The body of a Connect stream is not enveloped as the protocol says; send it so.
+	// The body of a Connect stream is not enveloped as the protocol requires; correct it.
 	ErrorReason_BAD_ENVELOPE ErrorReason = 4
-	// A variable of `env` has a name or a value that none can have, or there are too many; correct what the message says.
+	// A variable of `env` has an invalid name or value, or there are too many; correct what the message says.
 	ErrorReason_BAD_ENV ErrorReason = 190
-	// A file is not named as the services name theirs; a bug of the caller's.
+	// A file does not have a name of the services; a bug of the caller.
 	ErrorReason_BAD_FILE_NAME ErrorReason = 5
-	// An HTTP header has no value that it can have; correct it.
+	// An HTTP header has an invalid value; correct it.
 	ErrorReason_BAD_HEADER ErrorReason = 6
-	// A label has a key or a value that none can have, or there are too many; correct them.
+	// A label has an invalid key or value, or there are too many; correct them.
 	ErrorReason_BAD_LABEL ErrorReason = 7
-	// The bytes are no message of the call's type; encode the request by the same protos.
+	// The bytes are not a message of the call's type; encode the request by the same protos.
 	ErrorReason_BAD_MESSAGE ErrorReason = 8
-	// A key of the metadata is not a view's; a bug of the caller's.
+	// A key of the metadata is not a view's; a bug of the caller.
 	ErrorReason_BAD_METADATA ErrorReason = 9
 	// A number is out of its range; correct the field that BadRequest names, or leave it out.
 	ErrorReason_BAD_NUMBER ErrorReason = 10
@@ -58,128 +58,128 @@ const (
 	// Fields of the request contradict each other, one is missing, an id has control characters, or a text or a list is too
 	// long; correct what the message says.
 	ErrorReason_BAD_REQUEST ErrorReason = 13
-	// The bytes are no Arrow schema, or not the one that is needed; send an Arrow IPC schema message.
+	// The bytes are not an Arrow schema, or not the required one; send an Arrow IPC schema message.
 	ErrorReason_BAD_SCHEMA ErrorReason = 14
-	// What was streamed is no header followed by whole messages; begin again.
+	// The stream is not a header followed by whole messages; start over.
 	ErrorReason_BAD_STREAM ErrorReason = 15
-	// No table can have that name; take another one.
+	// The name is not valid for a table; use another one.
 	ErrorReason_BAD_TABLE_NAME ErrorReason = 16
-	// The uri names no table; write `<database>/<name>.lance`.
+	// The uri does not name a table; write `<database>/<name>.lance`.
 	ErrorReason_BAD_TABLE_URI ErrorReason = 17
-	// A time is not one of the years 1 to 9999; correct it, or leave it out.
+	// A time is not in the years 1 to 9999; correct it, or omit it.
 	ErrorReason_BAD_TIME ErrorReason = 18
 	// The definition of the function contradicts itself; correct what the message says.
 	ErrorReason_BAD_UDF ErrorReason = 19
-	// The mask is empty, or names what cannot be changed; name fields that can.
+	// The mask is empty, or names a field that cannot be changed; name fields that can.
 	ErrorReason_BAD_UPDATE_MASK ErrorReason = 20
-	// A record batch is larger than the service takes; send smaller ones.
+	// A record batch is larger than the service accepts; send smaller ones.
 	ErrorReason_BATCH_TOO_LARGE ErrorReason = 21
-	// A bundle has more bytes than the services take; load large data when the function is built.
+	// A bundle is larger than the services accept; load large data when the function is built.
 	ErrorReason_BUNDLE_TOO_LARGE ErrorReason = 165
-	// No database can have that name; give letters, digits, `-` and `_`.
+	// The name is not valid for a database; use letters, digits, `-` and `_`.
 	ErrorReason_BAD_DATABASE_NAME ErrorReason = 166
-	// A text is longer than what is kept, or has control characters; shorten it, or send it without them.
+	// A text is too long, or has control characters; shorten it, or send it without them.
 	ErrorReason_BAD_TEXT ErrorReason = 167
 	// The body of an HTTP request came too slowly; send it faster, or in parts.
 	ErrorReason_BODY_TOO_SLOW ErrorReason = 22
-	// The HTTP content type is none that is spoken here; send one that the message lists.
+	// The HTTP content type is not supported; send one that the message lists.
 	ErrorReason_CONTENT_TYPE ErrorReason = 23
-	// A fragment stands in the request more than once; a bug of the caller's.
+	// A fragment is repeated in the request; a bug of the caller.
 	ErrorReason_FRAGMENT_TWICE ErrorReason = 24
 	// The HTTP method does not fit the call; POST it.
 	ErrorReason_HTTP_METHOD ErrorReason = 25
 	// The SQL expression cannot be computed by a column; correct it.
 	ErrorReason_INVALID_EXPRESSION ErrorReason = 26
-	// The filter is no SQL over the table's columns; correct it.
+	// The filter is not valid SQL over the table's columns; correct it.
 	ErrorReason_INVALID_FILTER ErrorReason = 27
-	// The rows of a merge have more bytes than the service takes; send them in several calls.
+	// The rows of a merge are larger than the service accepts; send them in several calls.
 	ErrorReason_MERGE_TOO_LARGE ErrorReason = 188
-	// A field that is needed is not set; set the one that BadRequest names.
+	// A required field is not set; set the one that BadRequest names.
 	ErrorReason_MISSING_FIELD ErrorReason = 28
-	// Two columns of a view have one name; rename one.
+	// Two columns of a view have the same name; rename one.
 	ErrorReason_NAME_CLASH ErrorReason = 29
-	// The place lies within a folder that Leman keeps for itself; name the database above it.
+	// The location is in a folder of Leman's own; name the database above it.
 	ErrorReason_RESERVED_DATABASE ErrorReason = 30
-	// Names like this one are Leman's own; take another one.
+	// Names like this one are Leman's own; use another one.
 	ErrorReason_RESERVED_NAME ErrorReason = 31
 	// This release does not know the value of an enum; set one that it knows.
 	ErrorReason_UNKNOWN_VALUE ErrorReason = 32
-	// A view's SQL calls a function of time or chance; write a constant instead.
+	// A view's SQL calls a volatile function; write a constant instead.
 	ErrorReason_VOLATILE_FUNCTION ErrorReason = 33
-	// The table's history, as far as it was kept, knows no commit of the request; send the request again.
+	// The existing history of the table has no commit of the request; retry the request.
 	ErrorReason_COMMIT_NOT_FOUND ErrorReason = 34
-	// There is no such folder; check the path.
+	// The folder does not exist; check the path.
 	ErrorReason_DATABASE_NOT_FOUND ErrorReason = 35
 	// No database is registered under that name; check the name, or register one.
 	ErrorReason_DATABASE_NOT_REGISTERED ErrorReason = 168
-	// A file that is needed is gone; `VerifyDatabase` tells what else is.
+	// A required file is missing; `VerifyDatabase` lists others.
 	ErrorReason_FILE_MISSING ErrorReason = 36
-	// Versions of the table that are needed cannot be read; send the call again, or do what the message says.
+	// Required versions of the table cannot be read; retry the call, or do what the message says.
 	ErrorReason_HISTORY_UNREADABLE ErrorReason = 37
 	// The table has no index of that name; name one that it has.
 	ErrorReason_INDEX_NOT_FOUND ErrorReason = 38
 	// The database's history has no such job; `ListJobs` lists all.
 	ErrorReason_JOB_NOT_FOUND ErrorReason = 39
-	// The HTTP path names no call; see the reference for those that there are.
+	// The HTTP path names no call; see the reference for the existing ones.
 	ErrorReason_NO_SUCH_METHOD ErrorReason = 40
-	// A version of the view's source was cleaned away; refresh again.
+	// A version of the view's source was deleted; refresh again.
 	ErrorReason_SOURCE_VERSION_NOT_FOUND ErrorReason = 41
 	// The database has no such table or view; `ListTables` lists all.
 	ErrorReason_TABLE_NOT_FOUND ErrorReason = 42
 	// The table has no such tag; name one that it has.
 	ErrorReason_TAG_NOT_FOUND ErrorReason = 43
-	// The server of a remote function has none of that name; name one that the message lists.
+	// The server of a remote function has no function of that name; use one that the message lists.
 	ErrorReason_FUNCTION_NOT_FOUND ErrorReason = 183
 	// No such function is registered in the database; register it.
 	ErrorReason_UDF_NOT_FOUND ErrorReason = 44
-	// The table has no such version, or it was cleaned away; name another one.
+	// The table has no such version, or it was deleted; name another one.
 	ErrorReason_VERSION_NOT_FOUND ErrorReason = 45
-	// Another request had this id, or other rows came with it, as the message says; take a new one.
+	// Another request, or other rows, used this id, as the message says; use a new one.
 	ErrorReason_REQUEST_ID_REUSED ErrorReason = 46
-	// A table or view of that name exists; take another name, or drop it.
+	// A table or view of that name exists; use another name, or drop it.
 	ErrorReason_TABLE_EXISTS ErrorReason = 47
 	// Another definition has this name and version; register under another version.
 	ErrorReason_UDF_EXISTS ErrorReason = 48
-	// The name stands for another database, or the root has another name; take another name, or use that one.
+	// The name belongs to another database, or the root has another name; use another name, or that one.
 	ErrorReason_DATABASE_EXISTS ErrorReason = 169
-	// The server of a remote function does not take the services' credentials; set right what LEMAN_UDF__REMOTE_CREDENTIALS
-	// says of its address.
+	// The server of a remote function refuses the services' credentials; correct the entry for its address in
+	// LEMAN_UDF__REMOTE_CREDENTIALS.
 	ErrorReason_FUNCTION_ACCESS_DENIED ErrorReason = 179
-	// What answers at the address of a remote function does not serve functions as docs/remote_functions.md says; correct the
-	// address, or the server.
+	// The server at the address of a remote function does not follow docs/remote_functions.md; correct the address, or
+	// the server.
 	ErrorReason_FUNCTION_PROTOCOL ErrorReason = 180
-	// A remote function reads or gives other types than is said; register it as its server describes it.
+	// A remote function has other types than registered; register it as its server describes it.
 	ErrorReason_FUNCTION_SIGNATURE_MISMATCH ErrorReason = 181
 	// The servers of a remote function serve another version of it; register that one and give it to the column, or start
 	// servers of this version.
 	ErrorReason_FUNCTION_VERSION_MISMATCH ErrorReason = 182
-	// TLS with the server of a remote function fails: its certificate does not verify, or one side speaks TLS and the other
-	// does not; do what the message says.
+	// TLS with the server of a remote function fails: its certificate does not verify, or only one side uses TLS; do what
+	// the message says.
 	ErrorReason_FUNCTION_TLS_FAILED ErrorReason = 195
 	// A later attempt at the job has begun elsewhere; only services see this.
 	ErrorReason_ATTEMPT_FENCED ErrorReason = 49
-	// Computed columns would read one another in a circle; have one of them read something else.
+	// Computed columns would form a cycle; change the inputs of one of them.
 	ErrorReason_COLUMN_CYCLE ErrorReason = 186
 	// The column, or the view, reads computed columns that are stale or not computed yet; backfill these first, or set
 	// `on_stale_input`.
 	ErrorReason_INPUT_COLUMN_STALE ErrorReason = 187
-	// A column is there with another definition than the request has; send it again with ON_CHANGE_UPDATE, which computes its
-	// rows again, or ON_CHANGE_KEEP, which keeps their values, or take another name.
+	// A column exists with another definition than the request has; repeat it with ON_CHANGE_UPDATE, which computes its
+	// rows again, or ON_CHANGE_KEEP, which keeps their values, or use another name.
 	ErrorReason_COLUMN_CHANGED ErrorReason = 185
-	// The table has a column of that name; take another name, or alter that column. ALREADY_EXISTS where it was there
-	// before the call.
+	// The table has a column of that name; use another name, or alter that column. ALREADY_EXISTS if it existed before
+	// the call.
 	ErrorReason_COLUMN_EXISTS ErrorReason = 50
 	// Computed columns or views read the column, as the facts say; drop or alter these first, or set `force`.
 	ErrorReason_COLUMN_IN_USE ErrorReason = 51
 	// The column is computed by a function; leave it out of rows, or use the calls for computed columns.
 	ErrorReason_COLUMN_IS_COMPUTED ErrorReason = 52
-	// The column is no computed one; add it.
+	// The column is not a computed one; add it.
 	ErrorReason_COLUMN_NOT_DEFINED ErrorReason = 53
 	// The table has no such column; name one that it has.
 	ErrorReason_COLUMN_NOT_FOUND ErrorReason = 54
-	// The rows lack a column that may not be NULL; send it.
+	// The rows lack a column that must not be NULL; send it.
 	ErrorReason_COLUMN_REQUIRED ErrorReason = 55
-	// Lance refuses the commit, and would again; do what the message says.
+	// Lance refuses the commit, and a retry would not help; do what the message says.
 	ErrorReason_COMMIT_REFUSED ErrorReason = 56
 	// Jobs of the database have not ended; wait for them or cancel them, or force it.
 	ErrorReason_DATABASE_IN_USE ErrorReason = 170
@@ -187,139 +187,139 @@ const (
 	ErrorReason_DUPLICATE_KEY ErrorReason = 189
 	// The values of a job's `env` were lost with the executor that had them; run it again with `env`.
 	ErrorReason_ENV_LOST ErrorReason = 191
-	// Nothing that the call runs has an environment of its own, as SQL and remote functions have none; leave `env` out.
+	// Nothing that the call runs uses environment variables, as with SQL and remote functions; omit `env`.
 	ErrorReason_ENV_NOT_USABLE ErrorReason = 192
-	// SQL that is right fails on a value; correct it, or exclude such rows.
+	// Valid SQL fails on a value; correct it, or exclude such rows.
 	ErrorReason_EXPRESSION_FAILED ErrorReason = 57
-	// Someone else wrote to the view; restore the version before, or refresh with policy FULL.
+	// Another writer wrote to the view; restore the previous version, or refresh with policy FULL.
 	ErrorReason_EXTERNAL_WRITES ErrorReason = 58
-	// The table is in Lance's first file format; write it again.
+	// The table is in Lance's first file format; rewrite it.
 	ErrorReason_FILE_FORMAT_NOT_SUPPORTED ErrorReason = 59
-	// A staged file has not all rows that the fragment has by now; the job plans again.
+	// A staged file lacks rows that the fragment has now; the job plans again.
 	ErrorReason_FILE_LACKS_ROWS ErrorReason = 60
 	// The filter fails on a value; correct it.
 	ErrorReason_FILTER_FAILED ErrorReason = 61
-	// Someone else filled the fragment meanwhile; the job plans again.
+	// Another writer filled the fragment meanwhile; the job plans again.
 	ErrorReason_FRAGMENT_CHANGED ErrorReason = 62
 	// The fragment is not in the table any more; the job plans again.
 	ErrorReason_FRAGMENT_GONE ErrorReason = 63
-	// What changed cannot be told, and the policy forbids to compute all; refresh with policy AUTO or FULL.
+	// The changes cannot be determined, and the policy forbids a full refresh; refresh with policy AUTO or FULL.
 	ErrorReason_FULL_REFRESH_NEEDED ErrorReason = 64
-	// Columns that were read changed since the plan; the job plans again.
+	// Input columns changed since the plan; the job plans again.
 	ErrorReason_INPUT_CHANGED ErrorReason = 65
 	// The table lacks a column that the function reads; name others in `input_columns`.
 	ErrorReason_INPUT_COLUMN_MISSING ErrorReason = 66
-	// The function reads another number of columns; name as many as it has parameters.
+	// The function has another number of parameters; name as many columns.
 	ErrorReason_INPUT_COUNT_MISMATCH ErrorReason = 67
 	// A column cannot be computed from itself; name other columns in `input_columns`.
 	ErrorReason_INPUT_IS_OUTPUT ErrorReason = 68
-	// A view gets its rows and columns from its query; refresh it, or make another view.
+	// A view gets its rows and columns from its query; refresh it, or create another view.
 	ErrorReason_IS_A_VIEW ErrorReason = 69
-	// The job was asked to stop for good.
+	// The job is being cancelled.
 	ErrorReason_JOB_CANCELLING ErrorReason = 177
-	// The job has ended, and stays as it is.
+	// The job has ended and cannot be changed.
 	ErrorReason_JOB_ENDED ErrorReason = 70
 	// The job has not ended; wait for it, or cancel it.
 	ErrorReason_JOB_RUNNING ErrorReason = 71
-	// The job computed with a function that is not the column's; leave `keep_others` out.
+	// The job used a function that is not the column's; omit `keep_others`.
 	ErrorReason_KEEP_OTHERS_FUNCTION ErrorReason = 72
-	// Values cannot be kept, as the function reads other columns; leave `keep_values` out.
+	// Values cannot be kept, as the function has other inputs; omit `keep_values`.
 	ErrorReason_KEPT_INPUTS_DIFFER ErrorReason = 73
-	// A table keeps one column at the least; drop the table.
+	// A table must have at least one column; drop the table.
 	ErrorReason_LAST_COLUMN ErrorReason = 74
 	// The job ended early, and no row is marked as failed; run the backfill again.
 	ErrorReason_NOTHING_TO_RETRY ErrorReason = 75
 	// The job refreshed a view; do what the message says.
 	ErrorReason_NOT_A_BACKFILL ErrorReason = 76
-	// The table has no query; `DescribeTable` tells of it.
+	// The table has no query; use `DescribeTable`.
 	ErrorReason_NOT_A_VIEW ErrorReason = 77
-	// A column that may not be NULL would be; correct the rows.
+	// A column that must not be NULL would be; correct the rows.
 	ErrorReason_NULL_VALUE ErrorReason = 78
-	// The service does not know the address of another one; set it where the message says.
+	// The address of another service is not set; set it as the message says.
 	ErrorReason_PEER_NOT_SET ErrorReason = 79
-	// A service and another one that it asks do not believe each other: a token, a role or a certificate is wrong; correct
-	// the setting that the message names.
+	// A service and its peer do not trust each other: a token, a role or a certificate is wrong; correct the setting that
+	// the message names.
 	ErrorReason_PEER_REFUSED ErrorReason = 197
-	// The version to be read does not have an input column; read a later one.
+	// The requested version does not have an input column; read a later one.
 	ErrorReason_READ_VERSION_INPUT_MISSING ErrorReason = 80
-	// Rows of the version to be read cannot be told among those of now; read the latest.
+	// Rows of the requested version cannot be matched with current ones; read the latest.
 	ErrorReason_READ_VERSION_ROWS_MOVED ErrorReason = 81
-	// The services keep no names of databases; name these by path or uri, or set LEMAN_SERVER__REGISTRY.
+	// The services have no registry of databases; name databases by path or uri, or set LEMAN_SERVER__REGISTRY.
 	ErrorReason_REGISTRY_NOT_SET ErrorReason = 171
-	// An object store can only copy; make a table of the new name, and append the rows of this one.
+	// An object store can only copy; create a table of the new name, and append the rows of this one.
 	ErrorReason_RENAME_NOT_SUPPORTED ErrorReason = 82
 	// Workers cannot have what the function asks for; ask for less, or add workers.
 	ErrorReason_RESOURCES_NOT_AVAILABLE ErrorReason = 83
-	// A file has not the rows of its fragment; the job plans again.
+	// A file does not have the rows of its fragment; the job plans again.
 	ErrorReason_ROW_COUNT_MISMATCH ErrorReason = 84
-	// The view's source lacks a column that the view reads; put it back, or make another view.
+	// The view's source lacks a column that the view reads; restore it, or create another view.
 	ErrorReason_SOURCE_COLUMN_MISSING ErrorReason = 85
-	// Rows of the source have no stable ids; make the view again for another version.
+	// Rows of the source have no stable ids; create the view again for another version.
 	ErrorReason_STABLE_ROW_IDS_REQUIRED ErrorReason = 86
-	// The storage refuses access; grant it to the services, then send the call again.
+	// The storage refuses access; grant it to the services, then retry the call.
 	ErrorReason_STORAGE_DENIED ErrorReason = 87
-	// There is no such bucket or container; correct the name or the endpoint, or make it, then send the call again.
+	// The bucket or container does not exist; correct the name or the endpoint, or create it, then retry the call.
 	ErrorReason_STORAGE_MISSING ErrorReason = 196
-	// More than one of several writers of an object may succeed there; use a store with atomic conditional puts.
+	// Several writers of one object may succeed there; use a store with atomic conditional puts.
 	ErrorReason_STORE_NOT_ATOMIC ErrorReason = 194
-	// The storage is full; make room, then send the call again.
+	// The storage is full; free space, then retry the call.
 	ErrorReason_STORAGE_FULL ErrorReason = 88
-	// The storage cannot be written to; allow it, then send the call again.
+	// The storage cannot be written to; allow it, then retry the call.
 	ErrorReason_STORAGE_READ_ONLY ErrorReason = 89
-	// Views or jobs rest on the table; drop or end them first, or set `force`.
+	// Views or jobs use the table; drop or end them first, or set `force`.
 	ErrorReason_TABLE_IN_USE ErrorReason = 90
 	// A later release of Lance wrote the table; use a later release of Leman.
 	ErrorReason_TABLE_NOT_SUPPORTED ErrorReason = 91
-	// A later release of Leman stored it, and it is whole; use that release, or a later one.
+	// A later release of Leman stored it, and it is intact; use that release, or a later one.
 	ErrorReason_FORMAT_TOO_NEW ErrorReason = 198
-	// An earlier release stored it in a way that this one does not read, and it is whole; do what the message says.
+	// An earlier release stored it in a format that this one does not read, and it is intact; do what the message says.
 	ErrorReason_FORMAT_TOO_OLD ErrorReason = 199
 	// More rows failed than the error policy allows; see `ListJobErrors`.
 	ErrorReason_TOO_MANY_ERRORS ErrorReason = 92
 	// The column keeps values of too many versions; leave `keep_values` out.
 	ErrorReason_TOO_MANY_KEPT ErrorReason = 93
-	// A column has another type than is needed; change the function or the query.
+	// A column has another type than required; change the function or the query.
 	ErrorReason_TYPE_MISMATCH ErrorReason = 94
-	// The table cannot hold the type; change the function.
+	// The table does not support the type; change the function.
 	ErrorReason_TYPE_NOT_STORABLE ErrorReason = 95
-	// The function closed what its process needs; change the function.
+	// The function closed descriptors that its process needs; change the function.
 	ErrorReason_UDF_BROKE_DESCRIPTORS ErrorReason = 96
-	// The bundle is not stored, or damaged; send it along.
+	// The bundle is not stored, or damaged; send it.
 	ErrorReason_UDF_BUNDLE_MISSING ErrorReason = 97
 	// The bundle's bytes do not have the stated digest and size; send those that do.
 	ErrorReason_UDF_DIGEST_MISMATCH ErrorReason = 98
-	// The function raised, and the error policy says that the job fails; see `ListJobErrors`.
+	// The function raised, and the error policy ends the job; see `ListJobErrors`.
 	ErrorReason_UDF_FAILED ErrorReason = 99
 	// Workers cannot load the function, or it ends their process meanwhile; do what the message says, or run the job again
 	// with another one.
 	ErrorReason_UDF_NOT_LOADABLE ErrorReason = 100
-	// Workers run another Python than the bundle's; make the bundle with theirs.
+	// Workers run another Python than the bundle's; create the bundle with theirs.
 	ErrorReason_UDF_PYTHON_MISMATCH ErrorReason = 101
 	// A call took longer than the function's timeout; raise `call_timeout`, or see `ListJobErrors`.
 	ErrorReason_UDF_TIMEOUT ErrorReason = 102
-	// The version that was read was cleaned away; the job plans again.
+	// The version that was read was deleted; the job plans again.
 	ErrorReason_VERSION_GONE ErrorReason = 103
-	// Views of the database rest on it; drop these first, or set `force`.
+	// Views of the database read it; drop these first, or set `force`.
 	ErrorReason_VIEW_IN_USE ErrorReason = 104
-	// A row ended the worker process again and again; see `ListJobErrors`, or skip such rows by the error policy.
+	// A row ended the worker process repeatedly; see `ListJobErrors`, or skip such rows by the error policy.
 	ErrorReason_WORKER_LOST ErrorReason = 105
 	// A worker's Python cannot run functions; do what the message says.
 	ErrorReason_WORKER_PYTHON_UNUSABLE ErrorReason = 106
-	// The address that is set is another service's, or one of another release; set it as the message says.
+	// The configured address is that of another service, or of another release; correct it as the message says.
 	ErrorReason_WRONG_PEER ErrorReason = 107
-	// Others committed at the same time, again and again.
+	// Others committed at the same time at every try.
 	ErrorReason_CONFLICT ErrorReason = 108
-	// What was sent was removed before all was sent; send the rows again.
+	// Sent data was removed before all was sent; send the rows again.
 	ErrorReason_FILES_GONE ErrorReason = 109
-	// The table changes faster than the job can commit; what was finished is kept. Run the job again.
+	// The table changes faster than the job can commit; finished work is kept. Run the job again.
 	ErrorReason_NO_PROGRESS ErrorReason = 110
-	// A column was changed meanwhile; look at the table, and send the rows again.
+	// A column was changed meanwhile; check the table, and send the rows again.
 	ErrorReason_SCHEMA_CHANGED ErrorReason = 111
 	// Another refresh of the view was faster; refresh again.
 	ErrorReason_SCRATCH_TABLE_TAKEN ErrorReason = 112
-	// Files of the view's source went while they were read.
+	// Files of the view's source were removed while they were read.
 	ErrorReason_SOURCE_CHANGED ErrorReason = 113
-	// Rows of the view's source went while they were read; refresh again.
+	// Rows of the view's source were removed while they were read; refresh again.
 	ErrorReason_SOURCE_ROW_GONE ErrorReason = 114
 	// The storage failed while a view was refreshed; refresh again.
 	ErrorReason_STORAGE_ERROR ErrorReason = 115
@@ -327,32 +327,32 @@ const (
 	ErrorReason_TABLE_REPLACED ErrorReason = 116
 	// The call ended before all was sent; send it again.
 	ErrorReason_UPLOAD_ENDED ErrorReason = 117
-	// Nothing came for a while; send it again from the beginning.
+	// Nothing was received for a while; send it again from the beginning.
 	ErrorReason_UPLOAD_STALLED ErrorReason = 118
 	// The view was changed meanwhile.
 	ErrorReason_VIEW_CHANGED ErrorReason = 119
 	// The view's rows have values already; only services see this.
 	ErrorReason_VIEW_IS_SET ErrorReason = 120
-	// Whether the commit was made is not known; send the same call again.
+	// It is unknown whether the commit was made; retry the same call.
 	ErrorReason_COMMIT_UNKNOWN ErrorReason = 121
 	// The service is stopping.
 	ErrorReason_DRAINING ErrorReason = 122
-	// No server of a remote function can be reached, or servers answer none of the batches that they are given; start one,
-	// or fix it, and run the job again: what was finished is kept.
+	// No server of a remote function can be reached, or servers answer none of their batches; start or repair one, and
+	// run the job again: finished work is kept.
 	ErrorReason_FUNCTION_UNAVAILABLE ErrorReason = 184
-	// Executors died under the job again and again; what was finished is kept. Run it again once the cause is found.
+	// Executors died repeatedly while they ran the job; finished work is kept. Run it again once the cause is found.
 	ErrorReason_EXECUTOR_LOST ErrorReason = 123
-	// Another executor runs the job; ask that one, or send the call again.
+	// Another executor runs the job; call that one, or retry.
 	ErrorReason_JOB_ELSEWHERE ErrorReason = 124
-	// The issuer of JWTs does not tell its public keys.
+	// The issuer of JWTs does not return its public keys.
 	ErrorReason_KEYS_UNAVAILABLE ErrorReason = 125
 	// The service that serves the call cannot be reached from here.
 	ErrorReason_PEER_UNAVAILABLE ErrorReason = 126
-	// No one took a message of the stream for a while; open it again.
+	// The reader took no message of the stream for a while; open it again.
 	ErrorReason_READER_STALLED ErrorReason = 127
-	// Spark gave up on a worker of a job; the message has its words.
+	// Spark gave up on a worker of a job; see its text in the message.
 	ErrorReason_SPARK_FAILED ErrorReason = 128
-	// Spark could not be started; the message says why, and which settings to see to.
+	// Spark could not be started; the message gives the cause and the settings to check.
 	ErrorReason_SPARK_NOT_STARTED ErrorReason = 129
 	// Spark is being started.
 	ErrorReason_SPARK_STARTING ErrorReason = 130
@@ -364,52 +364,51 @@ const (
 	ErrorReason_CALLER_RATE ErrorReason = 174
 	// The caller has too many streams open; end one.
 	ErrorReason_CALLER_STREAMS ErrorReason = 175
-	// Others have the cluster's cores.
+	// Other applications use the cluster's cores.
 	ErrorReason_CLUSTER_BUSY ErrorReason = 133
 	// Too many requests wait for the table.
 	ErrorReason_COMMIT_QUEUE_FULL ErrorReason = 134
-	// The message, or its answer, is larger than the service lets it be; send less, or ask for less, at once. Sending the
-	// call again does not help.
+	// The message, or its answer, is larger than the service allows; send or request less in one call. A retry does not
+	// help.
 	ErrorReason_MESSAGE_TOO_LARGE ErrorReason = 135
-	// The service has too much to do.
+	// The service is overloaded.
 	ErrorReason_QUEUE_FULL ErrorReason = 136
-	// Too many calls of this method are at work.
+	// Too many concurrent calls of this method.
 	ErrorReason_TOO_MANY_CALLS ErrorReason = 137
-	// As many databases are registered as can be; unregister one.
+	// The limit of registered databases is reached; unregister one.
 	ErrorReason_TOO_MANY_DATABASES ErrorReason = 172
-	// As many jobs run and wait as may.
+	// The limits of running and waiting jobs are reached.
 	ErrorReason_TOO_MANY_JOBS ErrorReason = 138
-	// Too many calls read rows at once.
+	// Too many concurrent calls read rows.
 	ErrorReason_TOO_MANY_READS ErrorReason = 139
-	// Too many calls send rows or bundles at once.
+	// Too many concurrent calls send rows or bundles.
 	ErrorReason_TOO_MANY_UPLOADS ErrorReason = 140
-	// Too many jobs of the caller, or of the database, wait for their turn.
+	// Too many jobs of the caller, or of the database, are waiting.
 	ErrorReason_TOO_MANY_WAITING_JOBS ErrorReason = 176
-	// What a column says of its function is damaged; restore the table's version before, or where there is none, drop the
+	// A column's metadata about its function is damaged; restore the previous version of the table; without one, drop the
 	// column and add it again.
 	ErrorReason_BINDING_DAMAGED ErrorReason = 141
-	// A checkpoint is damaged; what it held is computed again.
+	// A checkpoint is damaged; its rows are computed again.
 	ErrorReason_CHECKPOINT_DAMAGED ErrorReason = 142
-	// A file is damaged; `VerifyDatabase` tells what else is.
+	// A file is damaged; `VerifyDatabase` lists others.
 	ErrorReason_FILE_DAMAGED ErrorReason = 143
-	// Versions of the table that would tell what compaction moved were cleaned away.
+	// Versions of the table that show what compaction moved were deleted.
 	ErrorReason_HISTORY_LOST ErrorReason = 144
-	// A record is damaged; what it pointed at is computed again.
+	// A record is damaged; its rows are computed again.
 	ErrorReason_RECORD_DAMAGED ErrorReason = 145
-	// The registration of a database is not what was written; register it again.
+	// The registration of a database is damaged; register it again.
 	ErrorReason_REGISTRATION_DAMAGED ErrorReason = 173
 	// A file of the table, such as its manifest or a file of rows, is damaged or missing; restore the file that the message
 	// names.
 	ErrorReason_TABLE_DAMAGED ErrorReason = 146
-	// The stored function is damaged; register it again, which heals it.
+	// The stored function is damaged; register it again to repair it.
 	ErrorReason_UDF_DAMAGED ErrorReason = 147
-	// What a view says of itself is damaged; restore its version before, or where there is none, drop the view and make it
-	// again.
+	// A view's metadata is damaged; restore its previous version; without one, drop the view and create it again.
 	ErrorReason_VIEW_DAMAGED ErrorReason = 148
-	// The place does not lie where the services may work; name another one.
+	// The location is outside of those that the services may use; name another one.
 	ErrorReason_DATABASE_NOT_ALLOWED ErrorReason = 149
-	// The services let no one set that environment variable; use one of the names that the message tells. Of a job: its
-	// column was given another function meanwhile, which is not given the values; run it again if that one may have them.
+	// The policy of the services does not allow that environment variable; use one of the names in the message. Of a job:
+	// its column was given another function meanwhile, which must not get the values; run it again if it may have them.
 	ErrorReason_ENV_NOT_ALLOWED ErrorReason = 193
 	// An HTTP call without a token names another host than this machine; call it by its own name.
 	ErrorReason_HOST_NOT_LOCAL ErrorReason = 150
@@ -419,28 +418,28 @@ const (
 	ErrorReason_ROLE_REQUIRED ErrorReason = 152
 	// The token has expired; send a new one.
 	ErrorReason_TOKEN_EXPIRED ErrorReason = 153
-	// The token is not one that holds; send one that does.
+	// The token is not valid; send a valid one.
 	ErrorReason_TOKEN_INVALID ErrorReason = 154
 	// The call carries no token; send `authorization: Bearer <token>`.
 	ErrorReason_TOKEN_REQUIRED ErrorReason = 155
-	// The services run no functions of this kind, or not this one; use another one.
+	// The policy of the services does not allow functions of this kind, or this one; use another one.
 	ErrorReason_UDF_NOT_ALLOWED ErrorReason = 156
 	// The service does not have the call: it is another service's, or of another release, or one of Arrow Flight that the
 	// services do not offer (docs/flight.md).
 	ErrorReason_CALL_NOT_OFFERED ErrorReason = 178
-	// Streams of requests are spoken over gRPC only.
+	// Streams of requests are supported over gRPC only.
 	ErrorReason_CLIENT_STREAM ErrorReason = 157
-	// Compressed messages are not taken over HTTP; send them as they are.
+	// Compressed messages are not supported over HTTP; send them uncompressed.
 	ErrorReason_COMPRESSED ErrorReason = 158
-	// The address of the service that serves the call is not set here; ask that service.
+	// The address of the service that serves the call is not set here; call that service.
 	ErrorReason_NOT_SERVED_HERE ErrorReason = 159
-	// A bug in a service; its log says more under the request id.
+	// A bug in a service; see its log for the request id.
 	ErrorReason_INTERNAL_BUG ErrorReason = 160
 	// A plan came without a view's definition.
 	ErrorReason_PLAN_WITHOUT_DEFINITION ErrorReason = 161
 	// A plan came without its header.
 	ErrorReason_PLAN_WITHOUT_HEADER ErrorReason = 162
-	// No one computed a range of rows; run the job again.
+	// A range of rows was not computed; run the job again.
 	ErrorReason_RANGE_LOST ErrorReason = 163
 	// A refresh did not compute all rows; run it again.
 	ErrorReason_SCRATCH_TABLE_INCOMPLETE ErrorReason = 164

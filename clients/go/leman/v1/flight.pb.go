@@ -21,19 +21,19 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// The command of a descriptor with which rows are put: what DoPut of Arrow Flight adds rows to, and how. As the bytes of
-// this message, or as its JSON. docs/flight.md has all that is said over Flight; which rows are read says ReadRowsRequest.
+// The command of a descriptor for DoPut of Arrow Flight, as the bytes of this message, or as its JSON. See
+// docs/flight.md; to read rows use ReadRowsRequest.
 type PutRowsCommand struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The table.
 	Table *TableRef `protobuf:"bytes,1,opt,name=table,proto3" json:"table,omitempty"`
-	// Chosen by the caller; as AppendRowsHeader.request_id: the same rows again are added once, other rows are refused.
-	// Empty: what is sent again is added again.
+	// Chosen by the caller; as AppendRowsHeader.request_id: the same rows are added once, other rows are refused. Empty:
+	// rows that are sent again are added again.
 	RequestId string `protobuf:"bytes,2,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
-	// Rows in a new fragment at the most; 0: 1,048,576.
+	// Most rows in a new fragment; 0: 1,048,576.
 	MaxRowsPerFragment int64 `protobuf:"varint,3,opt,name=max_rows_per_fragment,json=maxRowsPerFragment,proto3" json:"max_rows_per_fragment,omitempty"`
-	// Whether to make the table, with the columns of the rows, where there is none. It stays, without rows, where the call
-	// ends early.
+	// Whether to create the table, with the columns of the rows, if it does not exist. It stays, without rows, if the
+	// call ends early.
 	CreateTable   bool `protobuf:"varint,4,opt,name=create_table,json=createTable,proto3" json:"create_table,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -97,12 +97,12 @@ func (x *PutRowsCommand) GetCreateTable() bool {
 	return false
 }
 
-// What DoPut of Arrow Flight answers once the rows are in the table, as JSON in `PutResult.app_metadata`.
+// The answer of DoPut of Arrow Flight once the rows are in the table, as JSON in `PutResult.app_metadata`.
 type PutRowsResult struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The version of the table in which the rows are.
 	Version int64 `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
-	// How many there are.
+	// Their number.
 	RowsAdded     int64 `protobuf:"varint,2,opt,name=rows_added,json=rowsAdded,proto3" json:"rows_added,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -67,13 +67,13 @@ type GetInfoResponse struct {
 	Version string `protobuf:"bytes,2,opt,name=version,proto3" json:"version,omitempty"`
 	// Process id on its own host.
 	Pid int32 `protobuf:"varint,3,opt,name=pid,proto3" json:"pid,omitempty"`
-	// host:port of the planner, as callers reach it; empty: not known, call where this answer came from.
+	// host:port of the planner for callers; empty: unknown, use the address of this call.
 	PlannerAddress string `protobuf:"bytes,4,opt,name=planner_address,json=plannerAddress,proto3" json:"planner_address,omitempty"`
-	// host:port of the executor, as callers reach it; empty: not known, call where this answer came from.
+	// host:port of the executor for callers; empty: unknown, use the address of this call.
 	ExecutorAddress string `protobuf:"bytes,5,opt,name=executor_address,json=executorAddress,proto3" json:"executor_address,omitempty"`
-	// host:port of the commit coordinator, as callers reach it; empty: not known, call where this answer came from.
+	// host:port of the commit coordinator for callers; empty: unknown, use the address of this call.
 	CommitCoordinatorAddress string `protobuf:"bytes,6,opt,name=commit_coordinator_address,json=commitCoordinatorAddress,proto3" json:"commit_coordinator_address,omitempty"`
-	// Path or uri of the database that an embedded system was started for; empty otherwise.
+	// Path or uri of the database that a local system was started for; empty otherwise.
 	Database      string `protobuf:"bytes,7,opt,name=database,proto3" json:"database,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -90,20 +90,20 @@ const (
 	Job_STATE_PLANNING Job_State = 2
 	// Values are being computed and committed.
 	Job_STATE_RUNNING Job_State = 3
-	// Everything asked is in the table.
+	// All requested rows are in the table.
 	Job_STATE_DONE Job_State = 4
-	// As DONE, but for rows on which the function failed and which the error policy skipped: in this job
-	// (`progress.rows_failed`), or before it (`progress.rows_failed_before`; `failed_in` says where).
+	// As DONE, except for rows on which the function failed and which the error policy skipped: in this job
+	// (`progress.rows_failed`), or before it (`progress.rows_failed_before`; `failed_in` names the jobs).
 	Job_STATE_DONE_WITH_ERRORS Job_State = 5
-	// Ended early; `error` says why. What was finished is kept.
+	// Ended early; `error` says why. Finished work is kept.
 	Job_STATE_FAILED Job_State = 6
-	// Asked to stop.
+	// Asked to cancel.
 	Job_STATE_CANCELLING Job_State = 7
-	// Stopped on request. What was finished is kept.
+	// Stopped on request. Finished work is kept.
 	Job_STATE_CANCELLED Job_State = 8
-	// Asked to stop for a while; what workers have at hand is being stored.
+	// Asked to pause; computed rows are being stored.
 	Job_STATE_PAUSING Job_State = 9
-	// Stopped until it is resumed or cancelled. What was finished is kept.
+	// Stopped until it is resumed or cancelled. Finished work is kept.
 	Job_STATE_PAUSED Job_State = 10
 )
 
@@ -168,7 +168,7 @@ func (Job_State) EnumDescriptor() ([]byte, []int) {
 type Progress_Bottleneck int32
 
 const (
-	// Not known (yet).
+	// Unknown (yet).
 	Progress_BOTTLENECK_UNSPECIFIED Progress_Bottleneck = 0
 	// The function.
 	Progress_BOTTLENECK_UDF Progress_Bottleneck = 1
@@ -184,7 +184,7 @@ const (
 	Progress_BOTTLENECK_COMMIT Progress_Bottleneck = 6
 	// The planner.
 	Progress_BOTTLENECK_PLANNING Progress_Bottleneck = 7
-	// Workers have nothing to do: Spark starts them, or too little work is left for all.
+	// Workers are idle: Spark starts them, or too little work is left for all.
 	Progress_BOTTLENECK_SCHEDULING Progress_Bottleneck = 8
 )
 
@@ -261,18 +261,18 @@ const (
 	JobEvent_KIND_ERROR JobEvent_Kind = 6
 	// The table changed, and the rest of the work is planned again.
 	JobEvent_KIND_REPLAN JobEvent_Kind = 7
-	// Something that the job needs is away, and is waited for.
+	// The job waits for something that is unavailable.
 	JobEvent_KIND_WAIT JobEvent_Kind = 8
-	// Something has not moved for a while, see Stall.
+	// Something made no progress for a while, see Stall.
 	JobEvent_KIND_STALL JobEvent_Kind = 9
-	// What the function asks for on a worker is there, or is waited for; or how long the job's environment variables are
-	// kept.
+	// The resources of the function are available, or the job waits for them; or how long the job's environment
+	// variables are kept.
 	JobEvent_KIND_RESOURCES JobEvent_Kind = 10
-	// Values that were stored for rows that moved since were stored again.
+	// Stored values of rows that moved were stored again.
 	JobEvent_KIND_MIGRATED JobEvent_Kind = 11
-	// Indexes are brought up to date.
+	// Indexes are updated.
 	JobEvent_KIND_INDEX JobEvent_Kind = 12
-	// What an earlier refresh left could not be removed yet.
+	// Leftovers of an earlier refresh could not be removed yet.
 	JobEvent_KIND_LEFTOVERS JobEvent_Kind = 13
 )
 
@@ -339,7 +339,7 @@ func (JobEvent_Kind) EnumDescriptor() ([]byte, []int) {
 	return file_leman_v1_jobs_proto_rawDescGZIP(), []int{13, 0}
 }
 
-// What the function did.
+// The result of the function.
 type PreviewRow_State int32
 
 const (
@@ -347,11 +347,11 @@ const (
 	PreviewRow_STATE_UNSPECIFIED PreviewRow_State = 0
 	// It gave a value, NULL included.
 	PreviewRow_STATE_COMPUTED PreviewRow_State = 1
-	// It failed; a backfill would leave the row NULL, marked as failed, and go on.
+	// It failed; a backfill would leave the row NULL, marked as failed, and continue.
 	PreviewRow_STATE_FAILED PreviewRow_State = 2
 	// It failed, and a backfill would end with that.
 	PreviewRow_STATE_FAILS PreviewRow_State = 3
-	// Time was over before it came back.
+	// The timeout passed before it returned.
 	PreviewRow_STATE_UNFINISHED PreviewRow_State = 4
 )
 
@@ -400,26 +400,26 @@ func (PreviewRow_State) EnumDescriptor() ([]byte, []int) {
 	return file_leman_v1_jobs_proto_rawDescGZIP(), []int{38, 0}
 }
 
-// A job: what was asked, how far it is, how it ended.
+// A job: its request, its progress, its end.
 type Job struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Given by the service.
+	// Assigned by the service.
 	JobId string `protobuf:"bytes,1,opt,name=job_id,json=jobId,proto3" json:"job_id,omitempty"`
-	// Where it stands.
+	// The current state.
 	State Job_State `protobuf:"varint,2,opt,name=state,proto3,enum=leman.v1.Job_State" json:"state,omitempty"`
-	// What was asked.
+	// The request.
 	//
 	// Types that are valid to be assigned to Request:
 	//
 	//	*Job_Backfill
 	//	*Job_Refresh
 	Request isJob_Request `protobuf_oneof:"request"`
-	// How far it is.
+	// The progress.
 	Progress *Progress `protobuf:"bytes,5,opt,name=progress,proto3" json:"progress,omitempty"`
-	// Why it failed. Beside the reasons of CreateJob, which a later plan of the job may meet:
-	//   - UDF_FAILED, TOO_MANY_ERRORS: the function failed on a row, or on more rows than its error policy allows; fix the
-	//     function or the policy. The details tell the row.
-	//   - WORKER_LOST, UDF_TIMEOUT: a row, or too many rows one after another, ended the worker that computed it, or overran
+	// Why it failed. Besides the reasons of CreateJob, which a later plan of the job may meet:
+	//   - UDF_FAILED, TOO_MANY_ERRORS: the function failed on a row, or on more rows than its error policy allows; correct
+	//     the function or the policy. The details name the row.
+	//   - WORKER_LOST, UDF_TIMEOUT: a row, or too many rows in succession, ended the worker that computed it, or exceeded
 	//     the function's timeout; as for UDF_FAILED, or give the workers more memory.
 	//   - UDF_NOT_LOADABLE, UDF_DIGEST_MISMATCH, UDF_PYTHON_MISMATCH: workers cannot load the function, or it ends their
 	//     process meanwhile; install what it imports, or mend it and register it again.
@@ -431,12 +431,13 @@ type Job struct {
 	//   - EXECUTOR_LOST: executors died under the job again and again; look at their logs, then run it again.
 	//   - TYPE_NOT_STORABLE: Lance does not store values of the column's type in the table's file format; use another type, or a
 	//     newer format.
-	//   - NO_PROGRESS: plan after plan found the same work, as others write to the table; run it again when they are done.
-	//   - SPARK_STARTING, SPARK_FAILED, CLUSTER_BUSY: Spark ended, gave up on a worker, or had no cores free for long; run it
-	//     again.
-	//   - TABLE_REPLACED: its table or view was dropped, and another one has the name, or that of the source of which a refresh
-	//     was asked for a version; run it again if it is meant for the one that is there now.
-	//   - VIEW_CHANGED, STORAGE_ERROR: a refresh met other writers, or storage that failed, again and again; run it again.
+	//   - NO_PROGRESS: plan after plan found the same work, because others write to the table; run it again when they are
+	//     done.
+	//   - SPARK_STARTING, SPARK_FAILED, CLUSTER_BUSY: Spark ended, gave up on a worker, or had no free cores for long; run
+	//     it again.
+	//   - TABLE_REPLACED: its table or view, or the source of a refresh to a given version, was dropped, and a new one has
+	//     the name; run it again if the new one is meant.
+	//   - VIEW_CHANGED, STORAGE_ERROR: other writers or failing storage stopped a refresh at every try; run it again.
 	//   - STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING: the storage refuses; do what the message says, then
 	//     run it again.
 	//   - INTERNAL_BUG: a bug; report it.
@@ -445,60 +446,59 @@ type Job struct {
 	CreateTime *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=create_time,json=createTime,proto3" json:"create_time,omitempty"`
 	// When its state last changed.
 	UpdateTime *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=update_time,json=updateTime,proto3" json:"update_time,omitempty"`
-	// The function of a backfill, as resolved; unset: it is not resolved yet, or the job refreshes a view.
+	// The function of a backfill, with its version; unset: not resolved yet, or the job refreshes a view.
 	Udf *UdfRef `protobuf:"bytes,9,opt,name=udf,proto3" json:"udf,omitempty"`
 	// Fragments by reason, from the first plan.
 	Reasons []*ReasonCount `protobuf:"bytes,10,rep,name=reasons,proto3" json:"reasons,omitempty"`
-	// One sentence on the plan, for a person.
+	// One sentence on the plan, as text.
 	PlanSummary string `protobuf:"bytes,11,opt,name=plan_summary,json=planSummary,proto3" json:"plan_summary,omitempty"`
-	// Version of the table after the job's last commit; unset: it committed nothing.
+	// Version of the table after the job's last commit; unset: no commit.
 	TableVersion *int64 `protobuf:"varint,12,opt,name=table_version,json=tableVersion,proto3,oneof" json:"table_version,omitempty"`
-	// How often an executor has begun the job: more than once when one died or was stopped.
+	// How often an executor has begun the job: more than once if an executor died or was stopped.
 	Attempt int32 `protobuf:"varint,13,opt,name=attempt,proto3" json:"attempt,omitempty"`
-	// The job whose failed rows it tried again; empty: it is no retry.
+	// The job whose failed rows it retries; empty: it is not a retry.
 	RetryOf string `protobuf:"bytes,14,opt,name=retry_of,json=retryOf,proto3" json:"retry_of,omitempty"`
-	// Its place among the jobs that wait for their turn, 1: it is next; unset: it does not wait, or in another executor's
-	// queue. Higher priorities come first. Among equals databases take turns, and callers (`initiator`) within a database:
-	// the one with the fewest running jobs, then the one that has waited longest for a turn, then the one with the oldest
-	// job; of one caller's jobs the oldest is next. The place is that in the order of the turns to come, as
-	// `expected_start_time` has them; where that is not known, jobs are taken to end in the order in which they began. At
-	// one moment each place is that of one job; it changes where others come, or end in another order.
+	// Its place in the queue, 1: it is next; unset: it does not wait, or in another executor's queue. Higher priorities
+	// come first. Within a priority databases take turns, and callers (`initiator`) within a database: the next one has
+	// the fewest running jobs, then the longest wait for a turn, then the oldest job; a caller's oldest job is next.
+	// Places follow the expected order of turns, as in `expected_start_time`; if that is unknown, jobs are assumed to end
+	// in the order in which they began. At one moment each place belongs to one job; it changes when others arrive, or
+	// end in another order.
 	QueuePosition *int32 `protobuf:"varint,15,opt,name=queue_position,json=queuePosition,proto3,oneof" json:"queue_position,omitempty"`
-	// What a running job waits for, where nothing has moved there for a while (LEMAN_WRITER__STALL_IDLE_CHECKS looks at
-	// intervals of LEMAN_WRITER__STALL_CHECK_SECONDS). Each was an event of kind `stall` too.
+	// What a running job waits for without progress (LEMAN_WRITER__STALL_IDLE_CHECKS checks at intervals of
+	// LEMAN_WRITER__STALL_CHECK_SECONDS). Each was an event of kind `stall` too.
 	Stalls []*Stall `protobuf:"bytes,16,rep,name=stalls,proto3" json:"stalls,omitempty"`
-	// Other jobs that recorded failures: of the `progress.rows_failed_before` rows, and of those `progress.rows_failed` that
-	// a job which was not finished (cancelled, for example) had left stored. As far as history tells: the newest first, a
-	// few at the most. Set when the job has ended.
+	// Other jobs that recorded failures: of the `progress.rows_failed_before` rows, and of those `progress.rows_failed`
+	// that an unfinished job (a cancelled one, for example) had stored. From history: the newest first, only a few. Set
+	// when the job has ended.
 	FailedIn []string `protobuf:"bytes,17,rep,name=failed_in,json=failedIn,proto3" json:"failed_in,omitempty"`
-	// Indexes on the column (of a view: on any of its columns) that do not cover the whole table after the job's commits:
-	// a fast search misses values there. Empty while the job runs, and where it committed nothing.
+	// Indexes on the column (of a view: on any of its columns) that do not cover the whole table after the job's commits,
+	// so a fast search misses values there. Empty while the job runs, and if it committed nothing.
 	StaleIndices []*IndexCoverage `protobuf:"bytes,18,rep,name=stale_indices,json=staleIndices,proto3" json:"stale_indices,omitempty"`
-	// What a refresh did so far.
+	// The result of a refresh so far.
 	RefreshResult *RefreshResult `protobuf:"bytes,19,opt,name=refresh_result,json=refreshResult,proto3" json:"refresh_result,omitempty"`
-	// What its caller said of it, see CreateJobRequest.labels.
+	// The caller's labels, see CreateJobRequest.labels.
 	Labels map[string]string `protobuf:"bytes,20,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// Among jobs that wait, those with a higher priority have their turn first, whatever their database or caller: −100 to
-	// 100.
+	// Of waiting jobs, those with a higher priority run first, across databases and callers: −100 to 100.
 	Priority int32 `protobuf:"varint,21,opt,name=priority,proto3" json:"priority,omitempty"`
-	// When it first had its turn; unset: it has not had it yet.
+	// When it first had its turn; unset: not yet.
 	StartTime *timestamppb.Timestamp `protobuf:"bytes,22,opt,name=start_time,json=startTime,proto3" json:"start_time,omitempty"`
-	// When it ended; unset: it has not ended.
+	// When it ended; unset: not yet.
 	EndTime *timestamppb.Timestamp `protobuf:"bytes,23,opt,name=end_time,json=endTime,proto3" json:"end_time,omitempty"`
 	// The name of the caller who asked for it, as the service knows callers (docs/security.md); empty: a caller without a
 	// name, who is anonymous or has the one token of the settings.
 	Initiator string `protobuf:"bytes,24,opt,name=initiator,proto3" json:"initiator,omitempty"`
-	// When a job that waits will have its turn, if no other comes before it: from the rows that running jobs have left and
-	// the rate that is measured of each; for those that wait before it, from their planned rows and what a row of the same
-	// function cost one worker in earlier jobs, where jobs that run at once share the task slots. Not in the past, and not
-	// before that of a job in a place before it. Unset: it does not wait, or too little is known of those before it, such as
-	// a function that never ran, or a refresh. An estimate: it moves with what is measured.
+	// The expected start of a waiting job, if no other comes before it. It is computed from the remaining rows of running
+	// jobs and their measured rates; for waiting jobs before it, from their planned rows and the cost of a row of the
+	// same function in earlier jobs, where concurrent jobs share the task slots. Never in the past, and never before that
+	// of a job in an earlier place. Unset: it does not wait, or too little is known of those before it, such as a
+	// function that never ran, or a refresh. An estimate: it changes with the measurements.
 	ExpectedStartTime *timestamppb.Timestamp `protobuf:"bytes,25,opt,name=expected_start_time,json=expectedStartTime,proto3" json:"expected_start_time,omitempty"`
-	// The environment variables that its functions have by CreateJobRequest.env, in alphabetical order. Their values are
-	// told to no one.
+	// The names of its functions' environment variables from CreateJobRequest.env, in alphabetical order. Their values
+	// are never returned.
 	EnvNames []string `protobuf:"bytes,26,rep,name=env_names,json=envNames,proto3" json:"env_names,omitempty"`
-	// What its trace began with, as `traceparent` of W3C Trace Context has it: the trace's id is the second of its four
-	// parts. Empty: it is not traced (docs/observability.md).
+	// The start of its trace as `traceparent` of W3C Trace Context: the trace's id is the second of its four parts.
+	// Empty: it is not traced (docs/observability.md).
 	Traceparent   string `protobuf:"bytes,27,opt,name=traceparent,proto3" json:"traceparent,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -752,20 +752,20 @@ func (*Job_Backfill) isJob_Request() {}
 
 func (*Job_Refresh) isJob_Request() {}
 
-// Something that a job waits for and that has not moved for a while.
+// Something that a job waits for without progress.
 type Stall struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The worker process that a unit of work was given to; empty: it is not one that the job waits for.
+	// The worker process of a unit of work; empty: the job does not wait for one.
 	Worker string `protobuf:"bytes,1,opt,name=worker,proto3" json:"worker,omitempty"`
-	// The fragment at hand; unset: none.
+	// The current fragment; unset: none.
 	FragmentId *int64 `protobuf:"varint,2,opt,name=fragment_id,json=fragmentId,proto3,oneof" json:"fragment_id,omitempty"`
-	// Rows at hand, as physical offsets: those that the function was called with last, if it was called.
+	// The current rows, as physical offsets: those of the last call of the function, if there was one.
 	Rows *RowRange `protobuf:"bytes,3,opt,name=rows,proto3" json:"rows,omitempty"`
 	// For how long.
 	IdleDuration *durationpb.Duration `protobuf:"bytes,4,opt,name=idle_duration,json=idleDuration,proto3" json:"idle_duration,omitempty"`
-	// The worker does not even say that it lives: it is frozen, or cut off. Its work has been given to another one.
+	// The worker sends no sign of life: it is frozen, or disconnected. Its work was handed to another one.
 	Silent bool `protobuf:"varint,5,opt,name=silent,proto3" json:"silent,omitempty"`
-	// All of this for a person.
+	// A summary as text.
 	Message       string `protobuf:"bytes,6,opt,name=message,proto3" json:"message,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -843,7 +843,7 @@ func (x *Stall) GetMessage() string {
 	return ""
 }
 
-// What a refresh did. Rows that failed are its job's business: `progress.rows_failed`, `progress.rows_failed_before` and
+// The result of a refresh. For failed rows see its job: `progress.rows_failed`, `progress.rows_failed_before` and
 // `failed_in`.
 type RefreshResult struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -851,27 +851,27 @@ type RefreshResult struct {
 	Mode RefreshMode `protobuf:"varint,1,opt,name=mode,proto3,enum=leman.v1.RefreshMode" json:"mode,omitempty"`
 	// Why so.
 	Reason RefreshReason `protobuf:"varint,2,opt,name=reason,proto3,enum=leman.v1.RefreshReason" json:"reason,omitempty"`
-	// Rows that came into the view, a first fill's included.
+	// Rows added to the view, including those of a first fill.
 	RowsAdded int64 `protobuf:"varint,3,opt,name=rows_added,json=rowsAdded,proto3" json:"rows_added,omitempty"`
-	// Rows whose values were recomputed in their place.
+	// Rows whose values were recomputed in place.
 	RowsRecomputed int64 `protobuf:"varint,4,opt,name=rows_recomputed,json=rowsRecomputed,proto3" json:"rows_recomputed,omitempty"`
-	// Rows that left.
+	// Rows removed from the view.
 	RowsEvicted int64 `protobuf:"varint,5,opt,name=rows_evicted,json=rowsEvicted,proto3" json:"rows_evicted,omitempty"`
-	// Rows that stayed as they were.
+	// Unchanged rows.
 	RowsReused int64 `protobuf:"varint,6,opt,name=rows_reused,json=rowsReused,proto3" json:"rows_reused,omitempty"`
-	// Rows given to functions, each function column's counted apart.
+	// Rows passed to functions, counted for each function column.
 	RowsEvaluated int64 `protobuf:"varint,7,opt,name=rows_evaluated,json=rowsEvaluated,proto3" json:"rows_evaluated,omitempty"`
 	// Rows of the source whose values were read.
 	SourceRowsRead int64 `protobuf:"varint,8,opt,name=source_rows_read,json=sourceRowsRead,proto3" json:"source_rows_read,omitempty"`
-	// Fragments of the view of which files were swapped.
+	// Fragments of the view with replaced files.
 	FragmentsRewritten int32 `protobuf:"varint,9,opt,name=fragments_rewritten,json=fragmentsRewritten,proto3" json:"fragments_rewritten,omitempty"`
-	// The source version that the view was right for.
+	// The source version of the view before.
 	SourceVersionBefore int64 `protobuf:"varint,10,opt,name=source_version_before,json=sourceVersionBefore,proto3" json:"source_version_before,omitempty"`
-	// The source version that it is right for now.
+	// The source version of the view now.
 	SourceVersion int64 `protobuf:"varint,11,opt,name=source_version,json=sourceVersion,proto3" json:"source_version,omitempty"`
-	// Version of the view's table that says so.
+	// Version of the view's table with this state.
 	ViewVersion int64 `protobuf:"varint,12,opt,name=view_version,json=viewVersion,proto3" json:"view_version,omitempty"`
-	// What of the view's records is damaged or gone, for people: each names the file, what that means and what to do.
+	// Damaged or missing records of the view, as texts: each names the file, the consequence and what to do.
 	Warnings      []string `protobuf:"bytes,13,rep,name=warnings,proto3" json:"warnings,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -998,36 +998,38 @@ func (x *RefreshResult) GetWarnings() []string {
 	return nil
 }
 
-// Counts of one job, over all executors that had it: the next one continues from what the one before wrote down, when the job
-// began, was paused, or, of a refresh, was about to commit. Rows do not count deleted ones. Those of a refresh are the view's, whatever the number of its
-// functions; `rows_failed`, `rows_evaluated` and `udf_duration` are sums over all of them.
+// Counts of one job, over all executors that had it: each continues the counts that the previous one wrote, when the
+// job began, was paused, or, for a refresh, was about to commit. Deleted rows are not counted. Rows of a refresh are
+// the view's, for any number of functions; `rows_failed`, `rows_evaluated` and `udf_duration` are sums over its
+// functions.
 //
-// What a function did with a row is one of two: it gave a value (`rows_computed`), or it failed and the error policy
-// skipped the row, which then is NULL (`rows_failed`). Both are settled, safe and committed alike, and both count in
-// `rows_checkpointed`, `rows_ready_to_commit` and `rows_committed`.
+// A function either gives a value for a row (`rows_computed`), or it fails and the error policy skips the row, which is
+// NULL (`rows_failed`). Both are settled, safe and committed alike, and both count in `rows_checkpointed`,
+// `rows_ready_to_commit` and `rows_committed`.
 type Progress struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Rows of the table's fragments that the job is about.
 	RowsTotal int64 `protobuf:"varint,1,opt,name=rows_total,json=rowsTotal,proto3" json:"rows_total,omitempty"`
 	// Rows that needed nothing.
 	RowsReused int64 `protobuf:"varint,2,opt,name=rows_reused,json=rowsReused,proto3" json:"rows_reused,omitempty"`
-	// Rows to be computed, from the plan (at the most, where there is a filter).
+	// Rows to compute, from the plan (an upper bound if there is a filter).
 	RowsPlanned int64 `protobuf:"varint,3,opt,name=rows_planned,json=rowsPlanned,proto3" json:"rows_planned,omitempty"`
-	// Rows that are settled and safe, in a checkpoint or a staged file: computed or failed. Where a view has several
-	// functions, each row counts by how many of its values are.
+	// Rows that are settled and safe, in a checkpoint or a staged file: computed or failed. If a view has several
+	// functions, each row counts in proportion to its values.
 	RowsCheckpointed int64 `protobuf:"varint,4,opt,name=rows_checkpointed,json=rowsCheckpointed,proto3" json:"rows_checkpointed,omitempty"`
-	// Rows in complete column files that wait for their commit, but for those that the filter left out.
+	// Rows in complete column files that wait for their commit, without those that the filter left out.
 	RowsReadyToCommit int64 `protobuf:"varint,5,opt,name=rows_ready_to_commit,json=rowsReadyToCommit,proto3" json:"rows_ready_to_commit,omitempty"`
-	// Rows that queries see: those of the column files that the job has committed, but for those that the filter left out.
+	// Rows that queries see: those of the column files that the job has committed, without those that the filter left
+	// out.
 	RowsCommitted int64 `protobuf:"varint,6,opt,name=rows_committed,json=rowsCommitted,proto3" json:"rows_committed,omitempty"`
 	// Rows of the column files that the job has committed that the filter left out.
 	RowsSkipped int64 `protobuf:"varint,7,opt,name=rows_skipped,json=rowsSkipped,proto3" json:"rows_skipped,omitempty"`
-	// Rows that the job leaves without a value because the function failed for them: in this job, by whichever executor,
-	// or in an earlier one whose checkpoints it continues with. Each counts once, as soon as that is stored, so that the
-	// number never falls while the job runs and the inputs stay as they are; its end is the number of such rows in what
-	// was committed. The error policy's `max_errors` is compared with it.
+	// Rows that the job leaves without a value because the function failed for them: in this job, on any executor, or in
+	// an earlier one whose checkpoints it continues. Each counts once, as soon as that is stored, so the number never
+	// falls while the job runs and the inputs are unchanged; at the end it is the number of such rows in what was
+	// committed. The error policy's `max_errors` is compared with it.
 	RowsFailed int64 `protobuf:"varint,8,opt,name=rows_failed,json=rowsFailed,proto3" json:"rows_failed,omitempty"`
-	// Calls' worth of rows given to the function, retries not counted: computed and failed ones.
+	// Rows passed to the function, without retries: computed and failed ones.
 	RowsEvaluated int64 `protobuf:"varint,9,opt,name=rows_evaluated,json=rowsEvaluated,proto3" json:"rows_evaluated,omitempty"`
 	// Fragments with work.
 	FragmentsPlanned int32 `protobuf:"varint,10,opt,name=fragments_planned,json=fragmentsPlanned,proto3" json:"fragments_planned,omitempty"`
@@ -1049,18 +1051,18 @@ type Progress struct {
 	ElapsedDuration *durationpb.Duration `protobuf:"bytes,18,opt,name=elapsed_duration,json=elapsedDuration,proto3" json:"elapsed_duration,omitempty"`
 	// Spark jobs that were started for it.
 	SparkJobs int32 `protobuf:"varint,19,opt,name=spark_jobs,json=sparkJobs,proto3" json:"spark_jobs,omitempty"`
-	// Rows computed a second of wall time, of late.
+	// Rows computed per second of wall time, recently.
 	RowsPerSecond float64 `protobuf:"fixed64,20,opt,name=rows_per_second,json=rowsPerSecond,proto3" json:"rows_per_second,omitempty"`
-	// Time left at that rate; unset: unknown, or the job has ended or stands still.
+	// Time left at that rate; unset: unknown, or the job has ended or is not running.
 	RemainingDuration *durationpb.Duration `protobuf:"bytes,21,opt,name=remaining_duration,json=remainingDuration,proto3" json:"remaining_duration,omitempty"`
-	// Table versions that the job's commits made.
+	// Number of table versions with the job's commits.
 	Commits int32 `protobuf:"varint,22,opt,name=commits,proto3" json:"commits,omitempty"`
 	// Of `rows_evaluated`, those that got a value. Rows of units that still run count once they are safe.
 	RowsComputed int64 `protobuf:"varint,23,opt,name=rows_computed,json=rowsComputed,proto3" json:"rows_computed,omitempty"`
-	// Rows of what was asked that had failed before the job and that it left as they are: still NULL. Deleted rows do not
-	// count, nor rows that the filter leaves out: see ExplainPlanResponse.rows_failed_before.
+	// Requested rows that had failed before the job and stay NULL. Deleted rows do not count, nor rows that the filter
+	// leaves out: see ExplainPlanResponse.rows_failed_before.
 	RowsFailedBefore int64 `protobuf:"varint,24,opt,name=rows_failed_before,json=rowsFailedBefore,proto3" json:"rows_failed_before,omitempty"`
-	// Time setting the function up (loading a model, for example), summed over workers; no part of `udf_duration`.
+	// Time setting the function up (loading a model, for example), summed over workers; not included in `udf_duration`.
 	LoadDuration  *durationpb.Duration `protobuf:"bytes,25,opt,name=load_duration,json=loadDuration,proto3" json:"load_duration,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1274,28 +1276,29 @@ func (x *Progress) GetLoadDuration() *durationpb.Duration {
 // See JobService.CreateJob.
 type CreateJobRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What to do. One of both is set.
+	// The work. Exactly one of both is set.
 	//
 	// Types that are valid to be assigned to Request:
 	//
 	//	*CreateJobRequest_Backfill
 	//	*CreateJobRequest_Refresh
 	Request isCreateJobRequest_Request `protobuf_oneof:"request"`
-	// Chosen by the caller; remembered as long as the database's history has the job. The same id and body gives the same
-	// job; the same id with another body for this database is refused: ALREADY_EXISTS (REQUEST_ID_REUSED). So is the id of a
-	// request whose job was deleted: a request that comes late does not make the job again.
+	// Chosen by the caller; remembered as long as the database's history has the job. The same id and body returns the
+	// same job; the same id with another body for this database is refused: ALREADY_EXISTS (REQUEST_ID_REUSED). So is the
+	// id of a request whose job was deleted: a late retry does not create the job again.
 	RequestId string `protobuf:"bytes,3,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	// For the caller's own use, and for filters: at most 32, with keys of 1 to 63 characters (letters, digits, `_`, `-`, `.`
 	// and `/`) and values of at most 255 bytes.
 	Labels map[string]string `protobuf:"bytes,4,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// −100 to 100: among jobs that wait, those with a higher priority have their turn first; 0 is usual.
+	// −100 to 100: of waiting jobs, those with a higher priority run first; default 0.
 	Priority int32 `protobuf:"varint,5,opt,name=priority,proto3" json:"priority,omitempty"`
-	// Environment variables of the processes in which the job's functions run, such as an API key. At most 64, with names of
-	// letters, digits and `_` that do not begin with a digit, and 32 KiB of names and values altogether; names that the
-	// processes themselves go by, such as PATH, are refused (docs/jobs.md lists them). Values are secrets: they are kept in
-	// the executor's memory, and in Redis until the job ends, and are in no record, log or error. They are no part of the
-	// function's version: other values make nothing stale. Under a request id, values that differ count as another body as
-	// long as the job has not ended; names always do. Takes the right `code`, unless LEMAN_UDF__ENV_NAMES lists the names.
+	// Environment variables of the processes in which the job's functions run, such as an API key. At most 64, with names
+	// of letters, digits and `_` that do not begin with a digit, and 32 KiB of names and values altogether; names that
+	// the processes use themselves, such as PATH, are refused (docs/jobs.md lists them). Values are secrets: they are
+	// kept in the executor's memory, and in Redis until the job ends, and are in no record, log or error. They are not
+	// part of the function's version: other values make nothing stale. Under a request id, other values count as another
+	// body while the job has not ended; other names always do. Requires the right `code`, unless LEMAN_UDF__ENV_NAMES
+	// lists the names.
 	Env           map[string]string `protobuf:"bytes,6,rep,name=env,proto3" json:"env,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1558,11 +1561,11 @@ type ListJobsRequest struct {
 	Filter *JobFilter `protobuf:"bytes,2,opt,name=filter,proto3" json:"filter,omitempty"`
 	// At most this many; 0: 100. More than 1,000 is read as 1,000.
 	PageSize int32 `protobuf:"varint,3,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// `next_page_token` of the page before; empty: the first page. Everything else is as for the page before.
+	// `next_page_token` of the previous page; empty: the first page. All other fields must be as for the previous page.
 	PageToken string `protobuf:"bytes,4,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	// Which jobs come first.
 	Order JobOrder `protobuf:"varint,5,opt,name=order,proto3,enum=leman.v1.JobOrder" json:"order,omitempty"`
-	// Say in `total_size` how many jobs there are on all pages.
+	// Return in `total_size` the number of jobs on all pages.
 	IncludeTotalSize bool `protobuf:"varint,6,opt,name=include_total_size,json=includeTotalSize,proto3" json:"include_total_size,omitempty"`
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
@@ -1640,12 +1643,12 @@ func (x *ListJobsRequest) GetIncludeTotalSize() bool {
 	return false
 }
 
-// Which jobs are meant: those for which all that is set holds.
+// A filter of jobs; all given conditions must hold.
 type JobFilter struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// In one of these states; empty: in any.
+	// In one of these states; empty: any.
 	States []Job_State `protobuf:"varint,1,rep,packed,name=states,proto3,enum=leman.v1.Job_State" json:"states,omitempty"`
-	// Of one of these tables or views; empty: of any.
+	// Of one of these tables or views; empty: any.
 	Tables []string `protobuf:"bytes,2,rep,name=tables,proto3" json:"tables,omitempty"`
 	// Backfills of this column, alone or with others; empty: any job.
 	Column string `protobuf:"bytes,3,opt,name=column,proto3" json:"column,omitempty"`
@@ -1655,7 +1658,7 @@ type JobFilter struct {
 	CreateTimeFrom *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=create_time_from,json=createTimeFrom,proto3" json:"create_time_from,omitempty"`
 	// Accepted before this time.
 	CreateTimeBefore *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=create_time_before,json=createTimeBefore,proto3" json:"create_time_before,omitempty"`
-	// Asked for by this caller; empty: by any.
+	// Created by this caller; empty: any.
 	Initiator     string `protobuf:"bytes,7,opt,name=initiator,proto3" json:"initiator,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1747,9 +1750,9 @@ type ListJobsResponse struct {
 	Jobs []*Job `protobuf:"bytes,1,rep,name=jobs,proto3" json:"jobs,omitempty"`
 	// For the next page; empty: this was the last.
 	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
-	// For people: what of the database's job history was damaged and set aside. Such jobs may be missing here.
+	// Damaged parts of the database's job history that were set aside, as texts. Jobs may be missing here.
 	Warnings []string `protobuf:"bytes,3,rep,name=warnings,proto3" json:"warnings,omitempty"`
-	// How many jobs the filter lets through, on all pages; set where it was asked for.
+	// Number of matching jobs on all pages; set if it was requested.
 	TotalSize     *int64 `protobuf:"varint,4,opt,name=total_size,json=totalSize,proto3,oneof" json:"total_size,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1820,7 +1823,7 @@ type WatchJobRequest struct {
 	Database string `protobuf:"bytes,1,opt,name=database,proto3" json:"database,omitempty"`
 	// The job.
 	JobId string `protobuf:"bytes,2,opt,name=job_id,json=jobId,proto3" json:"job_id,omitempty"`
-	// The `sequence` of the last message of this job that was seen; 0: none was.
+	// The `sequence` of the last received message of this job; 0: none.
 	AfterSequence int64 `protobuf:"varint,3,opt,name=after_sequence,json=afterSequence,proto3" json:"after_sequence,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1880,21 +1883,20 @@ func (x *WatchJobRequest) GetAfterSequence() int64 {
 // See JobService.WatchJob.
 type WatchJobResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// How far the watcher is with this message: `after_sequence` of the next call. It never falls, within a stream or from
-	// call to call, over restarts of services and whichever executor answers; a message that comes only as nothing changed
-	// for a while may have that of the one before. That of the last message, with a terminal state, is the same whenever and
-	// wherever it is asked for: a call with it is answered with the ended job and no event. Only compare it: what it is made
-	// of may change.
+	// The watcher's position: `after_sequence` of the next call. It never decreases, within a stream or from call to
+	// call, over restarts of services and on any executor; a message without changes may repeat the previous one. The
+	// last message, with a terminal state, always has the same sequence: a call with it returns the ended job and no
+	// event. Only compare sequences: their structure may change.
 	Sequence int64 `protobuf:"varint,1,opt,name=sequence,proto3" json:"sequence,omitempty"`
-	// The whole job as it stands.
+	// The current job.
 	Job *Job `protobuf:"bytes,2,opt,name=job,proto3" json:"job,omitempty"`
-	// What happened since the sequence that the watcher saw last, in this order, each event once. The executor that has the
-	// job keeps the last thousand in memory. Where another one answers, they come once it has taken the job over, or from
-	// the first one when that is asked again.
+	// Events since the sequence that the watcher saw last, in this order, each once. The executor that has the job keeps
+	// the last thousand in memory. If another one answers, they come once it has taken the job over, or when the first
+	// one is called again.
 	Events []*JobEvent `protobuf:"bytes,3,rep,name=events,proto3" json:"events,omitempty"`
 	// Events may be missing between the sequence that the watcher saw last and those in `events`: there were more than a
-	// thousand, or the executor that kept them was restarted, or died. `job` is whole all the same, and that a job ended is
-	// told in any case, by an event of kind KIND_STATE.
+	// thousand, or their executor was restarted, or died. `job` is complete all the same, and the end of a job is always
+	// reported, by an event of kind KIND_STATE.
 	EventsMissing bool `protobuf:"varint,4,opt,name=events_missing,json=eventsMissing,proto3" json:"events_missing,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1958,16 +1960,16 @@ func (x *WatchJobResponse) GetEventsMissing() bool {
 	return false
 }
 
-// Something worth a line in a log.
+// An event for a log.
 type JobEvent struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Grows within a job: that of the first message with the event is as high, or higher.
+	// Grows within a job: the first message with the event has the same sequence or a higher one.
 	Sequence int64 `protobuf:"varint,1,opt,name=sequence,proto3" json:"sequence,omitempty"`
 	// When.
 	EventTime *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=event_time,json=eventTime,proto3" json:"event_time,omitempty"`
 	// What happened.
 	Kind JobEvent_Kind `protobuf:"varint,3,opt,name=kind,proto3,enum=leman.v1.JobEvent_Kind" json:"kind,omitempty"`
-	// For a person.
+	// A message for people.
 	Message       string `protobuf:"bytes,4,opt,name=message,proto3" json:"message,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2038,7 +2040,7 @@ type WaitJobRequest struct {
 	Database string `protobuf:"bytes,1,opt,name=database,proto3" json:"database,omitempty"`
 	// The job.
 	JobId string `protobuf:"bytes,2,opt,name=job_id,json=jobId,proto3" json:"job_id,omitempty"`
-	// How long to wait at the most; unset, and what is longer: a minute.
+	// How long to wait; unset, or longer: a minute.
 	Timeout       *durationpb.Duration `protobuf:"bytes,3,opt,name=timeout,proto3" json:"timeout,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2577,7 +2579,7 @@ type CancelJobsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Name, path or uri of the database.
 	Database string `protobuf:"bytes,1,opt,name=database,proto3" json:"database,omitempty"`
-	// Which jobs; an empty message: all.
+	// A filter; an empty message: all.
 	Filter        *JobFilter `protobuf:"bytes,2,opt,name=filter,proto3" json:"filter,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2630,9 +2632,9 @@ func (x *CancelJobsRequest) GetFilter() *JobFilter {
 // See JobService.CancelJobs.
 type CancelJobsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The jobs that were asked to stop, after the request; newest first.
+	// The cancelled jobs, after the request; newest first.
 	Jobs []*Job `protobuf:"bytes,1,rep,name=jobs,proto3" json:"jobs,omitempty"`
-	// Ids of jobs that could not be asked, as another executor runs them: ask that one, or send the call again.
+	// Ids of jobs that could not be cancelled, as another executor runs them: call that one, or retry.
 	JobsElsewhere []string `protobuf:"bytes,2,rep,name=jobs_elsewhere,json=jobsElsewhere,proto3" json:"jobs_elsewhere,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2781,8 +2783,8 @@ type RetryJobRequest struct {
 	Database string `protobuf:"bytes,1,opt,name=database,proto3" json:"database,omitempty"`
 	// The job, which has ended.
 	JobId string `protobuf:"bytes,2,opt,name=job_id,json=jobId,proto3" json:"job_id,omitempty"`
-	// A registered function that takes the place of the column's, without a version: the one registered last; unset: the
-	// same function again.
+	// A registered function to replace the column's, without a version: the one registered last; unset: the same
+	// function.
 	Udf *UdfRef `protobuf:"bytes,3,opt,name=udf,proto3" json:"udf,omitempty"`
 	// With another function: the rows that did not fail keep their values.
 	KeepOthers bool `protobuf:"varint,4,opt,name=keep_others,json=keepOthers,proto3" json:"keep_others,omitempty"`
@@ -2792,7 +2794,7 @@ type RetryJobRequest struct {
 	Labels map[string]string `protobuf:"bytes,6,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// As CreateJobRequest.priority.
 	Priority int32 `protobuf:"varint,7,opt,name=priority,proto3" json:"priority,omitempty"`
-	// As CreateJobRequest.env: a retry has none of the variables of the job that it retries.
+	// As CreateJobRequest.env: a retry does not inherit the variables of the job that it retries.
 	Env           map[string]string `protobuf:"bytes,8,rep,name=env,proto3" json:"env,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2889,8 +2891,8 @@ type RetryJobResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The new job.
 	Job *Job `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
-	// With another function: what became of the column, such as how many finished rows the job computes again without
-	// `keep_others`. Unset: the function is the same, or that cannot be told, or the call was sent again.
+	// With another function: the result for the column, such as how many finished rows the job computes again without
+	// `keep_others`. Unset: the function is the same, or this is unknown, or the call was retried.
 	Column        *ColumnOutcome `protobuf:"bytes,2,opt,name=column,proto3" json:"column,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2949,12 +2951,12 @@ type ListJobErrorsRequest struct {
 	JobId string `protobuf:"bytes,2,opt,name=job_id,json=jobId,proto3" json:"job_id,omitempty"`
 	// At most this many; 0: 100. More than 1,000 is read as 1,000.
 	PageSize int32 `protobuf:"varint,3,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// `next_page_token` of the page before; empty: the first page.
+	// `next_page_token` of the previous page; empty: the first page.
 	PageToken string `protobuf:"bytes,4,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	// Only of this column; empty: of all.
 	Column string `protobuf:"bytes,5,opt,name=column,proto3" json:"column,omitempty"`
-	// Only where the rows are (job_id, column, row_address, row_id), and that of all of them: without it, rows of a function
-	// whose error policy stores no errors are left out, as nothing but their place is stored.
+	// Return only the positions (job_id, column, row_address, row_id), of all failed rows. Otherwise rows of a function
+	// whose error policy stores no errors are left out, as only their positions are stored.
 	PlacesOnly    bool `protobuf:"varint,6,opt,name=places_only,json=placesOnly,proto3" json:"places_only,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3035,12 +3037,12 @@ func (x *ListJobErrorsRequest) GetPlacesOnly() bool {
 // See JobService.ListJobErrors.
 type ListJobErrorsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// One page, in the order of row addresses, then columns. A listing shows what was stored when its first page was asked
-	// for.
+	// One page, in the order of row addresses, then columns. A listing shows what was stored at the request of its first
+	// page.
 	Errors []*RowError `protobuf:"bytes,1,rep,name=errors,proto3" json:"errors,omitempty"`
 	// For the next page; empty: this was the last.
 	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
-	// On the first page: what of the database's failed rows was damaged or is missing, for people. The listing may lack rows.
+	// On the first page: damaged or missing parts of the database's failed rows, as texts. Rows may be missing here.
 	Warnings      []string `protobuf:"bytes,3,rep,name=warnings,proto3" json:"warnings,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3225,7 +3227,7 @@ type GroupJobErrorsRequest struct {
 	JobId string `protobuf:"bytes,2,opt,name=job_id,json=jobId,proto3" json:"job_id,omitempty"`
 	// At most this many groups; 0: 100. More than 200 is read as 200.
 	PageSize int32 `protobuf:"varint,3,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// `next_page_token` of the page before; empty: the first page.
+	// `next_page_token` of the previous page; empty: the first page.
 	PageToken string `protobuf:"bytes,4,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	// Only rows of this column; empty: of all.
 	Column string `protobuf:"bytes,5,opt,name=column,proto3" json:"column,omitempty"`
@@ -3314,11 +3316,11 @@ type GroupJobErrorsResponse struct {
 	Groups []*RowErrorGroup `protobuf:"bytes,1,rep,name=groups,proto3" json:"groups,omitempty"`
 	// For the next page; empty: this was the last.
 	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
-	// On the first page: what of the database's failed rows was damaged or is missing, for people. Rows may be missing here.
+	// On the first page: damaged or missing parts of the database's failed rows, as texts. Rows may be missing here.
 	Warnings []string `protobuf:"bytes,3,rep,name=warnings,proto3" json:"warnings,omitempty"`
-	// How many groups there are, on all pages.
+	// Number of groups, on all pages.
 	TotalSize int64 `protobuf:"varint,4,opt,name=total_size,json=totalSize,proto3" json:"total_size,omitempty"`
-	// How many rows were counted, in all groups and in none.
+	// Number of rows, including those in no group.
 	Rows int64 `protobuf:"varint,5,opt,name=rows,proto3" json:"rows,omitempty"`
 	// Of these, rows in no group: after 10,000 groups, a row that fits none of them is counted here.
 	RowsUngrouped int64 `protobuf:"varint,6,opt,name=rows_ungrouped,json=rowsUngrouped,proto3" json:"rows_ungrouped,omitempty"`
@@ -3398,7 +3400,7 @@ func (x *GroupJobErrorsResponse) GetRowsUngrouped() int64 {
 	return 0
 }
 
-// Rows of a job on which the function failed alike.
+// Rows of a job with the same failure.
 type RowErrorGroup struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// See RowError.error_type.
@@ -3406,7 +3408,7 @@ type RowErrorGroup struct {
 	// The first line of their messages, with `…` in place of each number and quoted text in which they differ; at most 200
 	// characters.
 	ErrorMessage string `protobuf:"bytes,2,opt,name=error_message,json=errorMessage,proto3" json:"error_message,omitempty"`
-	// How many there are.
+	// Their number.
 	Rows int64 `protobuf:"varint,3,opt,name=rows,proto3" json:"rows,omitempty"`
 	// The first few of them, by row address.
 	Examples      []*RowError `protobuf:"bytes,4,rep,name=examples,proto3" json:"examples,omitempty"`
@@ -3477,8 +3479,8 @@ type PreviewFunctionRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The table.
 	Table *TableRef `protobuf:"bytes,1,opt,name=table,proto3" json:"table,omitempty"`
-	// A computed column. Its own function is tried, unless another one is named, which then has to fit it. Empty: a function
-	// is named.
+	// A computed column. Its own function is tried, or the named one, which then has to fit it. Empty: a function is
+	// named.
 	Column string `protobuf:"bytes,2,opt,name=column,proto3" json:"column,omitempty"`
 	// The function.
 	//
@@ -3490,8 +3492,7 @@ type PreviewFunctionRequest struct {
 	Function isPreviewFunctionRequest_Function `protobuf_oneof:"function"`
 	// The pickled callable of `definition`; empty: its digest is stored (see CatalogService.UploadBundle), or it has none.
 	Bundle []byte `protobuf:"bytes,6,opt,name=bundle,proto3" json:"bundle,omitempty"`
-	// Columns that take the place of the function's own inputs, in their order; empty: as the function, or the column, names
-	// them.
+	// Columns that replace the function's own inputs, in their order; empty: as the function, or the column, names them.
 	InputColumns []string `protobuf:"bytes,7,rep,name=input_columns,json=inputColumns,proto3" json:"input_columns,omitempty"`
 	// Only rows for which this SQL expression is true; empty: the first rows of the table.
 	Where string `protobuf:"bytes,8,opt,name=where,proto3" json:"where,omitempty"`
@@ -3504,15 +3505,15 @@ type PreviewFunctionRequest struct {
 	Version isPreviewFunctionRequest_Version `protobuf_oneof:"version"`
 	// How many rows, 1 to 100; unset: 5.
 	Rows *int32 `protobuf:"varint,11,opt,name=rows,proto3,oneof" json:"rows,omitempty"`
-	// How long the preview may take, above 0 and up to 10 minutes; unset: 30 seconds. Rows that the function has not come
-	// back with by then are UNFINISHED.
+	// The timeout of the preview, above 0 and up to 10 minutes; unset: 30 seconds. Rows that are not done by then are
+	// UNFINISHED.
 	Timeout *durationpb.Duration `protobuf:"bytes,12,opt,name=timeout,proto3" json:"timeout,omitempty"`
-	// Worker processes of the backfill that is projected, 1 or more; unset: one for each task slot.
+	// Worker processes of the projected backfill, 1 or more; unset: one for each task slot.
 	Concurrency *int32 `protobuf:"varint,13,opt,name=concurrency,proto3,oneof" json:"concurrency,omitempty"`
-	// Of `sql_expression`: what happens to rows for which it has no value; unset: what the same expression was registered
-	// with, else the job fails.
+	// For `sql_expression`: what happens to rows without a value; unset: as the same expression was registered, else the
+	// job fails.
 	ErrorPolicy *ErrorPolicy `protobuf:"bytes,14,opt,name=error_policy,json=errorPolicy,proto3" json:"error_policy,omitempty"`
-	// As CreateJobRequest.env, for this preview alone; they are forgotten with its answer.
+	// As CreateJobRequest.env, for this preview only; discarded afterwards.
 	Env           map[string]string `protobuf:"bytes,15,rep,name=env,proto3" json:"env,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3687,7 +3688,7 @@ type PreviewFunctionRequest_Udf struct {
 }
 
 type PreviewFunctionRequest_Definition struct {
-	// One that need not be registered, and is not by this.
+	// An unregistered one; the call does not register it.
 	Definition *UdfDefinition `protobuf:"bytes,4,opt,name=definition,proto3,oneof"`
 }
 
@@ -3742,17 +3743,17 @@ type PreviewFunctionResponse struct {
 	OutputSchema []byte `protobuf:"bytes,8,opt,name=output_schema,json=outputSchema,proto3" json:"output_schema,omitempty"`
 	// The same in a form that needs no Arrow.
 	JsonOutputSchema *JsonArrowSchema `protobuf:"bytes,9,opt,name=json_output_schema,json=jsonOutputSchema,proto3" json:"json_output_schema,omitempty"`
-	// What setting the function up took.
+	// The duration of setting the function up.
 	SetUpDuration *durationpb.Duration `protobuf:"bytes,10,opt,name=set_up_duration,json=setUpDuration,proto3" json:"set_up_duration,omitempty"`
-	// What the function printed, as far as it is kept: 16 KiB.
+	// The function's output, up to 16 KiB.
 	Printed string `protobuf:"bytes,11,opt,name=printed,proto3" json:"printed,omitempty"`
 	// How many bytes it printed.
 	PrintedSizeBytes int64 `protobuf:"varint,12,opt,name=printed_size_bytes,json=printedSizeBytes,proto3" json:"printed_size_bytes,omitempty"`
-	// The time was over before all was done.
+	// The timeout passed before all was done.
 	TimedOut bool `protobuf:"varint,13,opt,name=timed_out,json=timedOut,proto3" json:"timed_out,omitempty"`
-	// A backfill would end as FAILED, as the error policy does not skip what happened on a row.
+	// A backfill would end as FAILED, as the error policy does not skip an error of a row.
 	Fails bool `protobuf:"varint,14,opt,name=fails,proto3" json:"fails,omitempty"`
-	// What a backfill of the whole table would take.
+	// The projected cost of a backfill of the whole table.
 	Projection    *PreviewProjection `protobuf:"bytes,15,opt,name=projection,proto3" json:"projection,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3893,22 +3894,22 @@ func (x *PreviewFunctionResponse) GetProjection() *PreviewProjection {
 	return nil
 }
 
-// A row that the function was tried on.
+// A row of a preview.
 type PreviewRow struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What the function did.
+	// The result of the function.
 	State PreviewRow_State `protobuf:"varint,1,opt,name=state,proto3,enum=leman.v1.PreviewRow_State" json:"state,omitempty"`
 	// Fragment id << 32 | physical offset, in the version that was read.
 	RowAddress uint64 `protobuf:"varint,2,opt,name=row_address,json=rowAddress,proto3" json:"row_address,omitempty"`
 	// Stable row id; unset: the table has none.
 	RowId *uint64 `protobuf:"varint,3,opt,name=row_id,json=rowId,proto3,oneof" json:"row_id,omitempty"`
-	// The inputs as JSON, each cut to 1,000 characters; bytes, and what else JSON has no word for, are described.
+	// The inputs as JSON, each cut to 1,000 characters; bytes, and other values without a JSON form, are described.
 	Inputs []string `protobuf:"bytes,4,rep,name=inputs,proto3" json:"inputs,omitempty"`
 	// The output likewise; empty unless the state is COMPUTED.
 	Output string `protobuf:"bytes,5,opt,name=output,proto3" json:"output,omitempty"`
 	// How long the function took; of a batch, the batch's time divided by its rows. Unset: it was not called.
 	Elapsed *durationpb.Duration `protobuf:"bytes,6,opt,name=elapsed,proto3" json:"elapsed,omitempty"`
-	// What it raised; unset where it gave a value, or was not called.
+	// Its error; unset if it gave a value, or was not called.
 	Error         *PreviewError `protobuf:"bytes,7,opt,name=error,proto3" json:"error,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3993,7 +3994,7 @@ func (x *PreviewRow) GetError() *PreviewError {
 	return nil
 }
 
-// What a function raised on a row.
+// The error of a function on a row.
 type PreviewError struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Class of the exception. `WorkerLost`: the function ended its process. `UdfTimeout`: it took longer than its own
@@ -4067,18 +4068,17 @@ func (x *PreviewError) GetAttempts() int32 {
 	return 0
 }
 
-// What a backfill of a whole table would take, judged by a few rows.
+// A projection of a backfill of a whole table, from a few rows.
 type PreviewProjection struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Rows that it would compute: of a column those that are missing or stale, else all.
+	// Rows that it would compute: the missing or stale rows of a column, else all.
 	RowsToCompute int64 `protobuf:"varint,1,opt,name=rows_to_compute,json=rowsToCompute,proto3" json:"rows_to_compute,omitempty"`
-	// What the function took for a row: the mean, without the first call where there were several. Unset: nothing was
-	// measured.
+	// The time of the function for a row: the mean, without the first call if there were several. Unset: not measured.
 	DurationPerRow *durationpb.Duration `protobuf:"bytes,2,opt,name=duration_per_row,json=durationPerRow,proto3" json:"duration_per_row,omitempty"`
-	// Calls that would be made at once.
+	// Concurrent calls.
 	Workers int32 `protobuf:"varint,3,opt,name=workers,proto3" json:"workers,omitempty"`
-	// `rows_to_compute` × `duration_per_row` / `workers`, without what reading and writing take; unset as that. Of a function
-	// that takes batches it is an upper bound: small batches cost more a row.
+	// `rows_to_compute` × `duration_per_row` / `workers`, without reading and writing; unset if that is. For a function
+	// of batches it is an upper bound: small batches cost more per row.
 	ExpectedDuration *durationpb.Duration `protobuf:"bytes,4,opt,name=expected_duration,json=expectedDuration,proto3" json:"expected_duration,omitempty"`
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache

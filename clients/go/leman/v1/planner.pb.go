@@ -22,17 +22,17 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// What a backfill or a refresh does about inputs that are computed columns themselves and not current.
+// How a backfill or a refresh treats inputs that are computed columns themselves and not current.
 type OnStaleInput int32
 
 const (
 	// As ON_STALE_INPUT_ERROR.
 	OnStaleInput_ON_STALE_INPUT_UNSPECIFIED OnStaleInput = 0
-	// The job is refused: FAILED_PRECONDITION (INPUT_COLUMN_STALE). One that met none fails for this reason where inputs
+	// The job is refused: FAILED_PRECONDITION (INPUT_COLUMN_STALE). An accepted job fails for this reason if inputs
 	// become stale while it runs.
 	OnStaleInput_ON_STALE_INPUT_ERROR OnStaleInput = 1
-	// It computes from what is there, NULL where that is nothing; `Job.plan_summary` says so. Once the inputs are computed,
-	// these values are stale.
+	// It computes from existing values, or NULL; `Job.plan_summary` says so. Once the inputs are computed, these values
+	// are stale.
 	OnStaleInput_ON_STALE_INPUT_WARN OnStaleInput = 2
 	// The job computes the inputs first, all their rows, and then its column or its view.
 	OnStaleInput_ON_STALE_INPUT_FIRST OnStaleInput = 3
@@ -89,7 +89,7 @@ const (
 	Reason_REASON_UNSPECIFIED Reason = 0
 	// Its column file was written by this function version, or by one whose values are kept, from these inputs.
 	Reason_REASON_REUSED Reason = 1
-	// A column file for it was written but not committed yet; it only has to be committed.
+	// A column file for it was written and only has to be committed.
 	Reason_REASON_STAGED Reason = 2
 	// Nothing was ever computed for it.
 	Reason_REASON_MISSING Reason = 3
@@ -99,16 +99,16 @@ const (
 	Reason_REASON_INPUT_CHANGED Reason = 5
 	// Some of its rows are computed, some are not.
 	Reason_REASON_PARTIAL Reason = 6
-	// It holds values that Leman did not compute, or that were moved by an update.
+	// It has values that Leman did not compute, or that were moved by an update.
 	Reason_REASON_EXTERNAL_WRITE Reason = 7
-	// All that this filter asks for is computed; other rows are not.
+	// All rows of this filter are computed; other rows are not.
 	Reason_REASON_REUSED_FILTER Reason = 8
 	// Compaction moved its rows; all of them were computed by this function version from these inputs.
 	Reason_REASON_REUSED_COMPACTED Reason = 9
-	// Its values may come from a compaction, but the versions that would tell were cleaned away.
+	// Its values may come from a compaction, but the versions that would show it were deleted.
 	Reason_REASON_HISTORY_LOST Reason = 10
-	// Its inputs have moved on since the version that is to be read: it gets the values of then, which the next run
-	// without `read_version` makes current.
+	// Its inputs have changed since the requested version: it gets the values of that version, which the next run without
+	// `read_version` makes current.
 	Reason_REASON_PAST_INPUT Reason = 11
 )
 
@@ -171,19 +171,19 @@ func (Reason) EnumDescriptor() ([]byte, []int) {
 	return file_leman_v1_planner_proto_rawDescGZIP(), []int{1}
 }
 
-// What is known of a row's value in a computed column.
+// The state of a row's value in a computed column.
 type RowState int32
 
 const (
 	// Not a valid value.
 	RowState_ROW_STATE_UNSPECIFIED RowState = 0
-	// The function gave this value, which may be NULL, from the inputs as they are now.
+	// The function computed this value, which may be NULL, from the current inputs.
 	RowState_ROW_STATE_COMPUTED RowState = 1
 	// As ROW_STATE_COMPUTED, and the value is NULL.
 	RowState_ROW_STATE_NULL RowState = 2
-	// The function failed on it; a plain backfill does not try it again, unless the column has another function since.
+	// The function failed on it; a plain backfill does not retry it, unless the column has got another function since.
 	RowState_ROW_STATE_FAILED RowState = 3
-	// No one computed it yet, or its value is stale; the next backfill computes it.
+	// It was never computed, or its value is stale; the next backfill computes it.
 	RowState_ROW_STATE_NOT_COMPUTED RowState = 4
 )
 
@@ -238,7 +238,7 @@ type RefreshMode int32
 const (
 	// Not a valid value.
 	RefreshMode_REFRESH_MODE_UNSPECIFIED RefreshMode = 0
-	// Nothing: the view is right for that version.
+	// Nothing: the view is up to date with that version.
 	RefreshMode_REFRESH_MODE_NO_OP RefreshMode = 1
 	// Only rows that changed are read and computed.
 	RefreshMode_REFRESH_MODE_INCREMENTAL RefreshMode = 2
@@ -295,20 +295,20 @@ type RefreshReason int32
 const (
 	// Not a valid value.
 	RefreshReason_REFRESH_REASON_UNSPECIFIED RefreshReason = 0
-	// The view was brought to that version before.
+	// The view was updated to that version before.
 	RefreshReason_REFRESH_REASON_UP_TO_DATE RefreshReason = 1
 	// It has placeholders that were never filled.
 	RefreshReason_REFRESH_REASON_FIRST_FILL RefreshReason = 2
 	// The source is at another version.
 	RefreshReason_REFRESH_REASON_SOURCE_CHANGED RefreshReason = 3
-	// A column is to be computed by another function version.
+	// A column must be computed by another function version.
 	RefreshReason_REFRESH_REASON_FUNCTION_CHANGED RefreshReason = 4
-	// The source version that the view is right for was cleaned away, and what the view recorded of it does not do: what
-	// changed since cannot be told.
+	// The source version of the view was deleted, and the view's record of it is not sufficient: the changes since cannot
+	// be determined.
 	RefreshReason_REFRESH_REASON_SOURCE_HISTORY_LOST RefreshReason = 5
-	// The source was dropped and made again under its name.
+	// The source was dropped and created again under its name.
 	RefreshReason_REFRESH_REASON_SOURCE_REPLACED RefreshReason = 6
-	// Asked for.
+	// Requested.
 	RefreshReason_REFRESH_REASON_FORCED RefreshReason = 7
 )
 
@@ -373,7 +373,7 @@ const (
 	SourceChangeKind_SOURCE_CHANGE_KIND_APPEARED SourceChangeKind = 1
 	// It is in the recorded version only.
 	SourceChangeKind_SOURCE_CHANGE_KIND_GONE SourceChangeKind = 2
-	// It is in both, with other deleted rows and the same values.
+	// It is in both, with other deleted rows and equal values.
 	SourceChangeKind_SOURCE_CHANGE_KIND_DELETIONS SourceChangeKind = 3
 	// It is in both; a column that the view reads has other data files.
 	SourceChangeKind_SOURCE_CHANGE_KIND_REWRITTEN SourceChangeKind = 4
@@ -424,15 +424,15 @@ func (SourceChangeKind) EnumDescriptor() ([]byte, []int) {
 	return file_leman_v1_planner_proto_rawDescGZIP(), []int{5}
 }
 
-// Which ways are allowed.
+// Which modes are allowed.
 type RefreshSpec_Policy int32
 
 const (
 	// As AUTO.
 	RefreshSpec_POLICY_UNSPECIFIED RefreshSpec_Policy = 0
-	// Incremental where that is possible.
+	// Incremental if that is possible.
 	RefreshSpec_POLICY_AUTO RefreshSpec_Policy = 1
-	// Refuse where it is not: FULL_REFRESH_NEEDED.
+	// Refuse if it is not: FULL_REFRESH_NEEDED.
 	RefreshSpec_POLICY_INCREMENTAL RefreshSpec_Policy = 2
 	// Compute every row again.
 	RefreshSpec_POLICY_FULL RefreshSpec_Policy = 3
@@ -481,7 +481,7 @@ func (RefreshSpec_Policy) EnumDescriptor() ([]byte, []int) {
 	return file_leman_v1_planner_proto_rawDescGZIP(), []int{11, 0}
 }
 
-// What a backfill is asked to do. Names are those of the Python API, but for `checkpoint`, `read_tag` and `failed_only`.
+// The request of a backfill. Names are those of the Python API, except for `checkpoint`, `read_tag` and `failed_only`.
 type BackfillSpec struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The table.
@@ -492,9 +492,9 @@ type BackfillSpec struct {
 	Udf *UdfRef `protobuf:"bytes,3,opt,name=udf,proto3" json:"udf,omitempty"`
 	// Compute only rows for which this SQL expression is true; the others keep their values. Empty: all rows.
 	Where string `protobuf:"bytes,4,opt,name=where,proto3" json:"where,omitempty"`
-	// Compute from an earlier state of the table, as its rows were then; unset: the latest. Rows that it does not have are
-	// left alone. Values of rows whose inputs have moved on since are stale from the start: the next run without it makes
-	// them current.
+	// Compute from an earlier state of the table, with its rows at that time; unset: the latest. Rows that it does not
+	// have are skipped. Values of rows whose inputs have changed since are stale from the start: the next run without it
+	// makes them current.
 	//
 	// Types that are valid to be assigned to ReadFrom:
 	//
@@ -515,16 +515,16 @@ type BackfillSpec struct {
 	// to `concurrency` times as many calls run at once.
 	IntraApplierConcurrency *int32 `protobuf:"varint,12,opt,name=intra_applier_concurrency,json=intraApplierConcurrency,proto3,oneof" json:"intra_applier_concurrency,omitempty"`
 	// Compute only rows that are marked as failed: under the function's version, or under an earlier one whose values the
-	// column keeps. Every other row stays as it is, rows that were never computed too. See JobService.RetryJob.
+	// column keeps. Every other row stays unchanged, including rows that were never computed. See JobService.RetryJob.
 	FailedOnly bool `protobuf:"varint,13,opt,name=failed_only,json=failedOnly,proto3" json:"failed_only,omitempty"`
-	// Units of so many fragments are handed out in turn: with 1, fragment after fragment, so that each is complete and
-	// visible early; with more, no single fragment decides when the job ends. Unset: of all, the one with the most rows
-	// left next.
+	// Units of this many fragments are handed out in turn: with 1, fragment after fragment, so that each is complete and
+	// visible early; with more, no single fragment decides when the job ends. Unset: of all, the one with the most
+	// remaining rows next.
 	TaskShuffleDiversity *int32 `protobuf:"varint,14,opt,name=task_shuffle_diversity,json=taskShuffleDiversity,proto3,oneof" json:"task_shuffle_diversity,omitempty"`
-	// Once the values are in the table, bring the indexes on the column up to date: see CommitService.OptimizeIndices.
+	// Once the values are in the table, update the indexes on the column: see CommitService.OptimizeIndices.
 	OptimizeIndices bool `protobuf:"varint,15,opt,name=optimize_indices,json=optimizeIndices,proto3" json:"optimize_indices,omitempty"`
-	// What happens where the column reads computed columns, or these read others, of which rows of this job are stale or
-	// were never computed.
+	// What happens if the column reads computed columns, directly or not, with rows of this job that are stale or were
+	// never computed.
 	OnStaleInput OnStaleInput `protobuf:"varint,16,opt,name=on_stale_input,json=onStaleInput,proto3,enum=leman.v1.OnStaleInput" json:"on_stale_input,omitempty"`
 	// Rows between commits, 1 or more. The job also commits rows of fragments that it is still computing: once this many
 	// new rows are checkpointed, at most once a second, and using at most a twentieth of its time for it. Rows that are
@@ -533,10 +533,10 @@ type BackfillSpec struct {
 	// with `where`, `failed_only`, `read_version` or `read_tag` commits whole fragments only, and is refused with
 	// INVALID_ARGUMENT (BAD_REQUEST) if this is set.
 	CommitRows *int64 `protobuf:"varint,17,opt,name=commit_rows,json=commitRows,proto3,oneof" json:"commit_rows,omitempty"`
-	// CreateJob: several computed columns in place of `column`; neither `udf` nor `failed_only` is set then. They are one
-	// job, which computes each after those that it reads. Columns that SQL computes are read together and committed
-	// together; others come one after the other. Where one fails, the others are computed all the same, but for those that
-	// read it, and the job ends as FAILED with the first one's error. Counts of the job's progress are sums over its columns.
+	// CreateJob: several computed columns instead of `column`; neither `udf` nor `failed_only` is set then. They are one
+	// job, which computes each after the columns that it reads. SQL columns are read together and committed together;
+	// others are computed one after the other. If one fails, the others are still computed, except those that read it,
+	// and the job ends as FAILED with the first error. Counts of the job's progress are sums over its columns.
 	Columns       []string `protobuf:"bytes,18,rep,name=columns,proto3" json:"columns,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -719,7 +719,7 @@ type BackfillSpec_ReadVersion struct {
 }
 
 type BackfillSpec_ReadTag struct {
-	// The version that this tag of the table stands for when the job is planned first.
+	// The version of this tag of the table when the job is first planned.
 	ReadTag string `protobuf:"bytes,6,opt,name=read_tag,json=readTag,proto3,oneof"`
 }
 
@@ -727,13 +727,13 @@ func (*BackfillSpec_ReadVersion) isBackfillSpec_ReadFrom() {}
 
 func (*BackfillSpec_ReadTag) isBackfillSpec_ReadFrom() {}
 
-// A computed column that another one rests on and that is not current.
+// A computed column that another one depends on and that is not current.
 type StaleInput struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Its name.
 	Column string `protobuf:"bytes,1,opt,name=column,proto3" json:"column,omitempty"`
-	// Rows that are stale or were never computed, of those that matter: of the fragments that would be computed where only
-	// some are asked for, and that the filter matches; else of all.
+	// Stale or never computed rows among those that matter: rows of the fragments to compute that the filter matches, or
+	// all rows.
 	Rows          int64 `protobuf:"varint,2,opt,name=rows,proto3" json:"rows,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -783,8 +783,8 @@ func (x *StaleInput) GetRows() int64 {
 	return 0
 }
 
-// How much of a table one of its indexes covers. A search takes what is covered from the index and scans the rest; a fast
-// search leaves the rest out. A backfill takes the fragments that it writes out of the indexes on its column.
+// How much of a table one of its indexes covers. A search uses the index for covered rows and scans the rest; a fast
+// search omits the rest. A backfill takes the fragments that it writes out of the indexes on its column.
 type IndexCoverage struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The index's name.
@@ -797,7 +797,7 @@ type IndexCoverage struct {
 	Fragments int32 `protobuf:"varint,4,opt,name=fragments,proto3" json:"fragments,omitempty"`
 	// Those of them that it covers.
 	FragmentsCovered int32 `protobuf:"varint,5,opt,name=fragments_covered,json=fragmentsCovered,proto3" json:"fragments_covered,omitempty"`
-	// Rows in those that it does not cover; without deleted ones.
+	// Live rows in fragments that it does not cover.
 	RowsLeftOut   int64 `protobuf:"varint,6,opt,name=rows_left_out,json=rowsLeftOut,proto3" json:"rows_left_out,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -880,7 +880,7 @@ type KeptRows struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The function.
 	Udf *UdfRef `protobuf:"bytes,1,opt,name=udf,proto3" json:"udf,omitempty"`
-	// How many rows, deleted ones not counted where a whole fragment is of that version.
+	// Number of rows; without deleted ones if a whole fragment is of that version.
 	Rows          int64 `protobuf:"varint,2,opt,name=rows,proto3" json:"rows,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -937,7 +937,7 @@ type ReasonCount struct {
 	Reason Reason `protobuf:"varint,1,opt,name=reason,proto3,enum=leman.v1.Reason" json:"reason,omitempty"`
 	// How many.
 	Fragments int32 `protobuf:"varint,2,opt,name=fragments,proto3" json:"fragments,omitempty"`
-	// Their rows, deleted ones not counted.
+	// Their live rows.
 	Rows          int64 `protobuf:"varint,3,opt,name=rows,proto3" json:"rows,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1052,7 +1052,7 @@ func (x *RowRange) GetEnd() int64 {
 // See PlannerService.ExplainPlan.
 type ExplainPlanRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What is asked.
+	// The request.
 	Spec *BackfillSpec `protobuf:"bytes,1,opt,name=spec,proto3" json:"spec,omitempty"`
 	// At most this many decisions are listed, 0 to 1,000; unset: 20.
 	MaxDecisions  *int32 `protobuf:"varint,2,opt,name=max_decisions,json=maxDecisions,proto3,oneof" json:"max_decisions,omitempty"`
@@ -1111,7 +1111,7 @@ type ExplainPlanResponse struct {
 	Uri string `protobuf:"bytes,1,opt,name=uri,proto3" json:"uri,omitempty"`
 	// The version that the plan was made from.
 	ReadVersion int64 `protobuf:"varint,2,opt,name=read_version,json=readVersion,proto3" json:"read_version,omitempty"`
-	// The version whose rows are read, where one was asked for; `input_columns` are called so there. Unset: `read_version`.
+	// The version whose rows are read, if one was requested; `input_columns` are the names there. Unset: `read_version`.
 	InputsVersion *int64 `protobuf:"varint,3,opt,name=inputs_version,json=inputsVersion,proto3,oneof" json:"inputs_version,omitempty"`
 	// The output column.
 	Column string `protobuf:"bytes,4,opt,name=column,proto3" json:"column,omitempty"`
@@ -1121,32 +1121,32 @@ type ExplainPlanResponse struct {
 	InputColumns []string `protobuf:"bytes,6,rep,name=input_columns,json=inputColumns,proto3" json:"input_columns,omitempty"`
 	// The filter as it is applied: relative times pinned.
 	Where string `protobuf:"bytes,7,opt,name=where,proto3" json:"where,omitempty"`
-	// Rows, deleted ones not counted: of all fragments.
+	// Live rows of all fragments.
 	RowsTotal int64 `protobuf:"varint,8,opt,name=rows_total,json=rowsTotal,proto3" json:"rows_total,omitempty"`
 	// Rows that need nothing.
 	RowsReused int64 `protobuf:"varint,9,opt,name=rows_reused,json=rowsReused,proto3" json:"rows_reused,omitempty"`
-	// Rows to be computed at the most (a filter may leave fewer).
+	// Rows to compute at most (a filter may leave fewer).
 	RowsToCompute int64 `protobuf:"varint,10,opt,name=rows_to_compute,json=rowsToCompute,proto3" json:"rows_to_compute,omitempty"`
-	// Rows of what is asked that failed under this function version and these inputs, and stay failed: they are in the
-	// table as such. Deleted rows do not count, nor rows that the filter leaves out; of more than 10,000 failed rows, or
-	// under `read_version`, the filter is not evaluated and all count.
+	// Requested rows that failed under this function version and these inputs, and stay failed: the table marks them so.
+	// Deleted rows do not count, nor rows that the filter leaves out; with more than 10,000 failed rows, or under
+	// `read_version`, the filter is not evaluated and all count.
 	RowsFailedBefore int64 `protobuf:"varint,11,opt,name=rows_failed_before,json=rowsFailedBefore,proto3" json:"rows_failed_before,omitempty"`
 	// With `failed_only`: rows that are neither computed nor marked as failed; a plain backfill computes them.
 	RowsNotComputed int64 `protobuf:"varint,12,opt,name=rows_not_computed,json=rowsNotComputed,proto3" json:"rows_not_computed,omitempty"`
 	// Fragments by reason.
 	Reasons []*ReasonCount `protobuf:"bytes,13,rep,name=reasons,proto3" json:"reasons,omitempty"`
-	// Rows whose values are of earlier function versions and stay, because the column was told to keep them; most recent
-	// version first. They count as reused.
+	// Rows with values of earlier function versions that the column keeps; most recent version first. They count as
+	// reused.
 	Kept []*KeptRows `protobuf:"bytes,14,rep,name=kept,proto3" json:"kept,omitempty"`
 	// The first fragments with work.
 	Decisions []*FragmentDecision `protobuf:"bytes,15,rep,name=decisions,proto3" json:"decisions,omitempty"`
-	// One sentence for a person.
+	// A one-sentence summary.
 	Summary string `protobuf:"bytes,16,opt,name=summary,proto3" json:"summary,omitempty"`
-	// About how long `rows_to_compute` will take, from what a row took in the last backfill of the column; unset: there was
-	// none, or nothing is to be computed.
+	// An estimate of the time for `rows_to_compute`, from the cost of a row in the last backfill of the column; unset:
+	// there was none, or nothing is to be computed.
 	ExpectedDuration *durationpb.Duration `protobuf:"bytes,17,opt,name=expected_duration,json=expectedDuration,proto3" json:"expected_duration,omitempty"`
-	// Computed columns that this one rests on and that are not current, inputs before what reads them: as things stand,
-	// what was computed from them is out of date, whatever `reasons` says. See BackfillSpec.on_stale_input.
+	// Computed columns that this one depends on and that are not current, each before the columns that read it: values
+	// computed from them are out of date, regardless of `reasons`. See BackfillSpec.on_stale_input.
 	StaleInputs   []*StaleInput `protobuf:"bytes,18,rep,name=stale_inputs,json=staleInputs,proto3" json:"stale_inputs,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1308,7 +1308,7 @@ func (x *ExplainPlanResponse) GetStaleInputs() []*StaleInput {
 	return nil
 }
 
-// What is to be done about one fragment. Ranges are physical offsets: deleted rows are counted.
+// The work for one fragment. Ranges are physical offsets, which include deleted rows.
 type FragmentDecision struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Fragment id.
@@ -1410,7 +1410,7 @@ type GetRowStatesRequest struct {
 	State RowState `protobuf:"varint,3,opt,name=state,proto3,enum=leman.v1.RowState" json:"state,omitempty"`
 	// At most this many addresses; 0: 10,000. More than 100,000 is read as 100,000.
 	PageSize int32 `protobuf:"varint,4,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// `next_page_token` of the page before; empty: the first page.
+	// `next_page_token` of the previous page; empty: the first page.
 	PageToken     string `protobuf:"bytes,5,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1484,7 +1484,7 @@ func (x *GetRowStatesRequest) GetPageToken() string {
 // See PlannerService.GetRowStates. Counts leave deleted rows out.
 type GetRowStatesResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The version of the table that this is about.
+	// The version of the table.
 	Version int64 `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
 	// Rows with a value that the function gave, NULL or not.
 	RowsComputed int64 `protobuf:"varint,2,opt,name=rows_computed,json=rowsComputed,proto3" json:"rows_computed,omitempty"`
@@ -1492,19 +1492,19 @@ type GetRowStatesResponse struct {
 	RowsNull int64 `protobuf:"varint,3,opt,name=rows_null,json=rowsNull,proto3" json:"rows_null,omitempty"`
 	// Rows for which the function failed.
 	RowsFailed int64 `protobuf:"varint,4,opt,name=rows_failed,json=rowsFailed,proto3" json:"rows_failed,omitempty"`
-	// Rows that no version of the table has a current value of; those that the next backfill computes are these without
+	// Rows without a current value in any version of the table; the next backfill computes these except
 	// `rows_checkpointed` and `rows_ready_to_commit`.
 	RowsNotComputed int64 `protobuf:"varint,5,opt,name=rows_not_computed,json=rowsNotComputed,proto3" json:"rows_not_computed,omitempty"`
 	// Of the computed rows, those with values of earlier versions that the column keeps.
 	Kept []*KeptRows `protobuf:"bytes,6,rep,name=kept,proto3" json:"kept,omitempty"`
-	// fragment id << 32 | physical offset of rows in the state asked for, ascending; one page.
+	// fragment id << 32 | physical offset of rows in the requested state, ascending; one page.
 	RowAddresses []int64 `protobuf:"varint,7,rep,packed,name=row_addresses,json=rowAddresses,proto3" json:"row_addresses,omitempty"`
 	// For the next page; empty: this was the last.
 	NextPageToken string `protobuf:"bytes,8,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
 	// Row ids of the rows in `row_addresses`, where the table's row ids are stable; empty otherwise.
 	RowIds []int64 `protobuf:"varint,9,rep,packed,name=row_ids,json=rowIds,proto3" json:"row_ids,omitempty"`
-	// Of the rows that are not computed, those whose values a job has stored in checkpoints: no version of the table has
-	// them yet, and the function is not called for them again.
+	// Of the rows that are not computed, those with values in checkpoints of a job: no version of the table has them yet,
+	// and the function is not called for them again.
 	RowsCheckpointed int64 `protobuf:"varint,10,opt,name=rows_checkpointed,json=rowsCheckpointed,proto3" json:"rows_checkpointed,omitempty"`
 	// Of the rows that are not computed, those in finished column files that only have to be committed.
 	RowsReadyToCommit int64 `protobuf:"varint,11,opt,name=rows_ready_to_commit,json=rowsReadyToCommit,proto3" json:"rows_ready_to_commit,omitempty"`
@@ -1619,25 +1619,25 @@ func (x *GetRowStatesResponse) GetRowsReadyToCommit() int64 {
 	return 0
 }
 
-// What a refresh is asked to do. Names are those of the Python API.
+// The request of a refresh. Names are those of the Python API.
 type RefreshSpec struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The view.
 	View *TableRef `protobuf:"bytes,1,opt,name=view,proto3" json:"view,omitempty"`
-	// Bring it to this version of the source, 1 or more, forward or back; unset: the latest.
+	// Update it to this version of the source, 1 or more, forward or back; unset: the latest.
 	SrcVersion *int64 `protobuf:"varint,2,opt,name=src_version,json=srcVersion,proto3,oneof" json:"src_version,omitempty"`
 	// Rows in each new fragment, exactly (the last one has the rest), 1 or more; unset: chosen.
 	MaxRowsPerFragment *int64 `protobuf:"varint,3,opt,name=max_rows_per_fragment,json=maxRowsPerFragment,proto3,oneof" json:"max_rows_per_fragment,omitempty"`
-	// Which ways are allowed.
+	// Which modes are allowed.
 	Policy RefreshSpec_Policy `protobuf:"varint,4,opt,name=policy,proto3,enum=leman.v1.RefreshSpec_Policy" json:"policy,omitempty"`
 	// The maximum number of worker processes, from 1 to 10,000. Unset: one per task slot.
 	Concurrency *int32 `protobuf:"varint,5,opt,name=concurrency,proto3,oneof" json:"concurrency,omitempty"`
-	// Once the view is right, bring its indexes up to date: see CommitService.OptimizeIndices.
+	// After the refresh, update its indexes: see CommitService.OptimizeIndices.
 	OptimizeIndices bool `protobuf:"varint,6,opt,name=optimize_indices,json=optimizeIndices,proto3" json:"optimize_indices,omitempty"`
-	// What happens where the view reads computed columns of its source, or these read others, of which rows are stale or
-	// were never computed, in the version of the source that the refresh goes to. Rows that the view's filter leaves out
-	// do not count, unless the filter reads such a column itself. ON_STALE_INPUT_FIRST needs a source that is a plain
-	// table, and an unset `src_version`: computing a column makes another version.
+	// What happens if the view reads computed columns of its source, directly or not, with rows that are stale or were
+	// never computed in the target version of the source. Rows that the view's filter leaves out do not count, unless the
+	// filter reads such a column itself. ON_STALE_INPUT_FIRST requires a source that is a plain table, and an unset
+	// `src_version`: computing a column creates another version.
 	OnStaleInput  OnStaleInput `protobuf:"varint,7,opt,name=on_stale_input,json=onStaleInput,proto3,enum=leman.v1.OnStaleInput" json:"on_stale_input,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1725,7 +1725,7 @@ func (x *RefreshSpec) GetOnStaleInput() OnStaleInput {
 // See PlannerService.ExplainRefresh.
 type ExplainRefreshRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What is asked.
+	// The request.
 	Spec          *RefreshSpec `protobuf:"bytes,1,opt,name=spec,proto3" json:"spec,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1775,27 +1775,26 @@ type ExplainRefreshResponse struct {
 	Uri string `protobuf:"bytes,1,opt,name=uri,proto3" json:"uri,omitempty"`
 	// The version of the view that the plan was made from.
 	Version int64 `protobuf:"varint,2,opt,name=version,proto3" json:"version,omitempty"`
-	// The source version that its set rows are right for.
+	// The source version of its set rows.
 	SourceVersion int64 `protobuf:"varint,3,opt,name=source_version,json=sourceVersion,proto3" json:"source_version,omitempty"`
-	// The source version to go to.
+	// The target source version.
 	TargetVersion int64 `protobuf:"varint,4,opt,name=target_version,json=targetVersion,proto3" json:"target_version,omitempty"`
-	// What would be done.
+	// The mode of the refresh.
 	Mode RefreshMode `protobuf:"varint,5,opt,name=mode,proto3,enum=leman.v1.RefreshMode" json:"mode,omitempty"`
 	// Why.
 	Reason RefreshReason `protobuf:"varint,6,opt,name=reason,proto3,enum=leman.v1.RefreshReason" json:"reason,omitempty"`
-	// In one sentence, for a person.
+	// A one-sentence summary.
 	Message string `protobuf:"bytes,7,opt,name=message,proto3" json:"message,omitempty"`
 	// Rows of the view now, placeholders included.
 	Rows int64 `protobuf:"varint,8,opt,name=rows,proto3" json:"rows,omitempty"`
 	// Fragments of placeholders that are filled first.
 	FragmentsUnset int32 `protobuf:"varint,9,opt,name=fragments_unset,json=fragmentsUnset,proto3" json:"fragments_unset,omitempty"`
-	// Fragments of the source to be compared row by row, by how they differ.
+	// Fragments of the source to compare row by row, by kind of change.
 	Changes []*SourceChangeCount `protobuf:"bytes,10,rep,name=changes,proto3" json:"changes,omitempty"`
 	// Function columns that are recomputed for every row.
 	Stale []string `protobuf:"bytes,11,rep,name=stale,proto3" json:"stale,omitempty"`
-	// Computed columns of the source that the view reads, or that these rest on, and that are not current in
-	// `target_version`. Where the source is a view: its function columns that `stale_columns` names. See
-	// RefreshSpec.on_stale_input.
+	// Computed columns of the source that the view depends on, directly or not, and that are not current in
+	// `target_version`. If the source is a view: its function columns in `stale_columns`. See RefreshSpec.on_stale_input.
 	StaleInputs   []*StaleInput `protobuf:"bytes,12,rep,name=stale_inputs,json=staleInputs,proto3" json:"stale_inputs,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1915,7 +1914,7 @@ func (x *ExplainRefreshResponse) GetStaleInputs() []*StaleInput {
 	return nil
 }
 
-// Fragments of the source that differ in one way.
+// Fragments of the source with one kind of change.
 type SourceChangeCount struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// How they differ.

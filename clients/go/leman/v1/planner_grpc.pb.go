@@ -28,64 +28,65 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// What is left to do, and why. A plan is a pure function of the table's snapshot, the checkpoints and the request: the
-// same three give the same plan, and planning changes nothing.
+// Plans: the remaining work and its reasons. A plan is a pure function of the table's snapshot, the checkpoints and the
+// request: the same three give the same plan, and planning changes nothing.
 //
-// Every error carries google.rpc.ErrorInfo with domain `leman`, a reason and facts; the reasons stand in parentheses.
+// Every error carries google.rpc.ErrorInfo with domain `leman`, a reason and facts; reasons are in parentheses.
 //
 // Errors of every call:
-//   - `UNAUTHENTICATED` (TOKEN_REQUIRED, TOKEN_INVALID, TOKEN_EXPIRED): the call carries no token that holds; send
-//     `authorization: Bearer <token>` with one that does.
+//   - `UNAUTHENTICATED` (TOKEN_REQUIRED, TOKEN_INVALID, TOKEN_EXPIRED): the call has no valid token; send
+//     `authorization: Bearer <token>` with one.
 //   - `PERMISSION_DENIED` (ROLE_REQUIRED): the caller lacks the role that the message names; ask for it.
-//   - `PERMISSION_DENIED` (DATABASE_NOT_ALLOWED): a place does not lie where the service may work; name another one.
-//   - `UNAVAILABLE` (KEYS_UNAVAILABLE): the issuer of JWTs does not tell its public keys; send the call again later.
-//   - `INVALID_ARGUMENT` (BAD_MESSAGE, BAD_REQUEST): what was sent is not the call's message, or an id, a text or a list
-//     in it is not valid or too long; correct the field that BadRequest names.
+//   - `PERMISSION_DENIED` (DATABASE_NOT_ALLOWED): a location is outside of those that the service may use; name another
+//     one.
+//   - `UNAVAILABLE` (KEYS_UNAVAILABLE): the issuer of JWTs does not return its public keys; retry later.
+//   - `INVALID_ARGUMENT` (BAD_MESSAGE, BAD_REQUEST): the request is not the call's message, or an id, a text or a list in
+//     it is invalid or too long; correct the field that BadRequest names.
 //   - `INVALID_ARGUMENT` (BAD_DATABASE, RESERVED_DATABASE, BAD_TABLE_URI, BAD_TABLE_NAME, RESERVED_NAME): the database
 //     path or the table name is not valid, or Leman's own; correct the field that BadRequest names.
 //   - `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database is registered under the name; check it, or give a path or uri.
-//   - `DATA_LOSS` (REGISTRATION_DAMAGED): what is stored under the name is not what was written; register it again.
-//   - `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
-//     someone acts; do what the message says, then send the call again.
-//   - `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
-//   - `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
-//     RetryInfo's delay.
-//   - `RESOURCE_EXHAUSTED` (CALLER_RATE, CALLER_STREAMS): the caller calls too often, or has too many streams open; send
-//     the call again after RetryInfo's delay, or end a stream.
-//   - `RESOURCE_EXHAUSTED` (MESSAGE_TOO_LARGE): the message, or its answer, is larger than the service lets it be; send
-//     less, or ask for less, at once. There is no RetryInfo.
+//   - `DATA_LOSS` (REGISTRATION_DAMAGED): the stored registration is damaged; register it again.
+//   - `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses
+//     access until an operator acts; do what the message says, then retry the call.
+//   - `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; retry the call after RetryInfo's delay.
+//   - `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service is overloaded; retry the call after RetryInfo's
+//     delay.
+//   - `RESOURCE_EXHAUSTED` (CALLER_RATE, CALLER_STREAMS): the caller calls too often, or has too many streams open; retry
+//     the call after RetryInfo's delay, or end a stream.
+//   - `RESOURCE_EXHAUSTED` (MESSAGE_TOO_LARGE): the message, or its answer, is larger than the service allows; send or
+//     request less in one call. There is no RetryInfo.
 //   - `INTERNAL` (INTERNAL_BUG): a bug; report it with the request id that the message names.
 type PlannerServiceClient interface {
-	// What a backfill would do, and why: a dry run.
+	// A dry run of a backfill: what it would do, and why.
 	//
 	// Errors:
 	//   - `INVALID_ARGUMENT` (BAD_REQUEST, BAD_NUMBER): fields that contradict each other, or a number out of its range;
 	//     correct the field that BadRequest names.
-	//   - `INVALID_ARGUMENT` (INVALID_FILTER): the filter is no SQL over the table's columns; fix it.
+	//   - `INVALID_ARGUMENT` (INVALID_FILTER): the filter is not valid SQL over the table's columns; correct it.
 	//   - `NOT_FOUND` (VERSION_NOT_FOUND, TAG_NOT_FOUND): the table has no such version or tag, or it was cleaned away;
 	//     name another one.
 	//   - `NOT_FOUND` (UDF_NOT_FOUND): the function is not registered; register it.
-	//   - `FAILED_PRECONDITION` (COLUMN_CYCLE): computed columns read one another in a circle; alter one of them.
-	//   - `FAILED_PRECONDITION` (COLUMN_NOT_DEFINED): the column is no computed one; add it.
+	//   - `FAILED_PRECONDITION` (COLUMN_CYCLE): computed columns form a cycle; alter one of them.
+	//   - `FAILED_PRECONDITION` (COLUMN_NOT_DEFINED): the column is not a computed one; add it.
 	//   - `FAILED_PRECONDITION` (IS_A_VIEW): a view is refreshed, not backfilled; ask for a refresh.
 	//   - `FAILED_PRECONDITION` (INPUT_COLUMN_MISSING, INPUT_COUNT_MISMATCH, INPUT_IS_OUTPUT, TYPE_MISMATCH): the function
 	//     does not fit the table as it is now; alter the column.
-	//   - `FAILED_PRECONDITION` (READ_VERSION_ROWS_MOVED): rows of the version to be read cannot be told among those of
-	//     now; read the latest.
+	//   - `FAILED_PRECONDITION` (READ_VERSION_ROWS_MOVED): rows of the version to be read cannot be matched with current
+	//     ones; read the latest.
 	//   - `FAILED_PRECONDITION` (READ_VERSION_INPUT_MISSING): the version to be read does not have an input column; read a
 	//     later one.
-	//   - `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is in Lance's first file format; write it again.
+	//   - `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is in Lance's first file format; rewrite it.
 	//   - `FAILED_PRECONDITION` (FILTER_FAILED): the filter fails on a value; fix it.
-	//   - `DATA_LOSS` (UDF_DAMAGED): the stored function is not what was written; register it again, which heals it.
-	//   - `DATA_LOSS` (BINDING_DAMAGED): what the column says of itself is not what was written; restore the table's
-	//     version before; where there is none, drop the column and add it again.
+	//   - `DATA_LOSS` (UDF_DAMAGED): the stored function is damaged; register it again to repair it.
+	//   - `DATA_LOSS` (BINDING_DAMAGED): the column's metadata is damaged; restore the previous version of the table;
+	//     without one, drop the column and add it again.
 	//   - `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
 	//   - `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
 	//     Leman.
 	//   - `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
 	//   - `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
 	ExplainPlan(ctx context.Context, in *ExplainPlanRequest, opts ...grpc.CallOption) (*ExplainPlanResponse, error)
-	// What a refresh of a view would do, and why: a dry run, from manifests alone.
+	// A dry run of a refresh of a view: what it would do, and why, from manifests alone.
 	//
 	// Errors:
 	//   - `INVALID_ARGUMENT` (BAD_NUMBER, UNKNOWN_VALUE): a negative number, or a policy that this release does not know;
@@ -94,30 +95,30 @@ type PlannerServiceClient interface {
 	//   - `NOT_FOUND` (UDF_NOT_FOUND): a function is not registered in the view's database; register it.
 	//   - `FAILED_PRECONDITION` (NOT_A_VIEW): the table has no query; ask for a backfill.
 	//   - `FAILED_PRECONDITION` (STABLE_ROW_IDS_REQUIRED): rows of the source have no stable ids, so the view can only be
-	//     filled from the version that it was made from; make it again for another one.
-	//   - `FAILED_PRECONDITION` (FULL_REFRESH_NEEDED): what changed cannot be told and the policy forbids to compute all;
-	//     ask for policy AUTO or FULL.
+	//     filled from the version that it was made from; create it again for another one.
+	//   - `FAILED_PRECONDITION` (FULL_REFRESH_NEEDED): the changes cannot be determined and the policy forbids a full
+	//     refresh; ask for policy AUTO or FULL.
 	//   - `FAILED_PRECONDITION` (SOURCE_COLUMN_MISSING, TYPE_MISMATCH): the source does not have a column that the view
-	//     reads, or has it with another type; put it back, or make another view.
+	//     reads, or has it with another type; put it back, or create another view.
 	//   - `FAILED_PRECONDITION` (EXPRESSION_FAILED): SQL of the view fails on a value; fix the source's rows.
-	//   - `FAILED_PRECONDITION` (EXTERNAL_WRITES): someone else wrote to the view; restore the version before, or ask for
-	//     policy FULL.
-	//   - `DATA_LOSS` (UDF_DAMAGED, VIEW_DAMAGED): a function or the view is not what was written; register the function
-	//     again; restore the view's version before, and where there is none, drop the view and create it again.
+	//   - `FAILED_PRECONDITION` (EXTERNAL_WRITES): another writer wrote to the view; restore the previous version, or ask
+	//     for policy FULL.
+	//   - `DATA_LOSS` (UDF_DAMAGED, VIEW_DAMAGED): a function or the view is damaged; register the function again; restore
+	//     the view's previous version; without one, drop the view and create it again.
 	//   - `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
 	//   - `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
 	//     Leman.
 	//   - `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
 	//   - `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
 	ExplainRefresh(ctx context.Context, in *ExplainRefreshRequest, opts ...grpc.CallOption) (*ExplainRefreshResponse, error)
-	// Tells rows that are computed, that failed and that were never computed apart, in the latest version.
+	// Returns which rows are computed, failed or were never computed, in the latest version.
 	//
 	// Errors:
 	//   - `INVALID_ARGUMENT` (UNKNOWN_VALUE): a state that this release does not know; ask for one that it does.
 	//   - `INVALID_ARGUMENT` (BAD_PAGE_SIZE, BAD_PAGE_TOKEN): a negative size, or a token of another listing; begin with
 	//     the first page.
-	//   - `FAILED_PRECONDITION` (COLUMN_NOT_DEFINED): the column is no computed one; name one that is.
-	//   - `FAILED_PRECONDITION` (IS_A_VIEW): views keep no states of their rows; ListJobErrors tells which failed.
+	//   - `FAILED_PRECONDITION` (COLUMN_NOT_DEFINED): the column is not a computed one; name one that is.
+	//   - `FAILED_PRECONDITION` (IS_A_VIEW): views have no states of rows; ListJobErrors lists the failed rows.
 	//   - `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
 	//   - `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
 	//     Leman.
@@ -125,10 +126,10 @@ type PlannerServiceClient interface {
 	//   - `NOT_FOUND` (UDF_NOT_FOUND): the column's function is not registered; register it.
 	//   - `FAILED_PRECONDITION` (INPUT_COLUMN_MISSING): the table lost a column that the function reads; put it back, or
 	//     alter the column.
-	//   - `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is in Lance's first file format; write it again.
-	//   - `DATA_LOSS` (UDF_DAMAGED): the stored function is not what was written; register it again, which heals it.
-	//   - `DATA_LOSS` (BINDING_DAMAGED): what the column says of itself is not what was written; restore the table's
-	//     version before; where there is none, drop the column and add it again.
+	//   - `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is in Lance's first file format; rewrite it.
+	//   - `DATA_LOSS` (UDF_DAMAGED): the stored function is damaged; register it again to repair it.
+	//   - `DATA_LOSS` (BINDING_DAMAGED): the column's metadata is damaged; restore the previous version of the table;
+	//     without one, drop the column and add it again.
 	GetRowStates(ctx context.Context, in *GetRowStatesRequest, opts ...grpc.CallOption) (*GetRowStatesResponse, error)
 }
 
@@ -174,64 +175,65 @@ func (c *plannerServiceClient) GetRowStates(ctx context.Context, in *GetRowState
 // All implementations must embed UnimplementedPlannerServiceServer
 // for forward compatibility.
 //
-// What is left to do, and why. A plan is a pure function of the table's snapshot, the checkpoints and the request: the
-// same three give the same plan, and planning changes nothing.
+// Plans: the remaining work and its reasons. A plan is a pure function of the table's snapshot, the checkpoints and the
+// request: the same three give the same plan, and planning changes nothing.
 //
-// Every error carries google.rpc.ErrorInfo with domain `leman`, a reason and facts; the reasons stand in parentheses.
+// Every error carries google.rpc.ErrorInfo with domain `leman`, a reason and facts; reasons are in parentheses.
 //
 // Errors of every call:
-//   - `UNAUTHENTICATED` (TOKEN_REQUIRED, TOKEN_INVALID, TOKEN_EXPIRED): the call carries no token that holds; send
-//     `authorization: Bearer <token>` with one that does.
+//   - `UNAUTHENTICATED` (TOKEN_REQUIRED, TOKEN_INVALID, TOKEN_EXPIRED): the call has no valid token; send
+//     `authorization: Bearer <token>` with one.
 //   - `PERMISSION_DENIED` (ROLE_REQUIRED): the caller lacks the role that the message names; ask for it.
-//   - `PERMISSION_DENIED` (DATABASE_NOT_ALLOWED): a place does not lie where the service may work; name another one.
-//   - `UNAVAILABLE` (KEYS_UNAVAILABLE): the issuer of JWTs does not tell its public keys; send the call again later.
-//   - `INVALID_ARGUMENT` (BAD_MESSAGE, BAD_REQUEST): what was sent is not the call's message, or an id, a text or a list
-//     in it is not valid or too long; correct the field that BadRequest names.
+//   - `PERMISSION_DENIED` (DATABASE_NOT_ALLOWED): a location is outside of those that the service may use; name another
+//     one.
+//   - `UNAVAILABLE` (KEYS_UNAVAILABLE): the issuer of JWTs does not return its public keys; retry later.
+//   - `INVALID_ARGUMENT` (BAD_MESSAGE, BAD_REQUEST): the request is not the call's message, or an id, a text or a list in
+//     it is invalid or too long; correct the field that BadRequest names.
 //   - `INVALID_ARGUMENT` (BAD_DATABASE, RESERVED_DATABASE, BAD_TABLE_URI, BAD_TABLE_NAME, RESERVED_NAME): the database
 //     path or the table name is not valid, or Leman's own; correct the field that BadRequest names.
 //   - `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database is registered under the name; check it, or give a path or uri.
-//   - `DATA_LOSS` (REGISTRATION_DAMAGED): what is stored under the name is not what was written; register it again.
-//   - `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
-//     someone acts; do what the message says, then send the call again.
-//   - `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
-//   - `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
-//     RetryInfo's delay.
-//   - `RESOURCE_EXHAUSTED` (CALLER_RATE, CALLER_STREAMS): the caller calls too often, or has too many streams open; send
-//     the call again after RetryInfo's delay, or end a stream.
-//   - `RESOURCE_EXHAUSTED` (MESSAGE_TOO_LARGE): the message, or its answer, is larger than the service lets it be; send
-//     less, or ask for less, at once. There is no RetryInfo.
+//   - `DATA_LOSS` (REGISTRATION_DAMAGED): the stored registration is damaged; register it again.
+//   - `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses
+//     access until an operator acts; do what the message says, then retry the call.
+//   - `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; retry the call after RetryInfo's delay.
+//   - `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service is overloaded; retry the call after RetryInfo's
+//     delay.
+//   - `RESOURCE_EXHAUSTED` (CALLER_RATE, CALLER_STREAMS): the caller calls too often, or has too many streams open; retry
+//     the call after RetryInfo's delay, or end a stream.
+//   - `RESOURCE_EXHAUSTED` (MESSAGE_TOO_LARGE): the message, or its answer, is larger than the service allows; send or
+//     request less in one call. There is no RetryInfo.
 //   - `INTERNAL` (INTERNAL_BUG): a bug; report it with the request id that the message names.
 type PlannerServiceServer interface {
-	// What a backfill would do, and why: a dry run.
+	// A dry run of a backfill: what it would do, and why.
 	//
 	// Errors:
 	//   - `INVALID_ARGUMENT` (BAD_REQUEST, BAD_NUMBER): fields that contradict each other, or a number out of its range;
 	//     correct the field that BadRequest names.
-	//   - `INVALID_ARGUMENT` (INVALID_FILTER): the filter is no SQL over the table's columns; fix it.
+	//   - `INVALID_ARGUMENT` (INVALID_FILTER): the filter is not valid SQL over the table's columns; correct it.
 	//   - `NOT_FOUND` (VERSION_NOT_FOUND, TAG_NOT_FOUND): the table has no such version or tag, or it was cleaned away;
 	//     name another one.
 	//   - `NOT_FOUND` (UDF_NOT_FOUND): the function is not registered; register it.
-	//   - `FAILED_PRECONDITION` (COLUMN_CYCLE): computed columns read one another in a circle; alter one of them.
-	//   - `FAILED_PRECONDITION` (COLUMN_NOT_DEFINED): the column is no computed one; add it.
+	//   - `FAILED_PRECONDITION` (COLUMN_CYCLE): computed columns form a cycle; alter one of them.
+	//   - `FAILED_PRECONDITION` (COLUMN_NOT_DEFINED): the column is not a computed one; add it.
 	//   - `FAILED_PRECONDITION` (IS_A_VIEW): a view is refreshed, not backfilled; ask for a refresh.
 	//   - `FAILED_PRECONDITION` (INPUT_COLUMN_MISSING, INPUT_COUNT_MISMATCH, INPUT_IS_OUTPUT, TYPE_MISMATCH): the function
 	//     does not fit the table as it is now; alter the column.
-	//   - `FAILED_PRECONDITION` (READ_VERSION_ROWS_MOVED): rows of the version to be read cannot be told among those of
-	//     now; read the latest.
+	//   - `FAILED_PRECONDITION` (READ_VERSION_ROWS_MOVED): rows of the version to be read cannot be matched with current
+	//     ones; read the latest.
 	//   - `FAILED_PRECONDITION` (READ_VERSION_INPUT_MISSING): the version to be read does not have an input column; read a
 	//     later one.
-	//   - `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is in Lance's first file format; write it again.
+	//   - `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is in Lance's first file format; rewrite it.
 	//   - `FAILED_PRECONDITION` (FILTER_FAILED): the filter fails on a value; fix it.
-	//   - `DATA_LOSS` (UDF_DAMAGED): the stored function is not what was written; register it again, which heals it.
-	//   - `DATA_LOSS` (BINDING_DAMAGED): what the column says of itself is not what was written; restore the table's
-	//     version before; where there is none, drop the column and add it again.
+	//   - `DATA_LOSS` (UDF_DAMAGED): the stored function is damaged; register it again to repair it.
+	//   - `DATA_LOSS` (BINDING_DAMAGED): the column's metadata is damaged; restore the previous version of the table;
+	//     without one, drop the column and add it again.
 	//   - `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
 	//   - `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
 	//     Leman.
 	//   - `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
 	//   - `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
 	ExplainPlan(context.Context, *ExplainPlanRequest) (*ExplainPlanResponse, error)
-	// What a refresh of a view would do, and why: a dry run, from manifests alone.
+	// A dry run of a refresh of a view: what it would do, and why, from manifests alone.
 	//
 	// Errors:
 	//   - `INVALID_ARGUMENT` (BAD_NUMBER, UNKNOWN_VALUE): a negative number, or a policy that this release does not know;
@@ -240,30 +242,30 @@ type PlannerServiceServer interface {
 	//   - `NOT_FOUND` (UDF_NOT_FOUND): a function is not registered in the view's database; register it.
 	//   - `FAILED_PRECONDITION` (NOT_A_VIEW): the table has no query; ask for a backfill.
 	//   - `FAILED_PRECONDITION` (STABLE_ROW_IDS_REQUIRED): rows of the source have no stable ids, so the view can only be
-	//     filled from the version that it was made from; make it again for another one.
-	//   - `FAILED_PRECONDITION` (FULL_REFRESH_NEEDED): what changed cannot be told and the policy forbids to compute all;
-	//     ask for policy AUTO or FULL.
+	//     filled from the version that it was made from; create it again for another one.
+	//   - `FAILED_PRECONDITION` (FULL_REFRESH_NEEDED): the changes cannot be determined and the policy forbids a full
+	//     refresh; ask for policy AUTO or FULL.
 	//   - `FAILED_PRECONDITION` (SOURCE_COLUMN_MISSING, TYPE_MISMATCH): the source does not have a column that the view
-	//     reads, or has it with another type; put it back, or make another view.
+	//     reads, or has it with another type; put it back, or create another view.
 	//   - `FAILED_PRECONDITION` (EXPRESSION_FAILED): SQL of the view fails on a value; fix the source's rows.
-	//   - `FAILED_PRECONDITION` (EXTERNAL_WRITES): someone else wrote to the view; restore the version before, or ask for
-	//     policy FULL.
-	//   - `DATA_LOSS` (UDF_DAMAGED, VIEW_DAMAGED): a function or the view is not what was written; register the function
-	//     again; restore the view's version before, and where there is none, drop the view and create it again.
+	//   - `FAILED_PRECONDITION` (EXTERNAL_WRITES): another writer wrote to the view; restore the previous version, or ask
+	//     for policy FULL.
+	//   - `DATA_LOSS` (UDF_DAMAGED, VIEW_DAMAGED): a function or the view is damaged; register the function again; restore
+	//     the view's previous version; without one, drop the view and create it again.
 	//   - `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
 	//   - `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
 	//     Leman.
 	//   - `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
 	//   - `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
 	ExplainRefresh(context.Context, *ExplainRefreshRequest) (*ExplainRefreshResponse, error)
-	// Tells rows that are computed, that failed and that were never computed apart, in the latest version.
+	// Returns which rows are computed, failed or were never computed, in the latest version.
 	//
 	// Errors:
 	//   - `INVALID_ARGUMENT` (UNKNOWN_VALUE): a state that this release does not know; ask for one that it does.
 	//   - `INVALID_ARGUMENT` (BAD_PAGE_SIZE, BAD_PAGE_TOKEN): a negative size, or a token of another listing; begin with
 	//     the first page.
-	//   - `FAILED_PRECONDITION` (COLUMN_NOT_DEFINED): the column is no computed one; name one that is.
-	//   - `FAILED_PRECONDITION` (IS_A_VIEW): views keep no states of their rows; ListJobErrors tells which failed.
+	//   - `FAILED_PRECONDITION` (COLUMN_NOT_DEFINED): the column is not a computed one; name one that is.
+	//   - `FAILED_PRECONDITION` (IS_A_VIEW): views have no states of rows; ListJobErrors lists the failed rows.
 	//   - `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
 	//   - `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
 	//     Leman.
@@ -271,10 +273,10 @@ type PlannerServiceServer interface {
 	//   - `NOT_FOUND` (UDF_NOT_FOUND): the column's function is not registered; register it.
 	//   - `FAILED_PRECONDITION` (INPUT_COLUMN_MISSING): the table lost a column that the function reads; put it back, or
 	//     alter the column.
-	//   - `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is in Lance's first file format; write it again.
-	//   - `DATA_LOSS` (UDF_DAMAGED): the stored function is not what was written; register it again, which heals it.
-	//   - `DATA_LOSS` (BINDING_DAMAGED): what the column says of itself is not what was written; restore the table's
-	//     version before; where there is none, drop the column and add it again.
+	//   - `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is in Lance's first file format; rewrite it.
+	//   - `DATA_LOSS` (UDF_DAMAGED): the stored function is damaged; register it again to repair it.
+	//   - `DATA_LOSS` (BINDING_DAMAGED): the column's metadata is damaged; restore the previous version of the table;
+	//     without one, drop the column and add it again.
 	GetRowStates(context.Context, *GetRowStatesRequest) (*GetRowStatesResponse, error)
 	mustEmbedUnimplementedPlannerServiceServer()
 }

@@ -33,11 +33,11 @@ type CreateTableRequest struct {
 	//	*CreateTableRequest_Schema
 	//	*CreateTableRequest_JsonSchema
 	Columns isCreateTableRequest_Columns `protobuf_oneof:"columns"`
-	// Whether row ids survive updates and compaction; unset: they do. Without, an update or a compaction makes Leman
-	// compute more than it needs to.
+	// Whether row ids survive updates and compaction; unset: they do. Without, Leman computes more than necessary after
+	// an update or a compaction.
 	StableRowIds *bool `protobuf:"varint,3,opt,name=stable_row_ids,json=stableRowIds,proto3,oneof" json:"stable_row_ids,omitempty"`
-	// Chosen by the caller, for as long as the table is there. The same request again is answered with the table; another
-	// one under the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
+	// Chosen by the caller, for as long as the table exists. A retry returns the table; another request with the same id
+	// and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
 	RequestId     string `protobuf:"bytes,4,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -124,8 +124,8 @@ type isCreateTableRequest_Columns interface {
 }
 
 type CreateTableRequest_Schema struct {
-	// An Arrow IPC schema message. Metadata `lance-encoding:blob` = `true` on a field of type large_binary asks for a blob
-	// column.
+	// An Arrow IPC schema message. Metadata `lance-encoding:blob` = `true` on a field of type large_binary creates a
+	// blob column.
 	Schema []byte `protobuf:"bytes,2,opt,name=schema,proto3,oneof"`
 }
 
@@ -187,7 +187,7 @@ func (x *CreateTableResponse) GetVersion() int64 {
 // See TableService.AppendRows.
 type AppendRowsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What the message is.
+	// The kind of message.
 	//
 	// Types that are valid to be assigned to Part:
 	//
@@ -263,7 +263,7 @@ type AppendRowsRequest_Header struct {
 }
 
 type AppendRowsRequest_ArrowIpc struct {
-	// Any other: the next bytes of an Arrow IPC stream, as many as a message may have.
+	// All others: the next bytes of an Arrow IPC stream, as many as fit into a message.
 	ArrowIpc []byte `protobuf:"bytes,2,opt,name=arrow_ipc,json=arrowIpc,proto3,oneof"`
 }
 
@@ -271,17 +271,17 @@ func (*AppendRowsRequest_Header) isAppendRowsRequest_Part() {}
 
 func (*AppendRowsRequest_ArrowIpc) isAppendRowsRequest_Part() {}
 
-// Where rows go.
+// The target of rows.
 type AppendRowsHeader struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The table.
 	Table *TableRef `protobuf:"bytes,1,opt,name=table,proto3" json:"table,omitempty"`
-	// Chosen by the caller, for as long as the commit is among the last 1,000 versions of the table that are kept. Rows that
-	// are sent again under it, in whichever batches, are not added again: the answer is the first one. The same id with other
-	// rows, another header, or another change of this table: ALREADY_EXISTS (REQUEST_ID_REUSED), and nothing is added. An id
-	// with which no row came stands needlessly yet.
+	// Chosen by the caller, for as long as the commit is among the last 1,000 existing versions of the table. Rows that
+	// are sent again under it, in any batches, are not added again: the answer is the first one. The same id with other
+	// rows, another header, or another change of this table: ALREADY_EXISTS (REQUEST_ID_REUSED), and nothing is added. An
+	// id without any rows remains unused.
 	RequestId string `protobuf:"bytes,2,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
-	// Rows in a new fragment at the most; 0: 1,048,576.
+	// Most rows in a new fragment; 0: 1,048,576.
 	MaxRowsPerFragment int64 `protobuf:"varint,3,opt,name=max_rows_per_fragment,json=maxRowsPerFragment,proto3" json:"max_rows_per_fragment,omitempty"`
 	unknownFields      protoimpl.UnknownFields
 	sizeCache          protoimpl.SizeCache
@@ -343,7 +343,7 @@ type AppendRowsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The version of the table in which the rows are.
 	Version int64 `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
-	// How many there are.
+	// Their number.
 	RowsAdded     int64 `protobuf:"varint,2,opt,name=rows_added,json=rowsAdded,proto3" json:"rows_added,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -398,9 +398,9 @@ type DeleteRowsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The table.
 	Table *TableRef `protobuf:"bytes,1,opt,name=table,proto3" json:"table,omitempty"`
-	// Rows for which this SQL is true go; `true`: all rows.
+	// Rows for which this SQL is true are deleted; `true`: all rows.
 	Where string `protobuf:"bytes,2,opt,name=where,proto3" json:"where,omitempty"`
-	// Chosen by the caller; remembered as that of AppendRowsHeader.
+	// Chosen by the caller; remembered like that of AppendRowsHeader.
 	RequestId     string `protobuf:"bytes,3,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -460,9 +460,9 @@ func (x *DeleteRowsRequest) GetRequestId() string {
 // See TableService.DeleteRows.
 type DeleteRowsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The version of the table in which they are gone; the latest, where there was none to delete.
+	// The version of the table without them; the latest, if there were none to delete.
 	Version int64 `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
-	// How many went.
+	// Number of deleted rows.
 	RowsDeleted   int64 `protobuf:"varint,2,opt,name=rows_deleted,json=rowsDeleted,proto3" json:"rows_deleted,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -519,13 +519,13 @@ type UpdateRowsRequest struct {
 	Table *TableRef `protobuf:"bytes,1,opt,name=table,proto3" json:"table,omitempty"`
 	// Rows for which this SQL is true get the values; `true`: all rows.
 	Where string `protobuf:"bytes,2,opt,name=where,proto3" json:"where,omitempty"`
-	// Column → SQL over the row as it was, such as `n + 1`, which gives its new value. What SQL may say: docs/sql.md;
-	// `now()` and the like are read as of the call.
+	// Column → SQL over the old row, such as `n + 1`, for its new value. For the SQL see docs/sql.md; `now()` and the
+	// like have the time of the call.
 	Expressions map[string]string `protobuf:"bytes,3,rep,name=expressions,proto3" json:"expressions,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// The same value for every row: an Arrow IPC stream of one row, not compressed, whose columns get what it has. Beside
-	// `expressions`, or without.
+	// The same value for every row: an uncompressed Arrow IPC stream of one row, whose columns get its values. With or
+	// without `expressions`.
 	Values []byte `protobuf:"bytes,4,opt,name=values,proto3" json:"values,omitempty"`
-	// Chosen by the caller; remembered as that of AppendRowsHeader.
+	// Chosen by the caller; remembered like that of AppendRowsHeader.
 	RequestId     string `protobuf:"bytes,5,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -599,7 +599,7 @@ func (x *UpdateRowsRequest) GetRequestId() string {
 // See TableService.UpdateRows.
 type UpdateRowsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The version of the table in which the rows have the values; the latest, where there was none to update.
+	// The version of the table with the new values; the latest, if there were no rows to update.
 	Version int64 `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
 	// How many were updated.
 	RowsUpdated   int64 `protobuf:"varint,2,opt,name=rows_updated,json=rowsUpdated,proto3" json:"rows_updated,omitempty"`
@@ -654,7 +654,7 @@ func (x *UpdateRowsResponse) GetRowsUpdated() int64 {
 // See TableService.MergeRows.
 type MergeRowsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What the message is.
+	// The kind of message.
 	//
 	// Types that are valid to be assigned to Part:
 	//
@@ -730,7 +730,7 @@ type MergeRowsRequest_Header struct {
 }
 
 type MergeRowsRequest_ArrowIpc struct {
-	// Any other: the next bytes of an Arrow IPC stream, as many as a message may have.
+	// All others: the next bytes of an Arrow IPC stream, as many as fit into a message.
 	ArrowIpc []byte `protobuf:"bytes,2,opt,name=arrow_ipc,json=arrowIpc,proto3,oneof"`
 }
 
@@ -738,25 +738,25 @@ func (*MergeRowsRequest_Header) isMergeRowsRequest_Part() {}
 
 func (*MergeRowsRequest_ArrowIpc) isMergeRowsRequest_Part() {}
 
-// What is to become of rows that match, and of those that do not.
+// How a merge treats rows that match, and those that do not.
 type MergeRowsHeader struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The table.
 	Table *TableRef `protobuf:"bytes,1,opt,name=table,proto3" json:"table,omitempty"`
-	// Chosen by the caller; remembered as that of AppendRowsHeader, with the rows that came.
+	// Chosen by the caller; remembered like that of AppendRowsHeader, with the rows.
 	RequestId string `protobuf:"bytes,2,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
-	// The columns by whose values rows are matched.
+	// The key columns.
 	On []string `protobuf:"bytes,3,rep,name=on,proto3" json:"on,omitempty"`
-	// Whether a row of the table that matches gets the values that are sent.
+	// Whether a matching row of the table gets the new values.
 	UpdateMatched bool `protobuf:"varint,4,opt,name=update_matched,json=updateMatched,proto3" json:"update_matched,omitempty"`
-	// Only where this SQL is true, which names columns of the table `target.n`, and those that are sent `source.n`. Empty:
-	// each that matches. It has no CASE, and no time beside a column with a time zone; see docs/tables.md.
+	// Only if this SQL is true, in which `target.n` is a column of the table, and `source.n` one of the new rows. Empty:
+	// every match. It cannot have CASE, nor a time next to a column with a time zone; see docs/tables.md.
 	UpdateWhere string `protobuf:"bytes,5,opt,name=update_where,json=updateWhere,proto3" json:"update_where,omitempty"`
-	// Whether a row that is sent and matches none of the table is added.
+	// Whether a new row that matches none of the table is added.
 	InsertNotMatched bool `protobuf:"varint,6,opt,name=insert_not_matched,json=insertNotMatched,proto3" json:"insert_not_matched,omitempty"`
-	// Whether a row of the table that matches none that is sent is deleted.
+	// Whether a row of the table that matches no new row is deleted.
 	DeleteNotMatchedBySource bool `protobuf:"varint,7,opt,name=delete_not_matched_by_source,json=deleteNotMatchedBySource,proto3" json:"delete_not_matched_by_source,omitempty"`
-	// Only where this SQL over the table's columns is true. Empty: each that matches none.
+	// Only if this SQL over the table's columns is true. Empty: every row without a match.
 	DeleteWhere   string `protobuf:"bytes,8,opt,name=delete_where,json=deleteWhere,proto3" json:"delete_where,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -851,7 +851,7 @@ func (x *MergeRowsHeader) GetDeleteWhere() string {
 // See TableService.MergeRows.
 type MergeRowsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The version of the table in which it is done; the latest, where there was nothing to do.
+	// The version of the table after the merge; the latest, if there was nothing to do.
 	Version int64 `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
 	// How many rows were added.
 	RowsInserted int64 `protobuf:"varint,2,opt,name=rows_inserted,json=rowsInserted,proto3" json:"rows_inserted,omitempty"`
@@ -926,10 +926,10 @@ type DropTableRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The table.
 	Table *TableRef `protobuf:"bytes,1,opt,name=table,proto3" json:"table,omitempty"`
-	// Although views rest on it, or jobs of it have not ended.
+	// Proceed although views read it, or jobs of it have not ended.
 	Force bool `protobuf:"varint,2,opt,name=force,proto3" json:"force,omitempty"`
-	// Chosen by the caller; remembered until the commit coordinator restarts. The same request again is answered like the
-	// first time; another one under the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
+	// Chosen by the caller; remembered until the commit coordinator restarts. A retry gets the first answer; another
+	// request with the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
 	RequestId     string `protobuf:"bytes,3,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1030,10 +1030,10 @@ type RenameTableRequest struct {
 	Table *TableRef `protobuf:"bytes,1,opt,name=table,proto3" json:"table,omitempty"`
 	// Its new name; as for CreateTable.
 	NewName string `protobuf:"bytes,2,opt,name=new_name,json=newName,proto3" json:"new_name,omitempty"`
-	// Although views rest on it, or jobs of it have not ended.
+	// Proceed although views read it, or jobs of it have not ended.
 	Force bool `protobuf:"varint,3,opt,name=force,proto3" json:"force,omitempty"`
-	// Chosen by the caller, for as long as the table has the new name. The same request again is answered like the first
-	// time; another one under the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
+	// Chosen by the caller, for as long as the table has the new name. A retry gets the first answer; another request
+	// with the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
 	RequestId     string `protobuf:"bytes,4,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1155,9 +1155,8 @@ type AddPlainColumnsRequest struct {
 	//	*AddPlainColumnsRequest_Schema
 	//	*AddPlainColumnsRequest_JsonSchema
 	Columns isAddPlainColumnsRequest_Columns `protobuf_oneof:"columns"`
-	// Chosen by the caller; remembered until the commit coordinator restarts, or the table goes from its name. The same
-	// request again is answered like the first time; another one under the same id for this table: ALREADY_EXISTS
-	// (REQUEST_ID_REUSED).
+	// Chosen by the caller; remembered until the commit coordinator restarts, or the table loses its name. A retry gets
+	// the first answer; another request with the same id for this table: ALREADY_EXISTS (REQUEST_ID_REUSED).
 	RequestId     string `protobuf:"bytes,4,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1303,7 +1302,7 @@ type DropColumnsRequest struct {
 	Table *TableRef `protobuf:"bytes,1,opt,name=table,proto3" json:"table,omitempty"`
 	// Their names.
 	Columns []string `protobuf:"bytes,2,rep,name=columns,proto3" json:"columns,omitempty"`
-	// Although others read them, or jobs compute them.
+	// Proceed although others read them, or jobs compute them.
 	Force bool `protobuf:"varint,3,opt,name=force,proto3" json:"force,omitempty"`
 	// As for AddPlainColumns.
 	RequestId     string `protobuf:"bytes,4,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
@@ -1372,7 +1371,7 @@ func (x *DropColumnsRequest) GetRequestId() string {
 // See TableService.DropColumns.
 type DropColumnsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The table version in which they are gone.
+	// The table version without them.
 	Version       int64 `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1420,9 +1419,9 @@ type AlterPlainColumnsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The table.
 	Table *TableRef `protobuf:"bytes,1,opt,name=table,proto3" json:"table,omitempty"`
-	// What is to become of which column.
+	// The changes, by column.
 	Columns []*PlainColumnAlteration `protobuf:"bytes,2,rep,name=columns,proto3" json:"columns,omitempty"`
-	// Although others read them, or jobs compute them.
+	// Proceed although others read them, or jobs compute them.
 	Force bool `protobuf:"varint,3,opt,name=force,proto3" json:"force,omitempty"`
 	// As for AddPlainColumns.
 	RequestId     string `protobuf:"bytes,4,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
@@ -1488,7 +1487,7 @@ func (x *AlterPlainColumnsRequest) GetRequestId() string {
 	return ""
 }
 
-// What is to become of a column.
+// Changes of a column.
 type PlainColumnAlteration struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Its name.
@@ -1498,7 +1497,7 @@ type PlainColumnAlteration struct {
 	// Its new type; unset: it keeps its type. Lance converts among integers, among floats, and between text, bytes or lists
 	// and their large forms. A value that does not fit refuses the call (COMMIT_REFUSED).
 	Type *JsonArrowDataType `protobuf:"bytes,3,opt,name=type,proto3" json:"type,omitempty"`
-	// Whether it may be NULL; unset: as before. A column that has NULLs cannot be told that it has none (COMMIT_REFUSED).
+	// Whether it may be NULL; unset: unchanged. A column with NULLs cannot become non-nullable (COMMIT_REFUSED).
 	Nullable      *bool `protobuf:"varint,4,opt,name=nullable,proto3,oneof" json:"nullable,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1565,7 +1564,7 @@ func (x *PlainColumnAlteration) GetNullable() bool {
 // See TableService.AlterPlainColumns.
 type AlterPlainColumnsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The table version in which they are so.
+	// The table version with the changes.
 	Version       int64 `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1613,37 +1612,37 @@ type ReadRowsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The table or view.
 	Table *TableRef `protobuf:"bytes,1,opt,name=table,proto3" json:"table,omitempty"`
-	// The columns, in the order wanted; a field of a struct by names with dots between: `box.w`. Empty: all that queries
-	// show. Blobs come as their bytes.
+	// The columns, in this order; a field of a struct by its dotted path: `box.w`. Empty: all that queries show. Blobs
+	// are returned as their bytes.
 	Columns []string `protobuf:"bytes,2,rep,name=columns,proto3" json:"columns,omitempty"`
-	// Only rows for which this SQL is true; what it may say: docs/sql.md. `now()` and the like are read as of the call.
-	// Empty: all rows.
+	// Only rows for which this SQL is true; see docs/sql.md. `now()` and the like have the time of the call. Empty: all
+	// rows.
 	Where string `protobuf:"bytes,3,opt,name=where,proto3" json:"where,omitempty"`
-	// At most so many rows; unset: all.
+	// At most this many rows; unset: all.
 	Limit *int64 `protobuf:"varint,4,opt,name=limit,proto3,oneof" json:"limit,omitempty"`
-	// Leave out so many of the first rows (of those for which `where` is true).
+	// Skip this many of the first rows (of those for which `where` is true).
 	Offset int64 `protobuf:"varint,5,opt,name=offset,proto3" json:"offset,omitempty"`
-	// Which version is read; neither: the latest.
+	// The version; neither: the latest.
 	//
 	// Types that are valid to be assigned to At:
 	//
 	//	*ReadRowsRequest_Version
 	//	*ReadRowsRequest_Tag
 	At isReadRowsRequest_At `protobuf_oneof:"at"`
-	// Rows in a record batch at the most; 0: 8,192. Wide rows come in smaller batches: of some 4 MB, if rows are smaller.
+	// Most rows in a record batch; 0: 8,192. Wide rows come in smaller batches: of some 4 MB, if rows are smaller.
 	BatchSize int32 `protobuf:"varint,8,opt,name=batch_size,json=batchSize,proto3" json:"batch_size,omitempty"`
-	// Whether a last column `_rowid` says the row ids (see DescribeTableResponse.stable_row_ids).
+	// Whether to append a column `_rowid` with the row ids (see DescribeTableResponse.stable_row_ids).
 	WithRowId bool `protobuf:"varint,9,opt,name=with_row_id,json=withRowId,proto3" json:"with_row_id,omitempty"`
-	// Whether a last column `_rowaddr` says where rows are: fragment id << 32 | physical offset.
+	// Whether to append a column `_rowaddr` with the row addresses: fragment id << 32 | physical offset.
 	WithRowAddress bool `protobuf:"varint,10,opt,name=with_row_address,json=withRowAddress,proto3" json:"with_row_address,omitempty"`
-	// Which table of that name is read, as an earlier answer says. Another one has taken its place: ABORTED (TABLE_REPLACED).
-	// Empty: whichever is there.
+	// The expected incarnation of the table, from an earlier answer. If the table was replaced: ABORTED (TABLE_REPLACED).
+	// Empty: any.
 	Incarnation string `protobuf:"bytes,11,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
-	// Whether computed columns also show values that no version has yet. What a job has stored in checkpoints or finished
-	// files takes the place of the value in the latest version, where the column's function of now, or one whose values the
-	// column keeps, computed it from the row's inputs of now. Of several outcomes of a row a value comes before a failure,
-	// then what was stored last; a row that failed is NULL. `where` is about these values, too. It works while a job
-	// runs, and after it failed or was cancelled. Jobs keep storing values, so an interrupted call starts over.
+	// Whether computed columns also show values that no version has yet. Values that a job has stored in checkpoints or
+	// finished files replace those in the latest version, if the column's current function, or one whose values the
+	// column keeps, computed them from the row's current inputs. Of several outcomes of a row a value precedes a failure,
+	// then the latest one wins; a failed row is NULL. `where` applies to these values, too. It works while a job runs,
+	// and after it failed or was cancelled. Jobs keep storing values, so an interrupted call starts over.
 	IncludeCheckpointed bool `protobuf:"varint,12,opt,name=include_checkpointed,json=includeCheckpointed,proto3" json:"include_checkpointed,omitempty"`
 	unknownFields       protoimpl.UnknownFields
 	sizeCache           protoimpl.SizeCache
@@ -1799,8 +1798,8 @@ type ReadRowsResponse struct {
 	ArrowIpc []byte `protobuf:"bytes,1,opt,name=arrow_ipc,json=arrowIpc,proto3" json:"arrow_ipc,omitempty"`
 	// The version that is read; in the first answer only.
 	Version int64 `protobuf:"varint,2,opt,name=version,proto3" json:"version,omitempty"`
-	// What tells the table from another one that is made later under its name; in the first answer only, and empty for a
-	// table that neither Leman made nor one of its jobs has seen.
+	// The incarnation, which distinguishes the table from a later one with its name; in the first answer only, and empty
+	// for a table that neither Leman created nor one of its jobs has read.
 	Incarnation   string `protobuf:"bytes,3,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -85,7 +85,7 @@ type JsonArrowField struct {
 	Type *JsonArrowDataType `protobuf:"bytes,2,opt,name=type,proto3" json:"type,omitempty"`
 	// Whether its values may be NULL; unset: they may.
 	Nullable *bool `protobuf:"varint,3,opt,name=nullable,proto3,oneof" json:"nullable,omitempty"`
-	// Its metadata, as far as that is text. `ARROW:extension:name` and `ARROW:extension:metadata` say that the type is the
+	// Its metadata, as far as that is text. `ARROW:extension:name` and `ARROW:extension:metadata` mark the type as the
 	// storage of an extension type.
 	Metadata      map[string]string `protobuf:"bytes,4,rep,name=metadata,proto3" json:"metadata,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
@@ -166,8 +166,8 @@ type JsonArrowDataType struct {
 	Unit string `protobuf:"bytes,4,opt,name=unit,proto3" json:"unit,omitempty"`
 	// Of a timestamp: its time zone; empty: none.
 	Timezone string `protobuf:"bytes,5,opt,name=timezone,proto3" json:"timezone,omitempty"`
-	// Where values are encoded by a dictionary: the integer type of its indexes, such as `int32`. The other fields describe
-	// the values. Empty: they are not.
+	// If values are dictionary-encoded: the integer type of the indexes, such as `int32`. The other fields describe the
+	// values. Empty: they are not.
 	DictionaryIndexType string `protobuf:"bytes,6,opt,name=dictionary_index_type,json=dictionaryIndexType,proto3" json:"dictionary_index_type,omitempty"`
 	unknownFields       protoimpl.UnknownFields
 	sizeCache           protoimpl.SizeCache

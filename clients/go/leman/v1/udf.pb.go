@@ -22,21 +22,21 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// How the function is called. The unit of a call is what the worker hands over at once.
+// How the function is called.
 type UdfDefinition_Kind int32
 
 const (
 	// Not a valid value in a request.
 	UdfDefinition_KIND_UNSPECIFIED UdfDefinition_Kind = 0
-	// Called once a row with Python values; returns one Python value.
+	// Called once per row with Python values; returns one Python value.
 	UdfDefinition_KIND_SCALAR UdfDefinition_Kind = 1
-	// Called once a batch with one pyarrow.Array for each input column; returns an array of the same length.
+	// Called once per batch with one pyarrow.Array for each input column; returns an array of the same length.
 	UdfDefinition_KIND_ARRAY UdfDefinition_Kind = 2
-	// Called once a batch with one pyarrow.RecordBatch of the input columns; returns an array of the same length.
+	// Called once per batch with one pyarrow.RecordBatch of the input columns; returns an array of the same length.
 	UdfDefinition_KIND_RECORD_BATCH UdfDefinition_Kind = 3
 	// Not called: a SQL expression that Lance evaluates, without Spark.
 	UdfDefinition_KIND_SQL UdfDefinition_Kind = 4
-	// Called once a batch, like KIND_RECORD_BATCH, but at a server of its author's, over Arrow Flight.
+	// Called once per batch, like KIND_RECORD_BATCH, but on a server of its author, over Arrow Flight.
 	UdfDefinition_KIND_REMOTE UdfDefinition_Kind = 5
 )
 
@@ -95,9 +95,9 @@ const (
 	ErrorRule_ACTION_UNSPECIFIED ErrorRule_Action = 0
 	// End the job as FAILED.
 	ErrorRule_ACTION_FAIL ErrorRule_Action = 1
-	// Leave the row NULL, record it as failed, go on.
+	// Leave the row NULL, record it as failed, continue.
 	ErrorRule_ACTION_SKIP ErrorRule_Action = 2
-	// Call again after a pause; when the attempts are used up the next matching rule holds.
+	// Retry after a pause; after the last attempt the next matching rule applies.
 	ErrorRule_ACTION_RETRY ErrorRule_Action = 3
 )
 
@@ -201,25 +201,25 @@ func (x *UdfRef) GetVersion() string {
 
 // A user-defined function that computes one column, as the catalog stores it.
 //
-// `name` and `version` identify what it computes for ever. A second registration of the same name and version may change
-// the options (`checkpoint`, `error_policy`, `batch_size`, `call_timeout`, `resources`, and where a remote function is)
-// and nothing else, or it is refused with ALREADY_EXISTS.
+// `name` and `version` identify what it computes forever. A second registration of the same name and version may change
+// only the options (`checkpoint`, `error_policy`, `batch_size`, `call_timeout`, `resources`, and the addresses of a
+// remote function); otherwise it is refused with ALREADY_EXISTS.
 type UdfDefinition struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The name people know it by; letters, digits, `_`, `.` and `-`, at most 128.
+	// Its name: letters, digits, `_`, `.` and `-`, at most 128.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// Identifies the code. Stable for the same source in any session; differs when the code differs. That of a remote
-	// function may be left out of RegisterUdf, as may `input_columns` and the schemas: its server says them.
+	// Identifies the code. Stable for the same source in any session; differs when the code differs. For a remote
+	// function, RegisterUdf may omit it, `input_columns` and the schemas: its server describes them.
 	Version string `protobuf:"bytes,2,opt,name=version,proto3" json:"version,omitempty"`
 	// How it is called.
 	Kind UdfDefinition_Kind `protobuf:"varint,3,opt,name=kind,proto3,enum=leman.v1.UdfDefinition_Kind" json:"kind,omitempty"`
-	// The columns that it reads, in the order of its parameters, as named by its author. A column may map them to others.
+	// Its input columns, in the order of its parameters, as named by its author. A column may map them to others.
 	InputColumns []string `protobuf:"bytes,4,rep,name=input_columns,json=inputColumns,proto3" json:"input_columns,omitempty"`
-	// Arrow types its author declared for the inputs, as an IPC schema message of nullable fields named like
-	// `input_columns`; empty, or a field of type null where nothing was declared.
+	// Arrow types that its author declared for the inputs, as an IPC schema message of nullable fields named like
+	// `input_columns`; empty, or a field of type null if nothing was declared.
 	InputSchema []byte `protobuf:"bytes,5,opt,name=input_schema,json=inputSchema,proto3" json:"input_schema,omitempty"`
-	// The output type: an Arrow IPC schema message with exactly one field. Metadata `lance-encoding:blob` = `true` on that
-	// field asks for a blob column; its type is then large_binary.
+	// The output type: an Arrow IPC schema message with exactly one field. Metadata `lance-encoding:blob` = `true` on
+	// that field creates a blob column; its type is then large_binary.
 	OutputSchema []byte `protobuf:"bytes,6,opt,name=output_schema,json=outputSchema,proto3" json:"output_schema,omitempty"`
 	// Where the code is.
 	//
@@ -230,29 +230,30 @@ type UdfDefinition struct {
 	//	*UdfDefinition_SqlExpression
 	//	*UdfDefinition_RemoteFunction
 	Code isUdfDefinition_Code `protobuf_oneof:"code"`
-	// True when the code is a class that is built once a worker process and then called.
+	// True if the code is a class that is built once per worker process and then called.
 	Stateful bool `protobuf:"varint,10,opt,name=stateful,proto3" json:"stateful,omitempty"`
-	// Rows between checkpoints that its author asked for.
+	// Rows between checkpoints, as requested by its author.
 	Checkpoint *CheckpointBounds `protobuf:"bytes,11,opt,name=checkpoint,proto3" json:"checkpoint,omitempty"`
 	// What happens to rows for which it raises.
 	ErrorPolicy *ErrorPolicy `protobuf:"bytes,12,opt,name=error_policy,json=errorPolicy,proto3" json:"error_policy,omitempty"`
-	// The most rows given to one call of a batch kind, 1 or more; unset: the worker chooses.
+	// The most rows passed to one call of a batch kind, 1 or more; unset: the worker chooses.
 	BatchSize *int64 `protobuf:"varint,13,opt,name=batch_size,json=batchSize,proto3,oneof" json:"batch_size,omitempty"`
-	// How long one call may take, above 0: a row of a scalar function, a batch of a batch kind; unset: no bound. A call that
-	// takes longer ends with its worker process, and the error policy is asked about an exception `UdfTimeout`. A server that
-	// answers nothing to a batch of a remote function without one for LEMAN_UDF__REMOTE_ANSWER_SECONDS, ten minutes by
-	// itself, is taken for broken: the job ends with FUNCTION_UNAVAILABLE where servers do so twice in succession.
+	// The timeout of one call, above 0: a row of a scalar function, a batch of a batch kind; unset: none. A call that
+	// takes longer is ended with its worker process, and the error policy decides about an exception `UdfTimeout`. A
+	// server of a remote function without a timeout that does not answer a batch for LEMAN_UDF__REMOTE_ANSWER_SECONDS
+	// (default: ten minutes) counts as broken: the job ends with FUNCTION_UNAVAILABLE if servers do so twice in
+	// succession.
 	CallTimeout *durationpb.Duration `protobuf:"bytes,14,opt,name=call_timeout,json=callTimeout,proto3" json:"call_timeout,omitempty"`
-	// What it takes on a worker while it runs.
+	// The resources that it needs on a worker.
 	Resources *Resources `protobuf:"bytes,15,opt,name=resources,proto3" json:"resources,omitempty"`
-	// `input_schema` in a form that needs no Arrow. In a request it may take the place of `input_schema`; with both, they
-	// have to say the same.
+	// `input_schema` in a form that needs no Arrow. In a request it may replace `input_schema`; if both are given, they
+	// must agree.
 	JsonInputSchema *JsonArrowSchema `protobuf:"bytes,16,opt,name=json_input_schema,json=jsonInputSchema,proto3" json:"json_input_schema,omitempty"`
 	// `output_schema` in a form that needs no Arrow; in a request as for `json_input_schema`.
 	JsonOutputSchema *JsonArrowSchema `protobuf:"bytes,17,opt,name=json_output_schema,json=jsonOutputSchema,proto3" json:"json_output_schema,omitempty"`
-	// The text that the code was made from, for people who want to see what changed between two versions (see
-	// ColumnOutcome.diff): at most 64 KiB. Nothing is computed with it. The first one that comes under a version stays, and
-	// a version that has none may get one later. ListUdfs leaves it out.
+	// The source text of the code, to show what changed between two versions (see ColumnOutcome.diff): at most 64 KiB. It
+	// is not executed. The first one under a version stays, and a version that has none may get one later. ListUdfs omits
+	// it.
 	Source        string `protobuf:"bytes,19,opt,name=source,proto3" json:"source,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -451,9 +452,9 @@ type UdfDefinition_Entrypoint struct {
 }
 
 type UdfDefinition_SqlExpression struct {
-	// For KIND_SQL: one SQL expression over `input_columns`, as Lance understands them in filters. At most 4096 bytes;
-	// functions from a list, none that answers differently from call to call (`now()`, `random()`); CASE too. Has no
-	// batch size or state. A row for which it has no value is an error `SqlError`, never tried again.
+	// For KIND_SQL: one SQL expression over `input_columns`, in Lance's SQL for filters. At most 4096 bytes; only
+	// listed functions, none volatile (`now()`, `random()`); CASE too. Has no batch size or state. A row without a
+	// value is an error `SqlError`, never retried.
 	SqlExpression string `protobuf:"bytes,9,opt,name=sql_expression,json=sqlExpression,proto3,oneof"`
 }
 
@@ -470,11 +471,11 @@ func (*UdfDefinition_SqlExpression) isUdfDefinition_Code() {}
 
 func (*UdfDefinition_RemoteFunction) isUdfDefinition_Code() {}
 
-// What one worker (one process that calls the function) takes. Unset: nothing was asked. What is set is above 0.
+// The resources of one worker (one process that calls the function). Unset: none requested. Values are above 0.
 //
-// On a Spark master that has resource profiles (standalone, YARN, Kubernetes) the job's Spark stage asks for it. On one
-// machine (`local`) the executor runs fewer workers at once for `num_cpus` and `memory_bytes`; a job that asks for GPUs, or
-// for more than there is, is refused with FAILED_PRECONDITION (RESOURCES_NOT_AVAILABLE).
+// On a Spark master with resource profiles (standalone, YARN, Kubernetes) the job's Spark stage requests them. On one
+// machine (`local`) the executor runs fewer concurrent workers for `num_cpus` and `memory_bytes`; a job that asks for
+// GPUs, or for more than the machine has, is refused with FAILED_PRECONDITION (RESOURCES_NOT_AVAILABLE).
 type Resources struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Cores of a worker.
@@ -538,15 +539,15 @@ func (x *Resources) GetMemoryBytes() int64 {
 	return 0
 }
 
-// A function that a process of its author's serves, in any language, by the protocol `leman.function.v1` over Arrow
-// Flight (docs/remote_functions.md). Its version is verified whenever a worker connects.
+// A function served by a process of its author, in any language, by the protocol `leman.function.v1` over Arrow Flight
+// (docs/remote_functions.md). Its version is verified whenever a worker connects.
 type RemoteFunction struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Flight uris of the servers, `grpc://host:port` or with TLS `grpc+tls://host:port`; 1 to 64. All serve this version of
-	// the function; batches go to them in turn, and to the others where one cannot be reached. Other ones may be registered
-	// under the same version.
+	// Flight uris of the servers, `grpc://host:port` or with TLS `grpc+tls://host:port`; 1 to 64. All serve this version
+	// of the function; batches go to them in turn, and to the others if one cannot be reached. Other addresses may be
+	// registered under the same version.
 	Addresses []string `protobuf:"bytes,1,rep,name=addresses,proto3" json:"addresses,omitempty"`
-	// What the servers call it; empty: as it is named here.
+	// Its name on the servers; empty: its name here.
 	Function      string `protobuf:"bytes,2,opt,name=function,proto3" json:"function,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -660,12 +661,12 @@ func (x *PythonBundle) GetSizeBytes() int64 {
 	return 0
 }
 
-// Rows between checkpoints. Unset: nothing was asked. What is set is 1 or more.
+// Rows between checkpoints. Unset: not requested. Values are 1 or more.
 type CheckpointBounds struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The most rows in a checkpoint (older name of max_checkpoint_size; the smaller of both holds).
+	// The most rows in a checkpoint (older name of max_checkpoint_size; the smaller of both applies).
 	CheckpointSize *int64 `protobuf:"varint,1,opt,name=checkpoint_size,json=checkpointSize,proto3,oneof" json:"checkpoint_size,omitempty"`
-	// The fewest rows in a checkpoint, but for the last of a range.
+	// The fewest rows in a checkpoint, except the last of a range.
 	MinCheckpointSize *int64 `protobuf:"varint,2,opt,name=min_checkpoint_size,json=minCheckpointSize,proto3,oneof" json:"min_checkpoint_size,omitempty"`
 	// The most rows in a checkpoint.
 	MaxCheckpointSize *int64 `protobuf:"varint,3,opt,name=max_checkpoint_size,json=maxCheckpointSize,proto3,oneof" json:"max_checkpoint_size,omitempty"`
@@ -724,20 +725,20 @@ func (x *CheckpointBounds) GetMaxCheckpointSize() int64 {
 	return 0
 }
 
-// What to do when the function raises: the first rule that matches the exception holds; without one the job fails.
-// A row that ends its worker process three or four times counts as raising `WorkerLost`, one that overruns the function's
+// What to do when the function raises: the first rule that matches the exception applies; without one the job fails. A
+// row that ends its worker process three or four times counts as raising `WorkerLost`, one that exceeds the function's
 // timeout as raising `UdfTimeout`, one at which the server of a remote function breaks the connection three times as
 // raising `FunctionLost`, a kind of `WorkerLost`; rules for all exceptions and for `Exception` match all of them.
 type ErrorPolicy struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// In the order in which they are tried.
+	// In order of precedence.
 	Rules []*ErrorRule `protobuf:"bytes,1,rep,name=rules,proto3" json:"rules,omitempty"`
-	// The job fails when more rows than this failed, 1 or more; unset: no bound.
+	// The job fails if more rows than this failed, 1 or more; unset: no limit.
 	MaxErrors *int64 `protobuf:"varint,2,opt,name=max_errors,json=maxErrors,proto3,oneof" json:"max_errors,omitempty"`
-	// The job fails when more than this fraction of the rows failed, above 0 and up to 1; unset: no bound.
+	// The job fails if more than this fraction of the rows failed, above 0 and up to 1; unset: no limit.
 	MaxErrorFraction *float64 `protobuf:"fixed64,3,opt,name=max_error_fraction,json=maxErrorFraction,proto3,oneof" json:"max_error_fraction,omitempty"`
-	// Whether failed rows are stored with exception, message and traceback. The row that ends a job is stored in any case,
-	// and so is where failed rows are (see ListJobErrorsRequest.places_only).
+	// Whether failed rows are stored with exception, message and traceback. The row that ends a job is always stored, and
+	// so are the positions of failed rows (see ListJobErrorsRequest.places_only).
 	StoreErrors   bool `protobuf:"varint,4,opt,name=store_errors,json=storeErrors,proto3" json:"store_errors,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -806,11 +807,12 @@ type ErrorRule struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// What the rule does.
 	Action ErrorRule_Action `protobuf:"varint,1,opt,name=action,proto3,enum=leman.v1.ErrorRule_Action" json:"action,omitempty"`
-	// Class names of the exceptions it is for (`ValueError` or `package.module.Error`; base classes match); empty: all.
+	// Class names of the exceptions that it matches (`ValueError` or `package.module.Error`; base classes match); empty:
+	// all.
 	ExceptionTypes []string `protobuf:"bytes,2,rep,name=exception_types,json=exceptionTypes,proto3" json:"exception_types,omitempty"`
 	// A regular expression searched in the message; empty: any message.
 	MessagePattern string `protobuf:"bytes,3,opt,name=message_pattern,json=messagePattern,proto3" json:"message_pattern,omitempty"`
-	// For ACTION_RETRY: how often the function is called at the most, the first call included, 2 or more; unset: 3.
+	// For ACTION_RETRY: the maximum number of calls, including the first, 2 or more; unset: 3.
 	MaxAttempts *int32 `protobuf:"varint,4,opt,name=max_attempts,json=maxAttempts,proto3,oneof" json:"max_attempts,omitempty"`
 	// For ACTION_RETRY: the pause before the second call, which doubles with each further one; unset: half a second.
 	InitialBackoff *durationpb.Duration `protobuf:"bytes,5,opt,name=initial_backoff,json=initialBackoff,proto3" json:"initial_backoff,omitempty"`

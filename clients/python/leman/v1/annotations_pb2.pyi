@@ -28,40 +28,40 @@ class _Role:
 class _RoleEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Role.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     ROLE_UNSPECIFIED: _Role.ValueType  # 0
-    """Not a role: a call without one is refused for everyone."""
+    """Not a role: a call without one is always refused."""
     ROLE_READER: _Role.ValueType  # 1
-    """Looks at what there is; changes nothing."""
+    """Reads everything; changes nothing."""
     ROLE_RUNNER: _Role.ValueType  # 2
-    """Runs what editors have defined: backfills, refreshes, upkeep that changes no value."""
+    """Runs what editors have defined: backfills, refreshes, maintenance that changes no value."""
     ROLE_EDITOR: _Role.ValueType  # 3
     """Defines functions, columns and views, and drops them."""
     ROLE_ADMIN: _Role.ValueType  # 4
-    """Deletes what nothing needs any more, and whatever else only an operator should."""
+    """Deletes garbage, and does whatever else only an operator should."""
     ROLE_SERVICE: _Role.ValueType  # 5
     """One of the services themselves."""
 
 class Role(_Role, metaclass=_RoleEnumTypeWrapper):
-    """What a caller may do. Each role includes those above it in this list; docs/security.md has the table of all calls,
-    made from the options on them.
+    """The rights of a caller. Each role includes those above it in this list; docs/security.md has the table of all calls,
+    generated from the options on them.
     """
 
 ROLE_UNSPECIFIED: Role.ValueType  # 0
-"""Not a role: a call without one is refused for everyone."""
+"""Not a role: a call without one is always refused."""
 ROLE_READER: Role.ValueType  # 1
-"""Looks at what there is; changes nothing."""
+"""Reads everything; changes nothing."""
 ROLE_RUNNER: Role.ValueType  # 2
-"""Runs what editors have defined: backfills, refreshes, upkeep that changes no value."""
+"""Runs what editors have defined: backfills, refreshes, maintenance that changes no value."""
 ROLE_EDITOR: Role.ValueType  # 3
 """Defines functions, columns and views, and drops them."""
 ROLE_ADMIN: Role.ValueType  # 4
-"""Deletes what nothing needs any more, and whatever else only an operator should."""
+"""Deletes garbage, and does whatever else only an operator should."""
 ROLE_SERVICE: Role.ValueType  # 5
 """One of the services themselves."""
 Global___Role: _TypeAlias = Role  # noqa: Y015
 
 @_typing.final
 class Access(_message.Message):
-    """What a call asks of its caller."""
+    """The rights that a call requires."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -70,9 +70,9 @@ class Access(_message.Message):
     CODE_WHERE_FIELD_NUMBER: _builtins.int
     READS_FIELD_NUMBER: _builtins.int
     role: Global___Role.ValueType
-    """The least role."""
+    """The required role."""
     code: _builtins.bool
-    """Whether it also takes the right `code`, which no role but ROLE_SERVICE includes: what the caller sends will run on
+    """Whether it also requires the right `code`, which no role but ROLE_SERVICE includes: code in the request will run on
     the workers.
     """
     reads: _builtins.bool
@@ -81,7 +81,7 @@ class Access(_message.Message):
     """
     @_builtins.property
     def code_where(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Fields of the request, as paths such as `definition.python_bundle`: where one of them is set, the call takes the
+        """Fields of the request, as paths such as `definition.python_bundle`: if one of them is set, the call requires the
         right `code`, too.
         """
 
@@ -103,4 +103,4 @@ Global___Access: _TypeAlias = Access  # noqa: Y015
 
 ACCESS_FIELD_NUMBER: _builtins.int
 access: _extension_dict._ExtensionFieldDescriptor[_descriptor_pb2.MethodOptions, Global___Access]
-"""What the call asks of its caller. A call without it is refused for everyone."""
+"""The rights that the call requires. A call without it is always refused."""

@@ -30,34 +30,34 @@ class _OnChange:
 class _OnChangeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_OnChange.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     ON_CHANGE_UNSPECIFIED: _OnChange.ValueType  # 0
-    """It is refused, whatever computes it: ALREADY_EXISTS (COLUMN_EXISTS)."""
+    """It is refused, even if it has the same definition: ALREADY_EXISTS (COLUMN_EXISTS)."""
     ON_CHANGE_ERROR: _OnChange.ValueType  # 1
     """With the same definition it stays; with another one the request is refused: FAILED_PRECONDITION (COLUMN_CHANGED). A
-    column of which no value was ever computed gets the new definition, as by ON_CHANGE_UPDATE: nothing is lost.
+    column without any computed value gets the new definition, as by ON_CHANGE_UPDATE, as nothing is lost.
     """
     ON_CHANGE_UPDATE: _OnChange.ValueType  # 2
     """It gets the definition of the request, as by AlterColumns: its values are stale, and the next backfill computes them."""
     ON_CHANGE_KEEP: _OnChange.ValueType  # 3
-    """It gets the definition of the request, and the values that it has count as current, those too that a job which did
-    not finish has stored: see ColumnAlteration.keep_values.
+    """It gets the definition of the request, and its values count as current, including those that an unfinished job has
+    stored: see ColumnAlteration.keep_values.
     """
 
 class OnChange(_OnChange, metaclass=_OnChangeEnumTypeWrapper):
-    """What becomes of a computed column that the table has already. A column that no function computes is refused in any case:
+    """What happens to a computed column that exists already. A column that no function computes is refused in any case:
     ALREADY_EXISTS (COLUMN_EXISTS).
     """
 
 ON_CHANGE_UNSPECIFIED: OnChange.ValueType  # 0
-"""It is refused, whatever computes it: ALREADY_EXISTS (COLUMN_EXISTS)."""
+"""It is refused, even if it has the same definition: ALREADY_EXISTS (COLUMN_EXISTS)."""
 ON_CHANGE_ERROR: OnChange.ValueType  # 1
 """With the same definition it stays; with another one the request is refused: FAILED_PRECONDITION (COLUMN_CHANGED). A
-column of which no value was ever computed gets the new definition, as by ON_CHANGE_UPDATE: nothing is lost.
+column without any computed value gets the new definition, as by ON_CHANGE_UPDATE, as nothing is lost.
 """
 ON_CHANGE_UPDATE: OnChange.ValueType  # 2
 """It gets the definition of the request, as by AlterColumns: its values are stale, and the next backfill computes them."""
 ON_CHANGE_KEEP: OnChange.ValueType  # 3
-"""It gets the definition of the request, and the values that it has count as current, those too that a job which did
-not finish has stored: see ColumnAlteration.keep_values.
+"""It gets the definition of the request, and its values count as current, including those that an unfinished job has
+stored: see ColumnAlteration.keep_values.
 """
 Global___OnChange: _TypeAlias = OnChange  # noqa: Y015
 
@@ -70,9 +70,9 @@ class _RowReferenceEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_RowRefer
     ROW_REFERENCE_UNSPECIFIED: _RowReference.ValueType  # 0
     """Not a valid value."""
     ROW_REFERENCE_ADDRESS: _RowReference.ValueType  # 1
-    """By address: it can be filled from the source version that it was made from, and from no other."""
+    """By address: it can only be filled from the source version that it was created from."""
     ROW_REFERENCE_STABLE_ROW_ID: _RowReference.ValueType  # 2
-    """By stable row id: it can be brought to any version of the source."""
+    """By stable row id: it can be updated to any version of the source."""
 
 class RowReference(_RowReference, metaclass=_RowReferenceEnumTypeWrapper):
     """How a view refers to rows of its source."""
@@ -80,9 +80,9 @@ class RowReference(_RowReference, metaclass=_RowReferenceEnumTypeWrapper):
 ROW_REFERENCE_UNSPECIFIED: RowReference.ValueType  # 0
 """Not a valid value."""
 ROW_REFERENCE_ADDRESS: RowReference.ValueType  # 1
-"""By address: it can be filled from the source version that it was made from, and from no other."""
+"""By address: it can only be filled from the source version that it was created from."""
 ROW_REFERENCE_STABLE_ROW_ID: RowReference.ValueType  # 2
-"""By stable row id: it can be brought to any version of the source."""
+"""By stable row id: it can be updated to any version of the source."""
 Global___RowReference: _TypeAlias = RowReference  # noqa: Y015
 
 @_typing.final
@@ -123,12 +123,12 @@ class RegisterUdfRequest(_message.Message):
     database: _builtins.str
     """Name, path or uri of the database that the function belongs to."""
     bundle: _builtins.bytes
-    """The pickled callable, where the code is a bundle; may be left out if the digest is stored already. One that does not
-    fit into a message is stored by UploadBundle first.
+    """The pickled callable, if the code is a bundle; may be omitted if the digest is stored already. Store one that does
+    not fit into a message by UploadBundle first.
     """
     @_builtins.property
     def definition(self) -> _udf_pb2.UdfDefinition:
-        """What to register."""
+        """The definition."""
 
     def __init__(
         self,
@@ -155,15 +155,15 @@ class RegisterUdfResponse(_message.Message):
     DEFINITION_FIELD_NUMBER: _builtins.int
     WARNINGS_FIELD_NUMBER: _builtins.int
     created: _builtins.bool
-    """False when the same definition was there already."""
+    """False if the same definition existed already."""
     @_builtins.property
     def definition(self) -> _udf_pb2.UdfDefinition:
-        """As it is stored: with what the server of a remote function said."""
+        """As it is stored, completed by the server of a remote function."""
 
     @_builtins.property
     def warnings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """What its author should know, for a person: servers of a remote function that TLS keeps from being reached, while
-        others answer.
+        """Warnings for its author, as texts: servers of a remote function that cannot be reached because of TLS, while others
+        answer.
         """
 
     def __init__(
@@ -213,7 +213,7 @@ Global___UploadBundleRequest: _TypeAlias = UploadBundleRequest  # noqa: Y015
 
 @_typing.final
 class UploadBundleHeader(_message.Message):
-    """What is said of a bundle before its bytes come."""
+    """The description of a bundle before its bytes."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -223,9 +223,9 @@ class UploadBundleHeader(_message.Message):
     database: _builtins.str
     """Name, path or uri of the database that its functions belong to."""
     sha256: _builtins.str
-    """sha256 of all its bytes, lower-case hex. A bundle is known by it: no request id is needed to send it again."""
+    """sha256 of all its bytes, lower-case hex. It identifies a bundle, so no request id is needed for a retry."""
     size_bytes: _builtins.int
-    """How many bytes it has, 1 or more."""
+    """Its size in bytes, 1 or more."""
     def __init__(
         self,
         *,
@@ -249,7 +249,7 @@ class UploadBundleResponse(_message.Message):
 
     CREATED_FIELD_NUMBER: _builtins.int
     created: _builtins.bool
-    """False when the bundle was there already."""
+    """False if the bundle existed already."""
     def __init__(
         self,
         *,
@@ -300,8 +300,8 @@ class GetUdfResponse(_message.Message):
     DEFINITION_FIELD_NUMBER: _builtins.int
     NEEDS_BUNDLE_FIELD_NUMBER: _builtins.int
     needs_bundle: _builtins.bool
-    """Whether workers cannot load the bundle that is stored: it is missing, damaged, or pickled by another Python than
-    theirs. RegisterUdf with a bundle that they can load puts it in its place.
+    """Whether workers cannot load the stored bundle: it is missing, damaged, or pickled by another Python than theirs.
+    RegisterUdf with a loadable bundle replaces it.
     """
     @_builtins.property
     def definition(self) -> _udf_pb2.UdfDefinition:
@@ -335,7 +335,7 @@ class ListUdfsRequest(_message.Message):
     page_size: _builtins.int
     """At most this many; 0: 100. More than 1,000 is read as 1,000."""
     page_token: _builtins.str
-    """`next_page_token` of the page before; empty: the first page."""
+    """`next_page_token` of the previous page; empty: the first page."""
     def __init__(
         self,
         *,
@@ -390,11 +390,11 @@ class AddColumnsRequest(_message.Message):
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     ON_CHANGE_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
-    """Chosen by the caller; remembered per table. The same id and body again is answered like the first time; the same id
+    """Chosen by the caller; remembered per table. A retry with the same id and body gets the first answer; the same id
     with another body for this table is refused: ALREADY_EXISTS (REQUEST_ID_REUSED).
     """
     on_change: Global___OnChange.ValueType
-    """What becomes of computed columns that the table has already."""
+    """What happens to computed columns that exist already."""
     @_builtins.property
     def table(self) -> Global___TableRef:
         """The table."""
@@ -421,7 +421,7 @@ Global___AddColumnsRequest: _TypeAlias = AddColumnsRequest  # noqa: Y015
 
 @_typing.final
 class NewColumn(_message.Message):
-    """A computed column: its name, and what computes it."""
+    """A computed column: its name and its function."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -442,14 +442,14 @@ class NewColumn(_message.Message):
 
     @_builtins.property
     def input_columns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """The table's columns that take the place of the function's inputs, in order; empty: as the function names them
-        (AlterColumns: as the column maps them, where its function so far has inputs of the same names).
+        """The table's columns that replace the function's inputs, in order; empty: as the function names them (AlterColumns:
+        the column's current inputs, if its current function has inputs of the same names).
         """
 
     @_builtins.property
     def error_policy(self) -> _udf_pb2.ErrorPolicy:
-        """With `sql_expression`: what happens to rows for which it has no value (a failing cast, a division by zero); the
-        error is called `SqlError`, and is never tried again. Absent: as it was registered before, or else the job fails.
+        """With `sql_expression`: what happens to rows without a value (a failing cast, a division by zero); the error is
+        called `SqlError`, and is never retried. Absent: as it was registered before, or else the job fails.
         """
 
     def __init__(
@@ -473,21 +473,21 @@ Global___NewColumn: _TypeAlias = NewColumn  # noqa: Y015
 
 @_typing.final
 class ColumnAlteration(_message.Message):
-    """A computed column that is to have another function."""
+    """A computed column that gets another function."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     COLUMN_FIELD_NUMBER: _builtins.int
     KEEP_VALUES_FIELD_NUMBER: _builtins.int
     keep_values: _builtins.bool
-    """Values that the column's functions so far computed stay current, and are told apart from then on (see
-    ExplainPlanResponse.kept); only rows that failed, or were not computed, are left to the new function. What jobs that
-    did not finish have stored counts as computed, although no version of the table has it. The new function has to have
-    the same inputs. Without it the values are stale, also those that were kept before.
+    """Values that the column's functions have computed stay current, and are distinguished from then on (see
+    ExplainPlanResponse.kept); only failed and not computed rows are left to the new function. Rows that unfinished
+    jobs have stored count as computed, although no version of the table has them. The new function must have the same
+    inputs. If false, the values are stale, also those that were kept before.
     """
     @_builtins.property
     def column(self) -> Global___NewColumn:
-        """The column, and what is to compute it."""
+        """The column and its new function."""
 
     def __init__(
         self,
@@ -515,7 +515,7 @@ class AddColumnsResponse(_message.Message):
     """The table version in which the columns exist."""
     @_builtins.property
     def columns(self) -> _containers.RepeatedCompositeFieldContainer[Global___ColumnOutcome]:
-        """What became of each column, in the order of the request."""
+        """The outcome for each column, in the order of the request."""
 
     def __init__(
         self,
@@ -533,7 +533,7 @@ Global___AddColumnsResponse: _TypeAlias = AddColumnsResponse  # noqa: Y015
 
 @_typing.final
 class ColumnOutcome(_message.Message):
-    """What AddColumns, AlterColumns or RetryJob did about a column."""
+    """What AddColumns, AlterColumns or RetryJob did to a column."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -548,7 +548,7 @@ class ColumnOutcome(_message.Message):
         OUTCOME_ADDED: ColumnOutcome._Outcome.ValueType  # 1
         """It is new."""
         OUTCOME_UNCHANGED: ColumnOutcome._Outcome.ValueType  # 2
-        """It was there with the same definition."""
+        """It existed with the same definition."""
         OUTCOME_UPDATED: ColumnOutcome._Outcome.ValueType  # 3
         """It got the definition of the request, and its values are stale."""
         OUTCOME_KEPT: ColumnOutcome._Outcome.ValueType  # 4
@@ -562,7 +562,7 @@ class ColumnOutcome(_message.Message):
     OUTCOME_ADDED: ColumnOutcome.Outcome.ValueType  # 1
     """It is new."""
     OUTCOME_UNCHANGED: ColumnOutcome.Outcome.ValueType  # 2
-    """It was there with the same definition."""
+    """It existed with the same definition."""
     OUTCOME_UPDATED: ColumnOutcome.Outcome.ValueType  # 3
     """It got the definition of the request, and its values are stale."""
     OUTCOME_KEPT: ColumnOutcome.Outcome.ValueType  # 4
@@ -584,22 +584,22 @@ class ColumnOutcome(_message.Message):
     outcome: Global___ColumnOutcome.Outcome.ValueType
     """What was done."""
     diff: _builtins.str
-    """A unified diff of the two functions' sources (UdfDefinition.source, or the SQL expressions), at most 16 KB; empty: they
-    are the same text, or one of them has none.
+    """A unified diff of the two functions' sources (UdfDefinition.source, or the SQL expressions), at most 16 KB; empty:
+    they are equal, or one of them is unknown.
     """
     rows_stale: _builtins.int
     """Rows with values that the next backfill recomputes."""
     rows_not_computed: _builtins.int
-    """Further rows that it computes, as they have no value yet."""
+    """Further rows that it computes: those without a value."""
     summary: _builtins.str
-    """All of this in a sentence, for a person."""
+    """A one-sentence summary of all of this."""
     rows_stored: _builtins.int
-    """Further rows that it computes again: jobs that did not finish have computed them, and no version of the table has
-    them yet. ON_CHANGE_KEEP keeps these, too.
+    """Further rows that it computes again: unfinished jobs have computed them, and no version of the table has them yet.
+    ON_CHANGE_KEEP keeps these, too.
     """
     rows_lost: _builtins.int
-    """Of these stale and stored rows, those that were finished with the definition that it had before, and would have been
-    kept with ON_CHANGE_KEEP or `keep_values`.
+    """Of these stale and stored rows, those that were finished with the previous definition, and would have been kept
+    with ON_CHANGE_KEEP or `keep_values`.
     """
     @_builtins.property
     def udf(self) -> _udf_pb2.UdfRef:
@@ -607,13 +607,13 @@ class ColumnOutcome(_message.Message):
 
     @_builtins.property
     def udf_before(self) -> _udf_pb2.UdfRef:
-        """The function that computed it before; unset: it is new or unchanged. So too where the call was sent again: then this
-        and all that follows were in the first answer.
+        """The function that computed it before; unset: it is new or unchanged. Also unset after a retry, like all that
+        follows: these were in the first answer.
         """
 
     @_builtins.property
     def expected_duration(self) -> _duration_pb2.Duration:
-        """About how long that will take, from what a row took in the last backfill of the column; unset: there was none."""
+        """An estimate of the time for that, from the cost of a row in the last backfill of the column; unset: there was none."""
 
     def __init__(
         self,
@@ -648,7 +648,7 @@ class AlterColumnsRequest(_message.Message):
     COLUMNS_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
-    """Chosen by the caller; remembered per table. The same id and body again is answered like the first time; the same id
+    """Chosen by the caller; remembered per table. A retry with the same id and body gets the first answer; the same id
     with another body for this table is refused: ALREADY_EXISTS (REQUEST_ID_REUSED).
     """
     @_builtins.property
@@ -657,7 +657,7 @@ class AlterColumnsRequest(_message.Message):
 
     @_builtins.property
     def columns(self) -> _containers.RepeatedCompositeFieldContainer[Global___ColumnAlteration]:
-        """Columns that exist, with the functions that they are to have."""
+        """Existing columns with their new functions."""
 
     def __init__(
         self,
@@ -686,8 +686,8 @@ class AlterColumnsResponse(_message.Message):
     """The table version in which the columns have these functions."""
     @_builtins.property
     def columns(self) -> _containers.RepeatedCompositeFieldContainer[Global___ColumnOutcome]:
-        """What becomes of each column, in the order of the request: without `keep_values`, how many finished rows the next
-        backfill computes again. Empty where that cannot be told; none of it changes what the call does.
+        """The outcome for each column, in the order of the request: without `keep_values`, how many finished rows the next
+        backfill computes again. Empty if unknown; it does not affect what the call does.
         """
 
     def __init__(
@@ -836,7 +836,7 @@ class ListTablesRequest(_message.Message):
     page_size: _builtins.int
     """At most this many; 0: 100. More than 1,000 is read as 1,000."""
     page_token: _builtins.str
-    """`next_page_token` of the page before; empty: the first page."""
+    """`next_page_token` of the previous page; empty: the first page."""
     def __init__(
         self,
         *,
@@ -882,7 +882,7 @@ Global___ListTablesResponse: _TypeAlias = ListTablesResponse  # noqa: Y015
 
 @_typing.final
 class ViewQuery(_message.Message):
-    """What a view holds: one row for each row of the source that the filter matches."""
+    """The contents of a view: one row for each row of the source that the filter matches."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -894,20 +894,20 @@ class ViewQuery(_message.Message):
     LIMIT_FIELD_NUMBER: _builtins.int
     OFFSET_FIELD_NUMBER: _builtins.int
     where: _builtins.str
-    """SQL over the source's columns; empty: all rows. No function of time or chance."""
+    """SQL over the source's columns; empty: all rows. No volatile functions."""
     shuffle_seed: _builtins.int
     """Puts the rows into a random order: the same seed gives the same order; unset: the source's order."""
     limit: _builtins.int
-    """At most so many rows, the first by source row id, before the shuffle; unset: all."""
+    """At most this many rows, the first by source row id, before the shuffle; unset: all."""
     offset: _builtins.int
-    """Leave out so many rows, the first by source row id."""
+    """Skip this many rows, the first by source row id."""
     @_builtins.property
     def source(self) -> Global___TableRef:
         """The source: a table or another view."""
 
     @_builtins.property
     def columns(self) -> _containers.RepeatedCompositeFieldContainer[Global___ViewColumn]:
-        """Columns made by the source alone, in order. Empty: all columns of the source (its functions' columns too)."""
+        """Columns from the source alone, in order. Empty: all columns of the source, including computed ones."""
 
     @_builtins.property
     def functions(self) -> _containers.RepeatedCompositeFieldContainer[Global___ViewFunction]:
@@ -941,7 +941,7 @@ Global___ViewQuery: _TypeAlias = ViewQuery  # noqa: Y015
 
 @_typing.final
 class ViewColumn(_message.Message):
-    """A column made by the source alone."""
+    """A column from the source alone."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -980,8 +980,8 @@ class ViewFunction(_message.Message):
     """Its name in the view."""
     @_builtins.property
     def udf(self) -> _udf_pb2.UdfRef:
-        """A function that is registered in the view's database; without a version in a request: the one registered last. A view
-        keeps to it.
+        """A function registered in the view's database; without a version in a request: the one registered last. A view keeps
+        its version.
         """
 
     @_builtins.property
@@ -1015,10 +1015,10 @@ class CreateMaterializedViewRequest(_message.Message):
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     EXIST_OK_FIELD_NUMBER: _builtins.int
     max_rows_per_fragment: _builtins.int
-    """Rows in a fragment at the most, 1 or more; unset: chosen so that all task slots have work."""
+    """Most rows in a fragment, 1 or more; unset: chosen so that all task slots have work."""
     request_id: _builtins.str
-    """Chosen by the caller. The same request again, while its view is there, is answered with that view; another one under
-    the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
+    """Chosen by the caller. A retry, while its view exists, returns that view; another request with the same id and name:
+    ALREADY_EXISTS (REQUEST_ID_REUSED).
     """
     exist_ok: _builtins.bool
     """Return the existing view of this name if it has the same query. If its query differs, the call fails with
@@ -1026,11 +1026,11 @@ class CreateMaterializedViewRequest(_message.Message):
     """
     @_builtins.property
     def view(self) -> Global___TableRef:
-        """The view's database and name; it shares the names of tables."""
+        """The view's database and name; views and tables share their names."""
 
     @_builtins.property
     def query(self) -> Global___ViewQuery:
-        """What it holds."""
+        """Its contents."""
 
     def __init__(
         self,
@@ -1065,7 +1065,7 @@ class CreateMaterializedViewResponse(_message.Message):
 
     @_builtins.property
     def warnings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """What its maker should know, for a person: a source without stable row ids."""
+        """Warnings, as texts: a source without stable row ids."""
 
     def __init__(
         self,
@@ -1143,7 +1143,7 @@ class ListMaterializedViewsRequest(_message.Message):
     page_size: _builtins.int
     """At most this many; 0: 100. More than 1,000 is read as 1,000."""
     page_token: _builtins.str
-    """`next_page_token` of the page before; empty: the first page."""
+    """`next_page_token` of the previous page; empty: the first page."""
     def __init__(
         self,
         *,
@@ -1176,7 +1176,7 @@ class ListMaterializedViewsResponse(_message.Message):
 
     @_builtins.property
     def warnings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Tables that could not be read, and damaged views, each with what is wrong and what to do, for a person."""
+        """Unreadable tables and damaged views, with the problem and what to do, as texts."""
 
     def __init__(
         self,
@@ -1195,7 +1195,7 @@ Global___ListMaterializedViewsResponse: _TypeAlias = ListMaterializedViewsRespon
 
 @_typing.final
 class MaterializedViewSummary(_message.Message):
-    """A view as a listing tells of it. GetMaterializedView has all of its query, and its columns."""
+    """A view in a listing. GetMaterializedView returns its whole query, and its columns."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1215,18 +1215,16 @@ class MaterializedViewSummary(_message.Message):
     version: _builtins.int
     """Latest version of its table."""
     source_version: _builtins.int
-    """The source version that its set rows are right for."""
+    """The source version of its set rows."""
     row_reference: Global___RowReference.ValueType
     """How it refers to rows of its source."""
     row_count: _builtins.int
     """Rows, placeholders without values included."""
     rows_set: _builtins.int
-    """Rows with values: those that queries show. Unset where rows would have to be read to count them, as after a compaction
-    of the view; GetMaterializedView reads them.
-    """
+    """Rows with values, which queries show."""
     @_builtins.property
     def source(self) -> Global___TableRef:
-        """The table or view that it is made from."""
+        """Its source table or view."""
 
     @_builtins.property
     def stale_columns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
@@ -1266,8 +1264,8 @@ class AlterMaterializedViewRequest(_message.Message):
     UPDATE_MASK_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
-    """Chosen by the caller; remembered for the last 16 alterations of the view. The same id and body again changes nothing,
-    and is answered with the view; the same id with another body for this view: ALREADY_EXISTS (REQUEST_ID_REUSED).
+    """Chosen by the caller; remembered for the last 16 alterations of the view. A retry with the same id and body changes
+    nothing, and returns the view; the same id with another body for this view: ALREADY_EXISTS (REQUEST_ID_REUSED).
     """
     @_builtins.property
     def view(self) -> Global___TableRef:
@@ -1275,9 +1273,9 @@ class AlterMaterializedViewRequest(_message.Message):
 
     @_builtins.property
     def functions(self) -> _containers.RepeatedCompositeFieldContainer[Global___ViewFunction]:
-        """Function columns that the view has, by name, with the functions that they are to have; columns that are not named stay
-        as they are. Without `input_columns`: those that the column has, where its function so far has parameters of the same
-        names, else the columns of the source that the function names.
+        """Existing function columns, by name, with their new functions; columns that are not named stay unchanged. Without
+        `input_columns`: the current inputs, if the column's current function has parameters of the same names, else the
+        columns of the source that the function names.
         """
 
     @_builtins.property
@@ -1351,18 +1349,18 @@ class MaterializedView(_message.Message):
     source_uri: _builtins.str
     """Uri of the source's Lance dataset."""
     source_version: _builtins.int
-    """The source version that its set rows are right for."""
+    """The source version of its set rows."""
     row_reference: Global___RowReference.ValueType
     """How it refers to rows of its source."""
     row_count: _builtins.int
     """Rows, placeholders without values included."""
     rows_set: _builtins.int
-    """Rows with values: those that queries show."""
+    """Rows with values, which queries show."""
     schema: _builtins.bytes
     """Arrow IPC schema message of the columns that queries show."""
     @_builtins.property
     def query(self) -> Global___ViewQuery:
-        """What it holds, with everything resolved."""
+        """Its contents, with everything resolved."""
 
     @_builtins.property
     def json_schema(self) -> _types_pb2.JsonArrowSchema:
@@ -1370,8 +1368,8 @@ class MaterializedView(_message.Message):
 
     @_builtins.property
     def stale_columns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Function columns whose values are of another function, or of other inputs, than the query says: an alteration came
-        after them. The next refresh computes them for every row.
+        """Function columns whose values are of another function, or of other inputs, than the query says, after an
+        alteration. The next refresh computes them for every row.
         """
 
     def __init__(

@@ -72,7 +72,7 @@ class OptimizeIndicesResponse(_message.Message):
     """Version of the table after it."""
     @_builtins.property
     def indices(self) -> _containers.RepeatedCompositeFieldContainer[_planner_pb2.IndexCoverage]:
-        """The indexes that were asked for, as they are now."""
+        """The requested indexes after the update."""
 
     def __init__(
         self,
@@ -97,7 +97,7 @@ class GetCommitRequest(_message.Message):
     TABLE_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
-    """The id that the request was made with."""
+    """The id of the request."""
     @_builtins.property
     def table(self) -> _catalog_pb2.TableRef:
         """The table or view."""
@@ -125,7 +125,7 @@ class GetCommitResponse(_message.Message):
     COMMIT_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def commit(self) -> Global___Commit:
-        """What is known of it."""
+        """The commit."""
 
     def __init__(
         self,
@@ -194,7 +194,7 @@ class ListCommitsRequest(_message.Message):
     page_size: _builtins.int
     """At most this many; 0: 100. More than 1,000 is read as 1,000."""
     page_token: _builtins.str
-    """`next_page_token` of the page before; empty: the first page."""
+    """`next_page_token` of the previous page; empty: the first page."""
     @_builtins.property
     def table(self) -> _catalog_pb2.TableRef:
         """The table or view."""
@@ -254,20 +254,20 @@ class CollectGarbageRequest(_message.Message):
     INCLUDE_KEPT_FIELD_NUMBER: _builtins.int
     MAX_FILES_FIELD_NUMBER: _builtins.int
     dry_run: _builtins.bool
-    """Only say what would be deleted."""
+    """Only report what would be deleted."""
     include_kept: _builtins.bool
-    """Name the files that stay too, not only the garbage."""
+    """List kept files too, not only the garbage."""
     max_files: _builtins.int
-    """At most so many files are named; unset: 1,000. More than 10,000 is read as 10,000. The counts are of all."""
+    """Most files in the list; unset: 1,000. More than 10,000 is read as 10,000. The counts cover all files."""
     @_builtins.property
     def table(self) -> _catalog_pb2.TableRef:
         """The table or view."""
 
     @_builtins.property
     def older_than(self) -> _duration_pb2.Duration:
-        """Garbage that was written later than so long ago stays; unset: 7 days. Column files and unfinished files stay for a
-        day at the least, as they look like garbage while they are being written; 0 lifts that where no job of the table is
-        open: it says that nothing writes to the table now.
+        """Younger garbage stays; unset: 7 days. Column files and unfinished files stay for at least a day, as they look like
+        garbage while they are being written; 0 overrides that if no job of the table is open: it asserts that nothing
+        writes to the table now.
         """
 
     def __init__(
@@ -303,7 +303,7 @@ class CollectGarbageResponse(_message.Message):
     COUNTS_FIELD_NUMBER: _builtins.int
     FILES_FIELD_NUMBER: _builtins.int
     version: _builtins.int
-    """Version of the table that it was judged at."""
+    """Version of the table for the decisions."""
     files_removed: _builtins.int
     """Files that were deleted (with dry_run: would be)."""
     bytes_removed: _builtins.int
@@ -353,9 +353,9 @@ class StoredFileCount(_message.Message):
     kind: Global___StoredFile.Kind.ValueType
     """What they are."""
     use: Global___StoredFile.Use.ValueType
-    """What is known about their use."""
+    """Their use."""
     fate: Global___StoredFile.Fate.ValueType
-    """What becomes of them."""
+    """Their fate."""
     files: _builtins.int
     """How many."""
     bytes: _builtins.int
@@ -394,13 +394,13 @@ class StoredFile(_message.Message):
         KIND_CHECKPOINT: StoredFile._Kind.ValueType  # 1
         """Computed values of a range of a fragment."""
         KIND_RECORD: StoredFile._Kind.ValueType  # 2
-        """Points at the column file that was written for a fragment."""
+        """Points to the column file that was written for a fragment."""
         KIND_COLUMN_FILE: StoredFile._Kind.ValueType  # 3
         """A column file that no version refers to."""
         KIND_DAMAGED: StoredFile._Kind.ValueType  # 4
         """A checkpoint that was found damaged and set aside."""
         KIND_UNFINISHED: StoredFile._Kind.ValueType  # 5
-        """What a writer that died left of a file."""
+        """The rest of a file whose writer died."""
         KIND_OTHER: StoredFile._Kind.ValueType  # 6
         """Not known to Leman, or unreadable."""
 
@@ -412,13 +412,13 @@ class StoredFile(_message.Message):
     KIND_CHECKPOINT: StoredFile.Kind.ValueType  # 1
     """Computed values of a range of a fragment."""
     KIND_RECORD: StoredFile.Kind.ValueType  # 2
-    """Points at the column file that was written for a fragment."""
+    """Points to the column file that was written for a fragment."""
     KIND_COLUMN_FILE: StoredFile.Kind.ValueType  # 3
     """A column file that no version refers to."""
     KIND_DAMAGED: StoredFile.Kind.ValueType  # 4
     """A checkpoint that was found damaged and set aside."""
     KIND_UNFINISHED: StoredFile.Kind.ValueType  # 5
-    """What a writer that died left of a file."""
+    """The rest of a file whose writer died."""
     KIND_OTHER: StoredFile.Kind.ValueType  # 6
     """Not known to Leman, or unreadable."""
 
@@ -431,15 +431,15 @@ class StoredFile(_message.Message):
         USE_UNSPECIFIED: StoredFile._Use.ValueType  # 0
         """Not a valid value."""
         USE_OPEN: StoredFile._Use.ValueType  # 1
-        """A fragment that is not finished can reuse it, or it tells which rows of a half-filled fragment are computed: the
-        column file that tells it too goes with a compaction.
+        """An unfinished fragment can reuse it, or it shows which rows of a half-filled fragment are computed: a compaction
+        removes the column file that shows this too.
         """
         USE_UNKNOWN: StoredFile._Use.ValueType  # 2
         """Nothing is known."""
         USE_SETTLED: StoredFile._Use.ValueType  # 3
         """Its rows are in the table, in a column file of the same function and inputs."""
         USE_NO_COLUMN: StoredFile._Use.ValueType  # 4
-        """Its column is not in the table (any more). Added again within the age asked for, it is filled from such files."""
+        """Its column is not in the table (any more). If it is added again within the age, it is filled from such files."""
         USE_OTHER_FUNCTION: StoredFile._Use.ValueType  # 5
         """It is of another function or version than its column, or of this table under another path."""
         USE_NO_SOURCES: StoredFile._Use.ValueType  # 6
@@ -458,20 +458,20 @@ class StoredFile(_message.Message):
         """The form of an older writer: not used."""
 
     class Use(_Use, metaclass=_UseEnumTypeWrapper):
-        """What is known about its use. The first two keep a file for ever."""
+        """Its use."""
 
     USE_UNSPECIFIED: StoredFile.Use.ValueType  # 0
     """Not a valid value."""
     USE_OPEN: StoredFile.Use.ValueType  # 1
-    """A fragment that is not finished can reuse it, or it tells which rows of a half-filled fragment are computed: the
-    column file that tells it too goes with a compaction.
+    """An unfinished fragment can reuse it, or it shows which rows of a half-filled fragment are computed: a compaction
+    removes the column file that shows this too.
     """
     USE_UNKNOWN: StoredFile.Use.ValueType  # 2
     """Nothing is known."""
     USE_SETTLED: StoredFile.Use.ValueType  # 3
     """Its rows are in the table, in a column file of the same function and inputs."""
     USE_NO_COLUMN: StoredFile.Use.ValueType  # 4
-    """Its column is not in the table (any more). Added again within the age asked for, it is filled from such files."""
+    """Its column is not in the table (any more). If it is added again within the age, it is filled from such files."""
     USE_OTHER_FUNCTION: StoredFile.Use.ValueType  # 5
     """It is of another function or version than its column, or of this table under another path."""
     USE_NO_SOURCES: StoredFile.Use.ValueType  # 6
@@ -498,27 +498,27 @@ class StoredFile(_message.Message):
         FATE_UNSPECIFIED: StoredFile._Fate.ValueType  # 0
         """Not a valid value."""
         FATE_KEPT: StoredFile._Fate.ValueType  # 1
-        """It stays, whatever its age."""
+        """It stays, at any age."""
         FATE_YOUNG: StoredFile._Fate.ValueType  # 2
-        """It goes when it is older."""
+        """It will be deleted when it is older."""
         FATE_JOB: StoredFile._Fate.ValueType  # 3
-        """It stays as long as a job of the table is open that began before it was written, or that computes its column."""
+        """It stays while a job of the table is open that began before it was written, or that computes its column."""
         FATE_GARBAGE: StoredFile._Fate.ValueType  # 4
-        """It goes."""
+        """It is deleted."""
 
     class Fate(_Fate, metaclass=_FateEnumTypeWrapper):
-        """What becomes of it."""
+        """Its fate."""
 
     FATE_UNSPECIFIED: StoredFile.Fate.ValueType  # 0
     """Not a valid value."""
     FATE_KEPT: StoredFile.Fate.ValueType  # 1
-    """It stays, whatever its age."""
+    """It stays, at any age."""
     FATE_YOUNG: StoredFile.Fate.ValueType  # 2
-    """It goes when it is older."""
+    """It will be deleted when it is older."""
     FATE_JOB: StoredFile.Fate.ValueType  # 3
-    """It stays as long as a job of the table is open that began before it was written, or that computes its column."""
+    """It stays while a job of the table is open that began before it was written, or that computes its column."""
     FATE_GARBAGE: StoredFile.Fate.ValueType  # 4
-    """It goes."""
+    """It is deleted."""
 
     PATH_FIELD_NUMBER: _builtins.int
     KIND_FIELD_NUMBER: _builtins.int
@@ -537,9 +537,9 @@ class StoredFile(_message.Message):
     kind: Global___StoredFile.Kind.ValueType
     """What it is."""
     use: Global___StoredFile.Use.ValueType
-    """What is known about its use."""
+    """Its use."""
     fate: Global___StoredFile.Fate.ValueType
-    """What becomes of it."""
+    """Its fate."""
     size_bytes: _builtins.int
     """Size in bytes."""
     key: _builtins.str
@@ -598,12 +598,12 @@ class DropViewRequest(_message.Message):
     FORCE_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     force: _builtins.bool
-    """Although views of the same database rest on it: these keep their rows and cannot be refreshed any more. Views of
-    other databases are not looked for.
+    """Drop it although views of the same database read it: these keep their rows and cannot be refreshed any more. Views
+    of other databases are not checked.
     """
     request_id: _builtins.str
-    """Chosen by the caller; remembered until the commit coordinator restarts. The same request again is answered like the
-    first time; another one under the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
+    """Chosen by the caller; remembered until the commit coordinator restarts. A retry gets the first answer; another
+    request with the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
     """
     @_builtins.property
     def view(self) -> _catalog_pb2.TableRef:
@@ -678,16 +678,16 @@ class VerifyDatabaseResponse(_message.Message):
     RESUME_TOKEN_FIELD_NUMBER: _builtins.int
     TABLE_FIELD_NUMBER: _builtins.int
     resume_token: _builtins.str
-    """Where a later call goes on; empty in the last message: all was looked at."""
+    """Where a later call continues; empty in the last message: everything was verified."""
     table: _builtins.str
-    """The table that was looked at last; empty: what the database has once, or the last message."""
+    """The last verified table; empty: things of the whole database, or the last message."""
     @_builtins.property
     def counts(self) -> _containers.RepeatedCompositeFieldContainer[Global___VerifiedCount]:
-        """What was looked at since the message before."""
+        """Counts of the things verified since the previous message."""
 
     @_builtins.property
     def findings(self) -> _containers.RepeatedCompositeFieldContainer[Global___VerificationFinding]:
-        """What is not as it was written, of what was looked at since the message before."""
+        """Findings among the things verified since the previous message."""
 
     def __init__(
         self,
@@ -707,7 +707,7 @@ Global___VerifyDatabaseResponse: _TypeAlias = VerifyDatabaseResponse  # noqa: Y0
 
 @_typing.final
 class VerifiedCount(_message.Message):
-    """How many things of one subject were looked at."""
+    """How many things of one subject were verified."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -721,9 +721,7 @@ class VerifiedCount(_message.Message):
     looked: _builtins.int
     """How many."""
     unverifiable: _builtins.int
-    """How many of them have no digest to be compared with: others wrote them, or a compaction did. That they are there
-    and can be read was seen.
-    """
+    """How many of them have no digest to compare: others wrote them, or a compaction did. They exist and are readable."""
     flawed: _builtins.int
     """How many of them have findings."""
     bytes: _builtins.int
@@ -770,24 +768,24 @@ class VerificationFinding(_message.Message):
         SUBJECT_TABLE: VerificationFinding._Subject.ValueType  # 5
         """A table as a whole: its latest version."""
         SUBJECT_COLUMN: VerificationFinding._Subject.ValueType  # 6
-        """What a computed column's metadata says."""
+        """The metadata of a computed column."""
         SUBJECT_VIEW: VerificationFinding._Subject.ValueType  # 7
-        """What a view's metadata says."""
+        """The metadata of a view."""
         SUBJECT_COLUMN_FILE: VerificationFinding._Subject.ValueType  # 8
         """A data file that Leman wrote."""
         SUBJECT_DATA_FILE: VerificationFinding._Subject.ValueType  # 9
         """Any other data file."""
         SUBJECT_NOTE: VerificationFinding._Subject.ValueType  # 10
-        """Notes of what committed files hold."""
+        """Notes of sizes and digests of committed files."""
         SUBJECT_CHECKPOINT: VerificationFinding._Subject.ValueType  # 11
         """Computed values of a range of a fragment."""
         SUBJECT_RECORD: VerificationFinding._Subject.ValueType  # 12
-        """Points at the column file that was written for a fragment."""
+        """Points to the column file that was written for a fragment."""
         SUBJECT_SOURCE_RECORD: VerificationFinding._Subject.ValueType  # 13
-        """What a view keeps of a version of its source."""
+        """A view's record of a version of its source."""
 
     class Subject(_Subject, metaclass=_SubjectEnumTypeWrapper):
-        """What was looked at."""
+        """The kind of the thing."""
 
     SUBJECT_UNSPECIFIED: VerificationFinding.Subject.ValueType  # 0
     """Not a valid value."""
@@ -802,21 +800,21 @@ class VerificationFinding(_message.Message):
     SUBJECT_TABLE: VerificationFinding.Subject.ValueType  # 5
     """A table as a whole: its latest version."""
     SUBJECT_COLUMN: VerificationFinding.Subject.ValueType  # 6
-    """What a computed column's metadata says."""
+    """The metadata of a computed column."""
     SUBJECT_VIEW: VerificationFinding.Subject.ValueType  # 7
-    """What a view's metadata says."""
+    """The metadata of a view."""
     SUBJECT_COLUMN_FILE: VerificationFinding.Subject.ValueType  # 8
     """A data file that Leman wrote."""
     SUBJECT_DATA_FILE: VerificationFinding.Subject.ValueType  # 9
     """Any other data file."""
     SUBJECT_NOTE: VerificationFinding.Subject.ValueType  # 10
-    """Notes of what committed files hold."""
+    """Notes of sizes and digests of committed files."""
     SUBJECT_CHECKPOINT: VerificationFinding.Subject.ValueType  # 11
     """Computed values of a range of a fragment."""
     SUBJECT_RECORD: VerificationFinding.Subject.ValueType  # 12
-    """Points at the column file that was written for a fragment."""
+    """Points to the column file that was written for a fragment."""
     SUBJECT_SOURCE_RECORD: VerificationFinding.Subject.ValueType  # 13
-    """What a view keeps of a version of its source."""
+    """A view's record of a version of its source."""
 
     class _Flaw:
         ValueType = _typing.NewType("ValueType", _builtins.int)
@@ -829,7 +827,7 @@ class VerificationFinding(_message.Message):
         FLAW_DAMAGED: VerificationFinding._Flaw.ValueType  # 1
         """It is not what was written."""
         FLAW_MISSING: VerificationFinding._Flaw.ValueType  # 2
-        """It is not there, and something refers to it."""
+        """It is missing, and something refers to it."""
         FLAW_UNREADABLE: VerificationFinding._Flaw.ValueType  # 3
         """It cannot be read."""
 
@@ -841,7 +839,7 @@ class VerificationFinding(_message.Message):
     FLAW_DAMAGED: VerificationFinding.Flaw.ValueType  # 1
     """It is not what was written."""
     FLAW_MISSING: VerificationFinding.Flaw.ValueType  # 2
-    """It is not there, and something refers to it."""
+    """It is missing, and something refers to it."""
     FLAW_UNREADABLE: VerificationFinding.Flaw.ValueType  # 3
     """It cannot be read."""
 
@@ -854,22 +852,22 @@ class VerificationFinding(_message.Message):
     FRAGMENT_ID_FIELD_NUMBER: _builtins.int
     ROWS_FIELD_NUMBER: _builtins.int
     subject: Global___VerificationFinding.Subject.ValueType
-    """What was looked at."""
+    """The kind of the thing."""
     flaw: Global___VerificationFinding.Flaw.ValueType
     """What is wrong."""
     path: _builtins.str
-    """Path within the database; of a checkpoint that is kept elsewhere, its uri."""
+    """Path within the database; for a checkpoint that is stored elsewhere, its uri."""
     message: _builtins.str
-    """For a person; ends with what to do."""
+    """A message for people, which ends with what to do."""
     table: _builtins.str
     """The table that it belongs to; empty: none."""
     fragment_id: _builtins.int
-    """The fragment that it is about; unset: none."""
+    """The fragment concerned; unset: none."""
     rows: _builtins.int
-    """How many rows of the table, or records of the history, it is about; unset: unknown."""
+    """How many rows of the table, or records of the history, are concerned; unset: unknown."""
     @_builtins.property
     def columns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """The columns that it is about."""
+        """The columns concerned."""
 
     def __init__(
         self,

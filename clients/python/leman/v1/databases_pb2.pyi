@@ -22,7 +22,7 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class Database(_message.Message):
-    """A database that has a name."""
+    """A registered database."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -54,7 +54,7 @@ class Database(_message.Message):
     UPDATE_TIME_FIELD_NUMBER: _builtins.int
     LIMITS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
-    """1 to 63 letters, digits, `-` and `_`, the first a letter or a digit. Case counts."""
+    """1 to 63 letters, digits, `-` and `_`, the first a letter or a digit. Case-sensitive."""
     root: _builtins.str
     """Path or uri of the folder, or prefix of an object store, with its tables. A root has one name."""
     description: _builtins.str
@@ -69,11 +69,11 @@ class Database(_message.Message):
 
     @_builtins.property
     def update_time(self) -> _timestamp_pb2.Timestamp:
-        """When what is said of it was changed last. Not read in requests."""
+        """When it was last updated. Not read in requests."""
 
     @_builtins.property
     def limits(self) -> Global___DatabaseLimits:
-        """How much of an executor its jobs may take."""
+        """Limits of its jobs in each executor."""
 
     def __init__(
         self,
@@ -96,8 +96,8 @@ Global___Database: _TypeAlias = Database  # noqa: Y015
 
 @_typing.final
 class DatabaseLimits(_message.Message):
-    """How much of an executor the jobs of a database may take. What is set holds in place of the executor's own settings for
-    all databases, some seconds after it was set. Jobs that run already go on.
+    """Limits of the jobs of a database in each executor. They replace the executor's own settings for all databases, some
+    seconds after they were set. Running jobs continue.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -105,13 +105,11 @@ class DatabaseLimits(_message.Message):
     MAX_RUNNING_JOBS_FIELD_NUMBER: _builtins.int
     MAX_WAITING_JOBS_FIELD_NUMBER: _builtins.int
     max_running_jobs: _builtins.int
-    """Jobs that run at once, 1 or more; more wait, and let those of other databases go first. Never more than the executor
-    runs in all. Unset: LEMAN_EXECUTOR__MAX_RUNNING_JOBS_PER_DATABASE.
+    """Concurrent jobs, 1 or more; further jobs wait, and let those of other databases go first. Never more than the
+    executor runs in total. Unset: LEMAN_EXECUTOR__MAX_RUNNING_JOBS_PER_DATABASE.
     """
     max_waiting_jobs: _builtins.int
-    """Jobs that may wait for their turn, 0 or more; one more is refused (TOO_MANY_WAITING_JOBS). Unset: as many as there is
-    room for.
-    """
+    """Waiting jobs, 0 or more; further jobs are refused (TOO_MANY_WAITING_JOBS). Unset: no limit of its own."""
     def __init__(
         self,
         *,
@@ -142,12 +140,12 @@ class RegisterDatabaseRequest(_message.Message):
     DATABASE_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
-    """Chosen by the caller, for as long as the name stands for this database. The same request again is answered with the
-    registration; another one under the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
+    """Chosen by the caller, for as long as the name belongs to this database. A retry returns the registration; another
+    request with the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
     """
     @_builtins.property
     def database(self) -> Global___Database:
-        """What to register."""
+        """The definition."""
 
     def __init__(
         self,
@@ -244,7 +242,7 @@ class ListDatabasesRequest(_message.Message):
     page_size: _builtins.int
     """At most this many; 0: 100. More than 1,000 is read as 1,000."""
     page_token: _builtins.str
-    """`next_page_token` of the page before; empty: the first page."""
+    """`next_page_token` of the previous page; empty: the first page."""
     def __init__(
         self,
         *,
@@ -276,7 +274,7 @@ class ListDatabasesResponse(_message.Message):
 
     @_builtins.property
     def warnings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """On the first page: names of which the registration is damaged, each with what to do, for a person."""
+        """On the first page: names with a damaged registration, with what to do, as texts."""
 
     def __init__(
         self,
@@ -303,7 +301,7 @@ class UpdateDatabaseRequest(_message.Message):
     UPDATE_MASK_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def database(self) -> Global___Database:
-        """The name says which; the rest, what it is to be."""
+        """The name selects the database; the other fields are its new values."""
 
     @_builtins.property
     def update_mask(self) -> _field_mask_pb2.FieldMask:
@@ -359,10 +357,10 @@ class UnregisterDatabaseRequest(_message.Message):
     name: _builtins.str
     """Its name."""
     force: _builtins.bool
-    """Although jobs of the database have not ended: they go on."""
+    """Unregister it although jobs of the database have not ended: they continue."""
     request_id: _builtins.str
-    """Chosen by the caller; remembered for the last 16 databases that were unregistered. The same request again is answered
-    like the first time; another one under the same id: ALREADY_EXISTS (REQUEST_ID_REUSED).
+    """Chosen by the caller; remembered for the last 16 unregistered databases. A retry gets the first answer; another
+    request with the same id: ALREADY_EXISTS (REQUEST_ID_REUSED).
     """
     def __init__(
         self,

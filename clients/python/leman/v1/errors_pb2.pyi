@@ -25,28 +25,28 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     ERROR_REASON_UNSPECIFIED: _ErrorReason.ValueType  # 0
     """Not a valid value."""
     BAD_COLUMN: _ErrorReason.ValueType  # 1
-    """The request is wrong whatever the state of the system. INVALID_ARGUMENT unless another code is named.
+    """The request is wrong in any state of the system. INVALID_ARGUMENT unless another code is named.
 
-    The request says of a column what it cannot; correct the field that BadRequest names.
+    The request contradicts the column; correct the field that BadRequest names.
     """
     BAD_COLUMN_NAME: _ErrorReason.ValueType  # 2
-    """No column can have that name; take another one, without `.`."""
+    """The name is not valid for a column; use another one, without `.`."""
     BAD_DATABASE: _ErrorReason.ValueType  # 3
-    """The path or uri names no database; give an absolute path, or a uri of a store that the message lists."""
+    """The path or uri does not name a database; give an absolute path, or a uri of a store that the message lists."""
     BAD_ENVELOPE: _ErrorReason.ValueType  # 4
-    """The body of a Connect stream is not enveloped as the protocol says; send it so."""
+    """The body of a Connect stream is not enveloped as the protocol requires; correct it."""
     BAD_ENV: _ErrorReason.ValueType  # 190
-    """A variable of `env` has a name or a value that none can have, or there are too many; correct what the message says."""
+    """A variable of `env` has an invalid name or value, or there are too many; correct what the message says."""
     BAD_FILE_NAME: _ErrorReason.ValueType  # 5
-    """A file is not named as the services name theirs; a bug of the caller's."""
+    """A file does not have a name of the services; a bug of the caller."""
     BAD_HEADER: _ErrorReason.ValueType  # 6
-    """An HTTP header has no value that it can have; correct it."""
+    """An HTTP header has an invalid value; correct it."""
     BAD_LABEL: _ErrorReason.ValueType  # 7
-    """A label has a key or a value that none can have, or there are too many; correct them."""
+    """A label has an invalid key or value, or there are too many; correct them."""
     BAD_MESSAGE: _ErrorReason.ValueType  # 8
-    """The bytes are no message of the call's type; encode the request by the same protos."""
+    """The bytes are not a message of the call's type; encode the request by the same protos."""
     BAD_METADATA: _ErrorReason.ValueType  # 9
-    """A key of the metadata is not a view's; a bug of the caller's."""
+    """A key of the metadata is not a view's; a bug of the caller."""
     BAD_NUMBER: _ErrorReason.ValueType  # 10
     """A number is out of its range; correct the field that BadRequest names, or leave it out."""
     BAD_PAGE_SIZE: _ErrorReason.ValueType  # 11
@@ -58,143 +58,143 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     long; correct what the message says.
     """
     BAD_SCHEMA: _ErrorReason.ValueType  # 14
-    """The bytes are no Arrow schema, or not the one that is needed; send an Arrow IPC schema message."""
+    """The bytes are not an Arrow schema, or not the required one; send an Arrow IPC schema message."""
     BAD_STREAM: _ErrorReason.ValueType  # 15
-    """What was streamed is no header followed by whole messages; begin again."""
+    """The stream is not a header followed by whole messages; start over."""
     BAD_TABLE_NAME: _ErrorReason.ValueType  # 16
-    """No table can have that name; take another one."""
+    """The name is not valid for a table; use another one."""
     BAD_TABLE_URI: _ErrorReason.ValueType  # 17
-    """The uri names no table; write `<database>/<name>.lance`."""
+    """The uri does not name a table; write `<database>/<name>.lance`."""
     BAD_TIME: _ErrorReason.ValueType  # 18
-    """A time is not one of the years 1 to 9999; correct it, or leave it out."""
+    """A time is not in the years 1 to 9999; correct it, or omit it."""
     BAD_UDF: _ErrorReason.ValueType  # 19
     """The definition of the function contradicts itself; correct what the message says."""
     BAD_UPDATE_MASK: _ErrorReason.ValueType  # 20
-    """The mask is empty, or names what cannot be changed; name fields that can."""
+    """The mask is empty, or names a field that cannot be changed; name fields that can."""
     BATCH_TOO_LARGE: _ErrorReason.ValueType  # 21
-    """A record batch is larger than the service takes; send smaller ones."""
+    """A record batch is larger than the service accepts; send smaller ones."""
     BUNDLE_TOO_LARGE: _ErrorReason.ValueType  # 165
-    """A bundle has more bytes than the services take; load large data when the function is built."""
+    """A bundle is larger than the services accept; load large data when the function is built."""
     BAD_DATABASE_NAME: _ErrorReason.ValueType  # 166
-    """No database can have that name; give letters, digits, `-` and `_`."""
+    """The name is not valid for a database; use letters, digits, `-` and `_`."""
     BAD_TEXT: _ErrorReason.ValueType  # 167
-    """A text is longer than what is kept, or has control characters; shorten it, or send it without them."""
+    """A text is too long, or has control characters; shorten it, or send it without them."""
     BODY_TOO_SLOW: _ErrorReason.ValueType  # 22
     """The body of an HTTP request came too slowly; send it faster, or in parts."""
     CONTENT_TYPE: _ErrorReason.ValueType  # 23
-    """The HTTP content type is none that is spoken here; send one that the message lists."""
+    """The HTTP content type is not supported; send one that the message lists."""
     FRAGMENT_TWICE: _ErrorReason.ValueType  # 24
-    """A fragment stands in the request more than once; a bug of the caller's."""
+    """A fragment is repeated in the request; a bug of the caller."""
     HTTP_METHOD: _ErrorReason.ValueType  # 25
     """The HTTP method does not fit the call; POST it."""
     INVALID_EXPRESSION: _ErrorReason.ValueType  # 26
     """The SQL expression cannot be computed by a column; correct it."""
     INVALID_FILTER: _ErrorReason.ValueType  # 27
-    """The filter is no SQL over the table's columns; correct it."""
+    """The filter is not valid SQL over the table's columns; correct it."""
     MERGE_TOO_LARGE: _ErrorReason.ValueType  # 188
-    """The rows of a merge have more bytes than the service takes; send them in several calls."""
+    """The rows of a merge are larger than the service accepts; send them in several calls."""
     MISSING_FIELD: _ErrorReason.ValueType  # 28
-    """A field that is needed is not set; set the one that BadRequest names."""
+    """A required field is not set; set the one that BadRequest names."""
     NAME_CLASH: _ErrorReason.ValueType  # 29
-    """Two columns of a view have one name; rename one."""
+    """Two columns of a view have the same name; rename one."""
     RESERVED_DATABASE: _ErrorReason.ValueType  # 30
-    """The place lies within a folder that Leman keeps for itself; name the database above it."""
+    """The location is in a folder of Leman's own; name the database above it."""
     RESERVED_NAME: _ErrorReason.ValueType  # 31
-    """Names like this one are Leman's own; take another one."""
+    """Names like this one are Leman's own; use another one."""
     UNKNOWN_VALUE: _ErrorReason.ValueType  # 32
     """This release does not know the value of an enum; set one that it knows."""
     VOLATILE_FUNCTION: _ErrorReason.ValueType  # 33
-    """A view's SQL calls a function of time or chance; write a constant instead."""
+    """A view's SQL calls a volatile function; write a constant instead."""
     COMMIT_NOT_FOUND: _ErrorReason.ValueType  # 34
-    """What is named is not there. NOT_FOUND.
+    """The named thing does not exist. NOT_FOUND.
 
-    The table's history, as far as it was kept, knows no commit of the request; send the request again.
+    The existing history of the table has no commit of the request; retry the request.
     """
     DATABASE_NOT_FOUND: _ErrorReason.ValueType  # 35
-    """There is no such folder; check the path."""
+    """The folder does not exist; check the path."""
     DATABASE_NOT_REGISTERED: _ErrorReason.ValueType  # 168
     """No database is registered under that name; check the name, or register one."""
     FILE_MISSING: _ErrorReason.ValueType  # 36
-    """A file that is needed is gone; `VerifyDatabase` tells what else is."""
+    """A required file is missing; `VerifyDatabase` lists others."""
     HISTORY_UNREADABLE: _ErrorReason.ValueType  # 37
-    """Versions of the table that are needed cannot be read; send the call again, or do what the message says."""
+    """Required versions of the table cannot be read; retry the call, or do what the message says."""
     INDEX_NOT_FOUND: _ErrorReason.ValueType  # 38
     """The table has no index of that name; name one that it has."""
     JOB_NOT_FOUND: _ErrorReason.ValueType  # 39
     """The database's history has no such job; `ListJobs` lists all."""
     NO_SUCH_METHOD: _ErrorReason.ValueType  # 40
-    """The HTTP path names no call; see the reference for those that there are."""
+    """The HTTP path names no call; see the reference for the existing ones."""
     SOURCE_VERSION_NOT_FOUND: _ErrorReason.ValueType  # 41
-    """A version of the view's source was cleaned away; refresh again."""
+    """A version of the view's source was deleted; refresh again."""
     TABLE_NOT_FOUND: _ErrorReason.ValueType  # 42
     """The database has no such table or view; `ListTables` lists all."""
     TAG_NOT_FOUND: _ErrorReason.ValueType  # 43
     """The table has no such tag; name one that it has."""
     FUNCTION_NOT_FOUND: _ErrorReason.ValueType  # 183
-    """The server of a remote function has none of that name; name one that the message lists."""
+    """The server of a remote function has no function of that name; use one that the message lists."""
     UDF_NOT_FOUND: _ErrorReason.ValueType  # 44
     """No such function is registered in the database; register it."""
     VERSION_NOT_FOUND: _ErrorReason.ValueType  # 45
-    """The table has no such version, or it was cleaned away; name another one."""
+    """The table has no such version, or it was deleted; name another one."""
     REQUEST_ID_REUSED: _ErrorReason.ValueType  # 46
-    """Something else stands under that name or id. ALREADY_EXISTS.
+    """The name or id is taken. ALREADY_EXISTS.
 
-    Another request had this id, or other rows came with it, as the message says; take a new one.
+    Another request, or other rows, used this id, as the message says; use a new one.
     """
     TABLE_EXISTS: _ErrorReason.ValueType  # 47
-    """A table or view of that name exists; take another name, or drop it."""
+    """A table or view of that name exists; use another name, or drop it."""
     UDF_EXISTS: _ErrorReason.ValueType  # 48
     """Another definition has this name and version; register under another version."""
     DATABASE_EXISTS: _ErrorReason.ValueType  # 169
-    """The name stands for another database, or the root has another name; take another name, or use that one."""
+    """The name belongs to another database, or the root has another name; use another name, or that one."""
     FUNCTION_ACCESS_DENIED: _ErrorReason.ValueType  # 179
-    """The request is right, and the table, the function or the services are not ready for it. FAILED_PRECONDITION.
+    """The request is valid, but the table, the function or the services are not ready for it. FAILED_PRECONDITION.
 
-    The server of a remote function does not take the services' credentials; set right what LEMAN_UDF__REMOTE_CREDENTIALS
-    says of its address.
+    The server of a remote function refuses the services' credentials; correct the entry for its address in
+    LEMAN_UDF__REMOTE_CREDENTIALS.
     """
     FUNCTION_PROTOCOL: _ErrorReason.ValueType  # 180
-    """What answers at the address of a remote function does not serve functions as docs/remote_functions.md says; correct the
-    address, or the server.
+    """The server at the address of a remote function does not follow docs/remote_functions.md; correct the address, or
+    the server.
     """
     FUNCTION_SIGNATURE_MISMATCH: _ErrorReason.ValueType  # 181
-    """A remote function reads or gives other types than is said; register it as its server describes it."""
+    """A remote function has other types than registered; register it as its server describes it."""
     FUNCTION_VERSION_MISMATCH: _ErrorReason.ValueType  # 182
     """The servers of a remote function serve another version of it; register that one and give it to the column, or start
     servers of this version.
     """
     FUNCTION_TLS_FAILED: _ErrorReason.ValueType  # 195
-    """TLS with the server of a remote function fails: its certificate does not verify, or one side speaks TLS and the other
-    does not; do what the message says.
+    """TLS with the server of a remote function fails: its certificate does not verify, or only one side uses TLS; do what
+    the message says.
     """
     ATTEMPT_FENCED: _ErrorReason.ValueType  # 49
     """A later attempt at the job has begun elsewhere; only services see this."""
     COLUMN_CYCLE: _ErrorReason.ValueType  # 186
-    """Computed columns would read one another in a circle; have one of them read something else."""
+    """Computed columns would form a cycle; change the inputs of one of them."""
     INPUT_COLUMN_STALE: _ErrorReason.ValueType  # 187
     """The column, or the view, reads computed columns that are stale or not computed yet; backfill these first, or set
     `on_stale_input`.
     """
     COLUMN_CHANGED: _ErrorReason.ValueType  # 185
-    """A column is there with another definition than the request has; send it again with ON_CHANGE_UPDATE, which computes its
-    rows again, or ON_CHANGE_KEEP, which keeps their values, or take another name.
+    """A column exists with another definition than the request has; repeat it with ON_CHANGE_UPDATE, which computes its
+    rows again, or ON_CHANGE_KEEP, which keeps their values, or use another name.
     """
     COLUMN_EXISTS: _ErrorReason.ValueType  # 50
-    """The table has a column of that name; take another name, or alter that column. ALREADY_EXISTS where it was there
-    before the call.
+    """The table has a column of that name; use another name, or alter that column. ALREADY_EXISTS if it existed before
+    the call.
     """
     COLUMN_IN_USE: _ErrorReason.ValueType  # 51
     """Computed columns or views read the column, as the facts say; drop or alter these first, or set `force`."""
     COLUMN_IS_COMPUTED: _ErrorReason.ValueType  # 52
     """The column is computed by a function; leave it out of rows, or use the calls for computed columns."""
     COLUMN_NOT_DEFINED: _ErrorReason.ValueType  # 53
-    """The column is no computed one; add it."""
+    """The column is not a computed one; add it."""
     COLUMN_NOT_FOUND: _ErrorReason.ValueType  # 54
     """The table has no such column; name one that it has."""
     COLUMN_REQUIRED: _ErrorReason.ValueType  # 55
-    """The rows lack a column that may not be NULL; send it."""
+    """The rows lack a column that must not be NULL; send it."""
     COMMIT_REFUSED: _ErrorReason.ValueType  # 56
-    """Lance refuses the commit, and would again; do what the message says."""
+    """Lance refuses the commit, and a retry would not help; do what the message says."""
     DATABASE_IN_USE: _ErrorReason.ValueType  # 170
     """Jobs of the database have not ended; wait for them or cancel them, or force it."""
     DUPLICATE_KEY: _ErrorReason.ValueType  # 189
@@ -202,144 +202,144 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     ENV_LOST: _ErrorReason.ValueType  # 191
     """The values of a job's `env` were lost with the executor that had them; run it again with `env`."""
     ENV_NOT_USABLE: _ErrorReason.ValueType  # 192
-    """Nothing that the call runs has an environment of its own, as SQL and remote functions have none; leave `env` out."""
+    """Nothing that the call runs uses environment variables, as with SQL and remote functions; omit `env`."""
     EXPRESSION_FAILED: _ErrorReason.ValueType  # 57
-    """SQL that is right fails on a value; correct it, or exclude such rows."""
+    """Valid SQL fails on a value; correct it, or exclude such rows."""
     EXTERNAL_WRITES: _ErrorReason.ValueType  # 58
-    """Someone else wrote to the view; restore the version before, or refresh with policy FULL."""
+    """Another writer wrote to the view; restore the previous version, or refresh with policy FULL."""
     FILE_FORMAT_NOT_SUPPORTED: _ErrorReason.ValueType  # 59
-    """The table is in Lance's first file format; write it again."""
+    """The table is in Lance's first file format; rewrite it."""
     FILE_LACKS_ROWS: _ErrorReason.ValueType  # 60
-    """A staged file has not all rows that the fragment has by now; the job plans again."""
+    """A staged file lacks rows that the fragment has now; the job plans again."""
     FILTER_FAILED: _ErrorReason.ValueType  # 61
     """The filter fails on a value; correct it."""
     FRAGMENT_CHANGED: _ErrorReason.ValueType  # 62
-    """Someone else filled the fragment meanwhile; the job plans again."""
+    """Another writer filled the fragment meanwhile; the job plans again."""
     FRAGMENT_GONE: _ErrorReason.ValueType  # 63
     """The fragment is not in the table any more; the job plans again."""
     FULL_REFRESH_NEEDED: _ErrorReason.ValueType  # 64
-    """What changed cannot be told, and the policy forbids to compute all; refresh with policy AUTO or FULL."""
+    """The changes cannot be determined, and the policy forbids a full refresh; refresh with policy AUTO or FULL."""
     INPUT_CHANGED: _ErrorReason.ValueType  # 65
-    """Columns that were read changed since the plan; the job plans again."""
+    """Input columns changed since the plan; the job plans again."""
     INPUT_COLUMN_MISSING: _ErrorReason.ValueType  # 66
     """The table lacks a column that the function reads; name others in `input_columns`."""
     INPUT_COUNT_MISMATCH: _ErrorReason.ValueType  # 67
-    """The function reads another number of columns; name as many as it has parameters."""
+    """The function has another number of parameters; name as many columns."""
     INPUT_IS_OUTPUT: _ErrorReason.ValueType  # 68
     """A column cannot be computed from itself; name other columns in `input_columns`."""
     IS_A_VIEW: _ErrorReason.ValueType  # 69
-    """A view gets its rows and columns from its query; refresh it, or make another view."""
+    """A view gets its rows and columns from its query; refresh it, or create another view."""
     JOB_CANCELLING: _ErrorReason.ValueType  # 177
-    """The job was asked to stop for good."""
+    """The job is being cancelled."""
     JOB_ENDED: _ErrorReason.ValueType  # 70
-    """The job has ended, and stays as it is."""
+    """The job has ended and cannot be changed."""
     JOB_RUNNING: _ErrorReason.ValueType  # 71
     """The job has not ended; wait for it, or cancel it."""
     KEEP_OTHERS_FUNCTION: _ErrorReason.ValueType  # 72
-    """The job computed with a function that is not the column's; leave `keep_others` out."""
+    """The job used a function that is not the column's; omit `keep_others`."""
     KEPT_INPUTS_DIFFER: _ErrorReason.ValueType  # 73
-    """Values cannot be kept, as the function reads other columns; leave `keep_values` out."""
+    """Values cannot be kept, as the function has other inputs; omit `keep_values`."""
     LAST_COLUMN: _ErrorReason.ValueType  # 74
-    """A table keeps one column at the least; drop the table."""
+    """A table must have at least one column; drop the table."""
     NOTHING_TO_RETRY: _ErrorReason.ValueType  # 75
     """The job ended early, and no row is marked as failed; run the backfill again."""
     NOT_A_BACKFILL: _ErrorReason.ValueType  # 76
     """The job refreshed a view; do what the message says."""
     NOT_A_VIEW: _ErrorReason.ValueType  # 77
-    """The table has no query; `DescribeTable` tells of it."""
+    """The table has no query; use `DescribeTable`."""
     NULL_VALUE: _ErrorReason.ValueType  # 78
-    """A column that may not be NULL would be; correct the rows."""
+    """A column that must not be NULL would be; correct the rows."""
     PEER_NOT_SET: _ErrorReason.ValueType  # 79
-    """The service does not know the address of another one; set it where the message says."""
+    """The address of another service is not set; set it as the message says."""
     PEER_REFUSED: _ErrorReason.ValueType  # 197
-    """A service and another one that it asks do not believe each other: a token, a role or a certificate is wrong; correct
-    the setting that the message names.
+    """A service and its peer do not trust each other: a token, a role or a certificate is wrong; correct the setting that
+    the message names.
     """
     READ_VERSION_INPUT_MISSING: _ErrorReason.ValueType  # 80
-    """The version to be read does not have an input column; read a later one."""
+    """The requested version does not have an input column; read a later one."""
     READ_VERSION_ROWS_MOVED: _ErrorReason.ValueType  # 81
-    """Rows of the version to be read cannot be told among those of now; read the latest."""
+    """Rows of the requested version cannot be matched with current ones; read the latest."""
     REGISTRY_NOT_SET: _ErrorReason.ValueType  # 171
-    """The services keep no names of databases; name these by path or uri, or set LEMAN_SERVER__REGISTRY."""
+    """The services have no registry of databases; name databases by path or uri, or set LEMAN_SERVER__REGISTRY."""
     RENAME_NOT_SUPPORTED: _ErrorReason.ValueType  # 82
-    """An object store can only copy; make a table of the new name, and append the rows of this one."""
+    """An object store can only copy; create a table of the new name, and append the rows of this one."""
     RESOURCES_NOT_AVAILABLE: _ErrorReason.ValueType  # 83
     """Workers cannot have what the function asks for; ask for less, or add workers."""
     ROW_COUNT_MISMATCH: _ErrorReason.ValueType  # 84
-    """A file has not the rows of its fragment; the job plans again."""
+    """A file does not have the rows of its fragment; the job plans again."""
     SOURCE_COLUMN_MISSING: _ErrorReason.ValueType  # 85
-    """The view's source lacks a column that the view reads; put it back, or make another view."""
+    """The view's source lacks a column that the view reads; restore it, or create another view."""
     STABLE_ROW_IDS_REQUIRED: _ErrorReason.ValueType  # 86
-    """Rows of the source have no stable ids; make the view again for another version."""
+    """Rows of the source have no stable ids; create the view again for another version."""
     STORAGE_DENIED: _ErrorReason.ValueType  # 87
-    """The storage refuses access; grant it to the services, then send the call again."""
+    """The storage refuses access; grant it to the services, then retry the call."""
     STORAGE_MISSING: _ErrorReason.ValueType  # 196
-    """There is no such bucket or container; correct the name or the endpoint, or make it, then send the call again."""
+    """The bucket or container does not exist; correct the name or the endpoint, or create it, then retry the call."""
     STORE_NOT_ATOMIC: _ErrorReason.ValueType  # 194
-    """More than one of several writers of an object may succeed there; use a store with atomic conditional puts."""
+    """Several writers of one object may succeed there; use a store with atomic conditional puts."""
     STORAGE_FULL: _ErrorReason.ValueType  # 88
-    """The storage is full; make room, then send the call again."""
+    """The storage is full; free space, then retry the call."""
     STORAGE_READ_ONLY: _ErrorReason.ValueType  # 89
-    """The storage cannot be written to; allow it, then send the call again."""
+    """The storage cannot be written to; allow it, then retry the call."""
     TABLE_IN_USE: _ErrorReason.ValueType  # 90
-    """Views or jobs rest on the table; drop or end them first, or set `force`."""
+    """Views or jobs use the table; drop or end them first, or set `force`."""
     TABLE_NOT_SUPPORTED: _ErrorReason.ValueType  # 91
     """A later release of Lance wrote the table; use a later release of Leman."""
     FORMAT_TOO_NEW: _ErrorReason.ValueType  # 198
-    """A later release of Leman stored it, and it is whole; use that release, or a later one."""
+    """A later release of Leman stored it, and it is intact; use that release, or a later one."""
     FORMAT_TOO_OLD: _ErrorReason.ValueType  # 199
-    """An earlier release stored it in a way that this one does not read, and it is whole; do what the message says."""
+    """An earlier release stored it in a format that this one does not read, and it is intact; do what the message says."""
     TOO_MANY_ERRORS: _ErrorReason.ValueType  # 92
     """More rows failed than the error policy allows; see `ListJobErrors`."""
     TOO_MANY_KEPT: _ErrorReason.ValueType  # 93
     """The column keeps values of too many versions; leave `keep_values` out."""
     TYPE_MISMATCH: _ErrorReason.ValueType  # 94
-    """A column has another type than is needed; change the function or the query."""
+    """A column has another type than required; change the function or the query."""
     TYPE_NOT_STORABLE: _ErrorReason.ValueType  # 95
-    """The table cannot hold the type; change the function."""
+    """The table does not support the type; change the function."""
     UDF_BROKE_DESCRIPTORS: _ErrorReason.ValueType  # 96
-    """The function closed what its process needs; change the function."""
+    """The function closed descriptors that its process needs; change the function."""
     UDF_BUNDLE_MISSING: _ErrorReason.ValueType  # 97
-    """The bundle is not stored, or damaged; send it along."""
+    """The bundle is not stored, or damaged; send it."""
     UDF_DIGEST_MISMATCH: _ErrorReason.ValueType  # 98
     """The bundle's bytes do not have the stated digest and size; send those that do."""
     UDF_FAILED: _ErrorReason.ValueType  # 99
-    """The function raised, and the error policy says that the job fails; see `ListJobErrors`."""
+    """The function raised, and the error policy ends the job; see `ListJobErrors`."""
     UDF_NOT_LOADABLE: _ErrorReason.ValueType  # 100
     """Workers cannot load the function, or it ends their process meanwhile; do what the message says, or run the job again
     with another one.
     """
     UDF_PYTHON_MISMATCH: _ErrorReason.ValueType  # 101
-    """Workers run another Python than the bundle's; make the bundle with theirs."""
+    """Workers run another Python than the bundle's; create the bundle with theirs."""
     UDF_TIMEOUT: _ErrorReason.ValueType  # 102
     """A call took longer than the function's timeout; raise `call_timeout`, or see `ListJobErrors`."""
     VERSION_GONE: _ErrorReason.ValueType  # 103
-    """The version that was read was cleaned away; the job plans again."""
+    """The version that was read was deleted; the job plans again."""
     VIEW_IN_USE: _ErrorReason.ValueType  # 104
-    """Views of the database rest on it; drop these first, or set `force`."""
+    """Views of the database read it; drop these first, or set `force`."""
     WORKER_LOST: _ErrorReason.ValueType  # 105
-    """A row ended the worker process again and again; see `ListJobErrors`, or skip such rows by the error policy."""
+    """A row ended the worker process repeatedly; see `ListJobErrors`, or skip such rows by the error policy."""
     WORKER_PYTHON_UNUSABLE: _ErrorReason.ValueType  # 106
     """A worker's Python cannot run functions; do what the message says."""
     WRONG_PEER: _ErrorReason.ValueType  # 107
-    """The address that is set is another service's, or one of another release; set it as the message says."""
+    """The configured address is that of another service, or of another release; correct it as the message says."""
     CONFLICT: _ErrorReason.ValueType  # 108
-    """Someone else was faster. ABORTED: send the call again.
+    """Another writer was faster. ABORTED: retry the call.
 
-    Others committed at the same time, again and again.
+    Others committed at the same time at every try.
     """
     FILES_GONE: _ErrorReason.ValueType  # 109
-    """What was sent was removed before all was sent; send the rows again."""
+    """Sent data was removed before all was sent; send the rows again."""
     NO_PROGRESS: _ErrorReason.ValueType  # 110
-    """The table changes faster than the job can commit; what was finished is kept. Run the job again."""
+    """The table changes faster than the job can commit; finished work is kept. Run the job again."""
     SCHEMA_CHANGED: _ErrorReason.ValueType  # 111
-    """A column was changed meanwhile; look at the table, and send the rows again."""
+    """A column was changed meanwhile; check the table, and send the rows again."""
     SCRATCH_TABLE_TAKEN: _ErrorReason.ValueType  # 112
     """Another refresh of the view was faster; refresh again."""
     SOURCE_CHANGED: _ErrorReason.ValueType  # 113
-    """Files of the view's source went while they were read."""
+    """Files of the view's source were removed while they were read."""
     SOURCE_ROW_GONE: _ErrorReason.ValueType  # 114
-    """Rows of the view's source went while they were read; refresh again."""
+    """Rows of the view's source were removed while they were read; refresh again."""
     STORAGE_ERROR: _ErrorReason.ValueType  # 115
     """The storage failed while a view was refreshed; refresh again."""
     TABLE_REPLACED: _ErrorReason.ValueType  # 116
@@ -347,37 +347,36 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     UPLOAD_ENDED: _ErrorReason.ValueType  # 117
     """The call ended before all was sent; send it again."""
     UPLOAD_STALLED: _ErrorReason.ValueType  # 118
-    """Nothing came for a while; send it again from the beginning."""
+    """Nothing was received for a while; send it again from the beginning."""
     VIEW_CHANGED: _ErrorReason.ValueType  # 119
     """The view was changed meanwhile."""
     VIEW_IS_SET: _ErrorReason.ValueType  # 120
     """The view's rows have values already; only services see this."""
     COMMIT_UNKNOWN: _ErrorReason.ValueType  # 121
-    """A store or a service cannot be reached now. UNAVAILABLE: send the call again, after RetryInfo's delay where there
-    is one.
+    """A store or a service cannot be reached now. UNAVAILABLE: retry the call, after RetryInfo's delay if there is one.
 
-    Whether the commit was made is not known; send the same call again.
+    It is unknown whether the commit was made; retry the same call.
     """
     DRAINING: _ErrorReason.ValueType  # 122
     """The service is stopping."""
     FUNCTION_UNAVAILABLE: _ErrorReason.ValueType  # 184
-    """No server of a remote function can be reached, or servers answer none of the batches that they are given; start one,
-    or fix it, and run the job again: what was finished is kept.
+    """No server of a remote function can be reached, or servers answer none of their batches; start or repair one, and
+    run the job again: finished work is kept.
     """
     EXECUTOR_LOST: _ErrorReason.ValueType  # 123
-    """Executors died under the job again and again; what was finished is kept. Run it again once the cause is found."""
+    """Executors died repeatedly while they ran the job; finished work is kept. Run it again once the cause is found."""
     JOB_ELSEWHERE: _ErrorReason.ValueType  # 124
-    """Another executor runs the job; ask that one, or send the call again."""
+    """Another executor runs the job; call that one, or retry."""
     KEYS_UNAVAILABLE: _ErrorReason.ValueType  # 125
-    """The issuer of JWTs does not tell its public keys."""
+    """The issuer of JWTs does not return its public keys."""
     PEER_UNAVAILABLE: _ErrorReason.ValueType  # 126
     """The service that serves the call cannot be reached from here."""
     READER_STALLED: _ErrorReason.ValueType  # 127
-    """No one took a message of the stream for a while; open it again."""
+    """The reader took no message of the stream for a while; open it again."""
     SPARK_FAILED: _ErrorReason.ValueType  # 128
-    """Spark gave up on a worker of a job; the message has its words."""
+    """Spark gave up on a worker of a job; see its text in the message."""
     SPARK_NOT_STARTED: _ErrorReason.ValueType  # 129
-    """Spark could not be started; the message says why, and which settings to see to."""
+    """Spark could not be started; the message gives the cause and the settings to check."""
     SPARK_STARTING: _ErrorReason.ValueType  # 130
     """Spark is being started."""
     STORE_UNAVAILABLE: _ErrorReason.ValueType  # 131
@@ -385,68 +384,66 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     WORKERS_CANNOT_REACH_DRIVER: _ErrorReason.ValueType  # 132
     """Spark's workers cannot call the executor back; set the addresses that the message names."""
     CALLER_RATE: _ErrorReason.ValueType  # 174
-    """There is too much to do. RESOURCE_EXHAUSTED: send the call again after RetryInfo's delay, where there is one.
+    """A limit is reached. RESOURCE_EXHAUSTED: retry the call after RetryInfo's delay, if there is one.
 
     The caller makes too many calls a second.
     """
     CALLER_STREAMS: _ErrorReason.ValueType  # 175
     """The caller has too many streams open; end one."""
     CLUSTER_BUSY: _ErrorReason.ValueType  # 133
-    """Others have the cluster's cores."""
+    """Other applications use the cluster's cores."""
     COMMIT_QUEUE_FULL: _ErrorReason.ValueType  # 134
     """Too many requests wait for the table."""
     MESSAGE_TOO_LARGE: _ErrorReason.ValueType  # 135
-    """The message, or its answer, is larger than the service lets it be; send less, or ask for less, at once. Sending the
-    call again does not help.
+    """The message, or its answer, is larger than the service allows; send or request less in one call. A retry does not
+    help.
     """
     QUEUE_FULL: _ErrorReason.ValueType  # 136
-    """The service has too much to do."""
+    """The service is overloaded."""
     TOO_MANY_CALLS: _ErrorReason.ValueType  # 137
-    """Too many calls of this method are at work."""
+    """Too many concurrent calls of this method."""
     TOO_MANY_DATABASES: _ErrorReason.ValueType  # 172
-    """As many databases are registered as can be; unregister one."""
+    """The limit of registered databases is reached; unregister one."""
     TOO_MANY_JOBS: _ErrorReason.ValueType  # 138
-    """As many jobs run and wait as may."""
+    """The limits of running and waiting jobs are reached."""
     TOO_MANY_READS: _ErrorReason.ValueType  # 139
-    """Too many calls read rows at once."""
+    """Too many concurrent calls read rows."""
     TOO_MANY_UPLOADS: _ErrorReason.ValueType  # 140
-    """Too many calls send rows or bundles at once."""
+    """Too many concurrent calls send rows or bundles."""
     TOO_MANY_WAITING_JOBS: _ErrorReason.ValueType  # 176
-    """Too many jobs of the caller, or of the database, wait for their turn."""
+    """Too many jobs of the caller, or of the database, are waiting."""
     BINDING_DAMAGED: _ErrorReason.ValueType  # 141
-    """What is stored is not what was written. DATA_LOSS.
+    """Stored data is damaged. DATA_LOSS.
 
-    What a column says of its function is damaged; restore the table's version before, or where there is none, drop the
+    A column's metadata about its function is damaged; restore the previous version of the table; without one, drop the
     column and add it again.
     """
     CHECKPOINT_DAMAGED: _ErrorReason.ValueType  # 142
-    """A checkpoint is damaged; what it held is computed again."""
+    """A checkpoint is damaged; its rows are computed again."""
     FILE_DAMAGED: _ErrorReason.ValueType  # 143
-    """A file is damaged; `VerifyDatabase` tells what else is."""
+    """A file is damaged; `VerifyDatabase` lists others."""
     HISTORY_LOST: _ErrorReason.ValueType  # 144
-    """Versions of the table that would tell what compaction moved were cleaned away."""
+    """Versions of the table that show what compaction moved were deleted."""
     RECORD_DAMAGED: _ErrorReason.ValueType  # 145
-    """A record is damaged; what it pointed at is computed again."""
+    """A record is damaged; its rows are computed again."""
     REGISTRATION_DAMAGED: _ErrorReason.ValueType  # 173
-    """The registration of a database is not what was written; register it again."""
+    """The registration of a database is damaged; register it again."""
     TABLE_DAMAGED: _ErrorReason.ValueType  # 146
     """A file of the table, such as its manifest or a file of rows, is damaged or missing; restore the file that the message
     names.
     """
     UDF_DAMAGED: _ErrorReason.ValueType  # 147
-    """The stored function is damaged; register it again, which heals it."""
+    """The stored function is damaged; register it again to repair it."""
     VIEW_DAMAGED: _ErrorReason.ValueType  # 148
-    """What a view says of itself is damaged; restore its version before, or where there is none, drop the view and make it
-    again.
-    """
+    """A view's metadata is damaged; restore its previous version; without one, drop the view and create it again."""
     DATABASE_NOT_ALLOWED: _ErrorReason.ValueType  # 149
-    """Who calls, and what they may do. UNAUTHENTICATED for tokens, PERMISSION_DENIED for the others.
+    """Authentication and authorization. UNAUTHENTICATED for tokens, PERMISSION_DENIED for the others.
 
-    The place does not lie where the services may work; name another one.
+    The location is outside of those that the services may use; name another one.
     """
     ENV_NOT_ALLOWED: _ErrorReason.ValueType  # 193
-    """The services let no one set that environment variable; use one of the names that the message tells. Of a job: its
-    column was given another function meanwhile, which is not given the values; run it again if that one may have them.
+    """The policy of the services does not allow that environment variable; use one of the names in the message. Of a job:
+    its column was given another function meanwhile, which must not get the values; run it again if it may have them.
     """
     HOST_NOT_LOCAL: _ErrorReason.ValueType  # 150
     """An HTTP call without a token names another host than this machine; call it by its own name."""
@@ -457,68 +454,68 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     TOKEN_EXPIRED: _ErrorReason.ValueType  # 153
     """The token has expired; send a new one."""
     TOKEN_INVALID: _ErrorReason.ValueType  # 154
-    """The token is not one that holds; send one that does."""
+    """The token is not valid; send a valid one."""
     TOKEN_REQUIRED: _ErrorReason.ValueType  # 155
     """The call carries no token; send `authorization: Bearer <token>`."""
     UDF_NOT_ALLOWED: _ErrorReason.ValueType  # 156
-    """The services run no functions of this kind, or not this one; use another one."""
+    """The policy of the services does not allow functions of this kind, or this one; use another one."""
     CALL_NOT_OFFERED: _ErrorReason.ValueType  # 178
-    """Not built, or not here. UNIMPLEMENTED.
+    """Not offered, or not here. UNIMPLEMENTED.
 
     The service does not have the call: it is another service's, or of another release, or one of Arrow Flight that the
     services do not offer (docs/flight.md).
     """
     CLIENT_STREAM: _ErrorReason.ValueType  # 157
-    """Streams of requests are spoken over gRPC only."""
+    """Streams of requests are supported over gRPC only."""
     COMPRESSED: _ErrorReason.ValueType  # 158
-    """Compressed messages are not taken over HTTP; send them as they are."""
+    """Compressed messages are not supported over HTTP; send them uncompressed."""
     NOT_SERVED_HERE: _ErrorReason.ValueType  # 159
-    """The address of the service that serves the call is not set here; ask that service."""
+    """The address of the service that serves the call is not set here; call that service."""
     INTERNAL_BUG: _ErrorReason.ValueType  # 160
     """A bug. INTERNAL: report it with the request id that the message names.
 
-    A bug in a service; its log says more under the request id.
+    A bug in a service; see its log for the request id.
     """
     PLAN_WITHOUT_DEFINITION: _ErrorReason.ValueType  # 161
     """A plan came without a view's definition."""
     PLAN_WITHOUT_HEADER: _ErrorReason.ValueType  # 162
     """A plan came without its header."""
     RANGE_LOST: _ErrorReason.ValueType  # 163
-    """No one computed a range of rows; run the job again."""
+    """A range of rows was not computed; run the job again."""
     SCRATCH_TABLE_INCOMPLETE: _ErrorReason.ValueType  # 164
     """A refresh did not compute all rows; run it again."""
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
-    """What went wrong, for programs. Every error carries a google.rpc.ErrorInfo with domain `leman`, whose `reason` is the
-    name of one of these values, as in google.api.ErrorReason; its metadata has facts. A failed job carries one in
-    `Job.error`. Later releases add values: take one that you do not know by the code of its status.
+    """The reason of an error, for programs. Every error carries a google.rpc.ErrorInfo with domain `leman`, whose `reason`
+    is the name of one of these values, as in google.api.ErrorReason; its metadata has facts. A failed job carries one in
+    `Job.error`. Later releases add values: treat an unknown one by the code of its status.
     """
 
 ERROR_REASON_UNSPECIFIED: ErrorReason.ValueType  # 0
 """Not a valid value."""
 BAD_COLUMN: ErrorReason.ValueType  # 1
-"""The request is wrong whatever the state of the system. INVALID_ARGUMENT unless another code is named.
+"""The request is wrong in any state of the system. INVALID_ARGUMENT unless another code is named.
 
-The request says of a column what it cannot; correct the field that BadRequest names.
+The request contradicts the column; correct the field that BadRequest names.
 """
 BAD_COLUMN_NAME: ErrorReason.ValueType  # 2
-"""No column can have that name; take another one, without `.`."""
+"""The name is not valid for a column; use another one, without `.`."""
 BAD_DATABASE: ErrorReason.ValueType  # 3
-"""The path or uri names no database; give an absolute path, or a uri of a store that the message lists."""
+"""The path or uri does not name a database; give an absolute path, or a uri of a store that the message lists."""
 BAD_ENVELOPE: ErrorReason.ValueType  # 4
-"""The body of a Connect stream is not enveloped as the protocol says; send it so."""
+"""The body of a Connect stream is not enveloped as the protocol requires; correct it."""
 BAD_ENV: ErrorReason.ValueType  # 190
-"""A variable of `env` has a name or a value that none can have, or there are too many; correct what the message says."""
+"""A variable of `env` has an invalid name or value, or there are too many; correct what the message says."""
 BAD_FILE_NAME: ErrorReason.ValueType  # 5
-"""A file is not named as the services name theirs; a bug of the caller's."""
+"""A file does not have a name of the services; a bug of the caller."""
 BAD_HEADER: ErrorReason.ValueType  # 6
-"""An HTTP header has no value that it can have; correct it."""
+"""An HTTP header has an invalid value; correct it."""
 BAD_LABEL: ErrorReason.ValueType  # 7
-"""A label has a key or a value that none can have, or there are too many; correct them."""
+"""A label has an invalid key or value, or there are too many; correct them."""
 BAD_MESSAGE: ErrorReason.ValueType  # 8
-"""The bytes are no message of the call's type; encode the request by the same protos."""
+"""The bytes are not a message of the call's type; encode the request by the same protos."""
 BAD_METADATA: ErrorReason.ValueType  # 9
-"""A key of the metadata is not a view's; a bug of the caller's."""
+"""A key of the metadata is not a view's; a bug of the caller."""
 BAD_NUMBER: ErrorReason.ValueType  # 10
 """A number is out of its range; correct the field that BadRequest names, or leave it out."""
 BAD_PAGE_SIZE: ErrorReason.ValueType  # 11
@@ -530,143 +527,143 @@ BAD_REQUEST: ErrorReason.ValueType  # 13
 long; correct what the message says.
 """
 BAD_SCHEMA: ErrorReason.ValueType  # 14
-"""The bytes are no Arrow schema, or not the one that is needed; send an Arrow IPC schema message."""
+"""The bytes are not an Arrow schema, or not the required one; send an Arrow IPC schema message."""
 BAD_STREAM: ErrorReason.ValueType  # 15
-"""What was streamed is no header followed by whole messages; begin again."""
+"""The stream is not a header followed by whole messages; start over."""
 BAD_TABLE_NAME: ErrorReason.ValueType  # 16
-"""No table can have that name; take another one."""
+"""The name is not valid for a table; use another one."""
 BAD_TABLE_URI: ErrorReason.ValueType  # 17
-"""The uri names no table; write `<database>/<name>.lance`."""
+"""The uri does not name a table; write `<database>/<name>.lance`."""
 BAD_TIME: ErrorReason.ValueType  # 18
-"""A time is not one of the years 1 to 9999; correct it, or leave it out."""
+"""A time is not in the years 1 to 9999; correct it, or omit it."""
 BAD_UDF: ErrorReason.ValueType  # 19
 """The definition of the function contradicts itself; correct what the message says."""
 BAD_UPDATE_MASK: ErrorReason.ValueType  # 20
-"""The mask is empty, or names what cannot be changed; name fields that can."""
+"""The mask is empty, or names a field that cannot be changed; name fields that can."""
 BATCH_TOO_LARGE: ErrorReason.ValueType  # 21
-"""A record batch is larger than the service takes; send smaller ones."""
+"""A record batch is larger than the service accepts; send smaller ones."""
 BUNDLE_TOO_LARGE: ErrorReason.ValueType  # 165
-"""A bundle has more bytes than the services take; load large data when the function is built."""
+"""A bundle is larger than the services accept; load large data when the function is built."""
 BAD_DATABASE_NAME: ErrorReason.ValueType  # 166
-"""No database can have that name; give letters, digits, `-` and `_`."""
+"""The name is not valid for a database; use letters, digits, `-` and `_`."""
 BAD_TEXT: ErrorReason.ValueType  # 167
-"""A text is longer than what is kept, or has control characters; shorten it, or send it without them."""
+"""A text is too long, or has control characters; shorten it, or send it without them."""
 BODY_TOO_SLOW: ErrorReason.ValueType  # 22
 """The body of an HTTP request came too slowly; send it faster, or in parts."""
 CONTENT_TYPE: ErrorReason.ValueType  # 23
-"""The HTTP content type is none that is spoken here; send one that the message lists."""
+"""The HTTP content type is not supported; send one that the message lists."""
 FRAGMENT_TWICE: ErrorReason.ValueType  # 24
-"""A fragment stands in the request more than once; a bug of the caller's."""
+"""A fragment is repeated in the request; a bug of the caller."""
 HTTP_METHOD: ErrorReason.ValueType  # 25
 """The HTTP method does not fit the call; POST it."""
 INVALID_EXPRESSION: ErrorReason.ValueType  # 26
 """The SQL expression cannot be computed by a column; correct it."""
 INVALID_FILTER: ErrorReason.ValueType  # 27
-"""The filter is no SQL over the table's columns; correct it."""
+"""The filter is not valid SQL over the table's columns; correct it."""
 MERGE_TOO_LARGE: ErrorReason.ValueType  # 188
-"""The rows of a merge have more bytes than the service takes; send them in several calls."""
+"""The rows of a merge are larger than the service accepts; send them in several calls."""
 MISSING_FIELD: ErrorReason.ValueType  # 28
-"""A field that is needed is not set; set the one that BadRequest names."""
+"""A required field is not set; set the one that BadRequest names."""
 NAME_CLASH: ErrorReason.ValueType  # 29
-"""Two columns of a view have one name; rename one."""
+"""Two columns of a view have the same name; rename one."""
 RESERVED_DATABASE: ErrorReason.ValueType  # 30
-"""The place lies within a folder that Leman keeps for itself; name the database above it."""
+"""The location is in a folder of Leman's own; name the database above it."""
 RESERVED_NAME: ErrorReason.ValueType  # 31
-"""Names like this one are Leman's own; take another one."""
+"""Names like this one are Leman's own; use another one."""
 UNKNOWN_VALUE: ErrorReason.ValueType  # 32
 """This release does not know the value of an enum; set one that it knows."""
 VOLATILE_FUNCTION: ErrorReason.ValueType  # 33
-"""A view's SQL calls a function of time or chance; write a constant instead."""
+"""A view's SQL calls a volatile function; write a constant instead."""
 COMMIT_NOT_FOUND: ErrorReason.ValueType  # 34
-"""What is named is not there. NOT_FOUND.
+"""The named thing does not exist. NOT_FOUND.
 
-The table's history, as far as it was kept, knows no commit of the request; send the request again.
+The existing history of the table has no commit of the request; retry the request.
 """
 DATABASE_NOT_FOUND: ErrorReason.ValueType  # 35
-"""There is no such folder; check the path."""
+"""The folder does not exist; check the path."""
 DATABASE_NOT_REGISTERED: ErrorReason.ValueType  # 168
 """No database is registered under that name; check the name, or register one."""
 FILE_MISSING: ErrorReason.ValueType  # 36
-"""A file that is needed is gone; `VerifyDatabase` tells what else is."""
+"""A required file is missing; `VerifyDatabase` lists others."""
 HISTORY_UNREADABLE: ErrorReason.ValueType  # 37
-"""Versions of the table that are needed cannot be read; send the call again, or do what the message says."""
+"""Required versions of the table cannot be read; retry the call, or do what the message says."""
 INDEX_NOT_FOUND: ErrorReason.ValueType  # 38
 """The table has no index of that name; name one that it has."""
 JOB_NOT_FOUND: ErrorReason.ValueType  # 39
 """The database's history has no such job; `ListJobs` lists all."""
 NO_SUCH_METHOD: ErrorReason.ValueType  # 40
-"""The HTTP path names no call; see the reference for those that there are."""
+"""The HTTP path names no call; see the reference for the existing ones."""
 SOURCE_VERSION_NOT_FOUND: ErrorReason.ValueType  # 41
-"""A version of the view's source was cleaned away; refresh again."""
+"""A version of the view's source was deleted; refresh again."""
 TABLE_NOT_FOUND: ErrorReason.ValueType  # 42
 """The database has no such table or view; `ListTables` lists all."""
 TAG_NOT_FOUND: ErrorReason.ValueType  # 43
 """The table has no such tag; name one that it has."""
 FUNCTION_NOT_FOUND: ErrorReason.ValueType  # 183
-"""The server of a remote function has none of that name; name one that the message lists."""
+"""The server of a remote function has no function of that name; use one that the message lists."""
 UDF_NOT_FOUND: ErrorReason.ValueType  # 44
 """No such function is registered in the database; register it."""
 VERSION_NOT_FOUND: ErrorReason.ValueType  # 45
-"""The table has no such version, or it was cleaned away; name another one."""
+"""The table has no such version, or it was deleted; name another one."""
 REQUEST_ID_REUSED: ErrorReason.ValueType  # 46
-"""Something else stands under that name or id. ALREADY_EXISTS.
+"""The name or id is taken. ALREADY_EXISTS.
 
-Another request had this id, or other rows came with it, as the message says; take a new one.
+Another request, or other rows, used this id, as the message says; use a new one.
 """
 TABLE_EXISTS: ErrorReason.ValueType  # 47
-"""A table or view of that name exists; take another name, or drop it."""
+"""A table or view of that name exists; use another name, or drop it."""
 UDF_EXISTS: ErrorReason.ValueType  # 48
 """Another definition has this name and version; register under another version."""
 DATABASE_EXISTS: ErrorReason.ValueType  # 169
-"""The name stands for another database, or the root has another name; take another name, or use that one."""
+"""The name belongs to another database, or the root has another name; use another name, or that one."""
 FUNCTION_ACCESS_DENIED: ErrorReason.ValueType  # 179
-"""The request is right, and the table, the function or the services are not ready for it. FAILED_PRECONDITION.
+"""The request is valid, but the table, the function or the services are not ready for it. FAILED_PRECONDITION.
 
-The server of a remote function does not take the services' credentials; set right what LEMAN_UDF__REMOTE_CREDENTIALS
-says of its address.
+The server of a remote function refuses the services' credentials; correct the entry for its address in
+LEMAN_UDF__REMOTE_CREDENTIALS.
 """
 FUNCTION_PROTOCOL: ErrorReason.ValueType  # 180
-"""What answers at the address of a remote function does not serve functions as docs/remote_functions.md says; correct the
-address, or the server.
+"""The server at the address of a remote function does not follow docs/remote_functions.md; correct the address, or
+the server.
 """
 FUNCTION_SIGNATURE_MISMATCH: ErrorReason.ValueType  # 181
-"""A remote function reads or gives other types than is said; register it as its server describes it."""
+"""A remote function has other types than registered; register it as its server describes it."""
 FUNCTION_VERSION_MISMATCH: ErrorReason.ValueType  # 182
 """The servers of a remote function serve another version of it; register that one and give it to the column, or start
 servers of this version.
 """
 FUNCTION_TLS_FAILED: ErrorReason.ValueType  # 195
-"""TLS with the server of a remote function fails: its certificate does not verify, or one side speaks TLS and the other
-does not; do what the message says.
+"""TLS with the server of a remote function fails: its certificate does not verify, or only one side uses TLS; do what
+the message says.
 """
 ATTEMPT_FENCED: ErrorReason.ValueType  # 49
 """A later attempt at the job has begun elsewhere; only services see this."""
 COLUMN_CYCLE: ErrorReason.ValueType  # 186
-"""Computed columns would read one another in a circle; have one of them read something else."""
+"""Computed columns would form a cycle; change the inputs of one of them."""
 INPUT_COLUMN_STALE: ErrorReason.ValueType  # 187
 """The column, or the view, reads computed columns that are stale or not computed yet; backfill these first, or set
 `on_stale_input`.
 """
 COLUMN_CHANGED: ErrorReason.ValueType  # 185
-"""A column is there with another definition than the request has; send it again with ON_CHANGE_UPDATE, which computes its
-rows again, or ON_CHANGE_KEEP, which keeps their values, or take another name.
+"""A column exists with another definition than the request has; repeat it with ON_CHANGE_UPDATE, which computes its
+rows again, or ON_CHANGE_KEEP, which keeps their values, or use another name.
 """
 COLUMN_EXISTS: ErrorReason.ValueType  # 50
-"""The table has a column of that name; take another name, or alter that column. ALREADY_EXISTS where it was there
-before the call.
+"""The table has a column of that name; use another name, or alter that column. ALREADY_EXISTS if it existed before
+the call.
 """
 COLUMN_IN_USE: ErrorReason.ValueType  # 51
 """Computed columns or views read the column, as the facts say; drop or alter these first, or set `force`."""
 COLUMN_IS_COMPUTED: ErrorReason.ValueType  # 52
 """The column is computed by a function; leave it out of rows, or use the calls for computed columns."""
 COLUMN_NOT_DEFINED: ErrorReason.ValueType  # 53
-"""The column is no computed one; add it."""
+"""The column is not a computed one; add it."""
 COLUMN_NOT_FOUND: ErrorReason.ValueType  # 54
 """The table has no such column; name one that it has."""
 COLUMN_REQUIRED: ErrorReason.ValueType  # 55
-"""The rows lack a column that may not be NULL; send it."""
+"""The rows lack a column that must not be NULL; send it."""
 COMMIT_REFUSED: ErrorReason.ValueType  # 56
-"""Lance refuses the commit, and would again; do what the message says."""
+"""Lance refuses the commit, and a retry would not help; do what the message says."""
 DATABASE_IN_USE: ErrorReason.ValueType  # 170
 """Jobs of the database have not ended; wait for them or cancel them, or force it."""
 DUPLICATE_KEY: ErrorReason.ValueType  # 189
@@ -674,144 +671,144 @@ DUPLICATE_KEY: ErrorReason.ValueType  # 189
 ENV_LOST: ErrorReason.ValueType  # 191
 """The values of a job's `env` were lost with the executor that had them; run it again with `env`."""
 ENV_NOT_USABLE: ErrorReason.ValueType  # 192
-"""Nothing that the call runs has an environment of its own, as SQL and remote functions have none; leave `env` out."""
+"""Nothing that the call runs uses environment variables, as with SQL and remote functions; omit `env`."""
 EXPRESSION_FAILED: ErrorReason.ValueType  # 57
-"""SQL that is right fails on a value; correct it, or exclude such rows."""
+"""Valid SQL fails on a value; correct it, or exclude such rows."""
 EXTERNAL_WRITES: ErrorReason.ValueType  # 58
-"""Someone else wrote to the view; restore the version before, or refresh with policy FULL."""
+"""Another writer wrote to the view; restore the previous version, or refresh with policy FULL."""
 FILE_FORMAT_NOT_SUPPORTED: ErrorReason.ValueType  # 59
-"""The table is in Lance's first file format; write it again."""
+"""The table is in Lance's first file format; rewrite it."""
 FILE_LACKS_ROWS: ErrorReason.ValueType  # 60
-"""A staged file has not all rows that the fragment has by now; the job plans again."""
+"""A staged file lacks rows that the fragment has now; the job plans again."""
 FILTER_FAILED: ErrorReason.ValueType  # 61
 """The filter fails on a value; correct it."""
 FRAGMENT_CHANGED: ErrorReason.ValueType  # 62
-"""Someone else filled the fragment meanwhile; the job plans again."""
+"""Another writer filled the fragment meanwhile; the job plans again."""
 FRAGMENT_GONE: ErrorReason.ValueType  # 63
 """The fragment is not in the table any more; the job plans again."""
 FULL_REFRESH_NEEDED: ErrorReason.ValueType  # 64
-"""What changed cannot be told, and the policy forbids to compute all; refresh with policy AUTO or FULL."""
+"""The changes cannot be determined, and the policy forbids a full refresh; refresh with policy AUTO or FULL."""
 INPUT_CHANGED: ErrorReason.ValueType  # 65
-"""Columns that were read changed since the plan; the job plans again."""
+"""Input columns changed since the plan; the job plans again."""
 INPUT_COLUMN_MISSING: ErrorReason.ValueType  # 66
 """The table lacks a column that the function reads; name others in `input_columns`."""
 INPUT_COUNT_MISMATCH: ErrorReason.ValueType  # 67
-"""The function reads another number of columns; name as many as it has parameters."""
+"""The function has another number of parameters; name as many columns."""
 INPUT_IS_OUTPUT: ErrorReason.ValueType  # 68
 """A column cannot be computed from itself; name other columns in `input_columns`."""
 IS_A_VIEW: ErrorReason.ValueType  # 69
-"""A view gets its rows and columns from its query; refresh it, or make another view."""
+"""A view gets its rows and columns from its query; refresh it, or create another view."""
 JOB_CANCELLING: ErrorReason.ValueType  # 177
-"""The job was asked to stop for good."""
+"""The job is being cancelled."""
 JOB_ENDED: ErrorReason.ValueType  # 70
-"""The job has ended, and stays as it is."""
+"""The job has ended and cannot be changed."""
 JOB_RUNNING: ErrorReason.ValueType  # 71
 """The job has not ended; wait for it, or cancel it."""
 KEEP_OTHERS_FUNCTION: ErrorReason.ValueType  # 72
-"""The job computed with a function that is not the column's; leave `keep_others` out."""
+"""The job used a function that is not the column's; omit `keep_others`."""
 KEPT_INPUTS_DIFFER: ErrorReason.ValueType  # 73
-"""Values cannot be kept, as the function reads other columns; leave `keep_values` out."""
+"""Values cannot be kept, as the function has other inputs; omit `keep_values`."""
 LAST_COLUMN: ErrorReason.ValueType  # 74
-"""A table keeps one column at the least; drop the table."""
+"""A table must have at least one column; drop the table."""
 NOTHING_TO_RETRY: ErrorReason.ValueType  # 75
 """The job ended early, and no row is marked as failed; run the backfill again."""
 NOT_A_BACKFILL: ErrorReason.ValueType  # 76
 """The job refreshed a view; do what the message says."""
 NOT_A_VIEW: ErrorReason.ValueType  # 77
-"""The table has no query; `DescribeTable` tells of it."""
+"""The table has no query; use `DescribeTable`."""
 NULL_VALUE: ErrorReason.ValueType  # 78
-"""A column that may not be NULL would be; correct the rows."""
+"""A column that must not be NULL would be; correct the rows."""
 PEER_NOT_SET: ErrorReason.ValueType  # 79
-"""The service does not know the address of another one; set it where the message says."""
+"""The address of another service is not set; set it as the message says."""
 PEER_REFUSED: ErrorReason.ValueType  # 197
-"""A service and another one that it asks do not believe each other: a token, a role or a certificate is wrong; correct
-the setting that the message names.
+"""A service and its peer do not trust each other: a token, a role or a certificate is wrong; correct the setting that
+the message names.
 """
 READ_VERSION_INPUT_MISSING: ErrorReason.ValueType  # 80
-"""The version to be read does not have an input column; read a later one."""
+"""The requested version does not have an input column; read a later one."""
 READ_VERSION_ROWS_MOVED: ErrorReason.ValueType  # 81
-"""Rows of the version to be read cannot be told among those of now; read the latest."""
+"""Rows of the requested version cannot be matched with current ones; read the latest."""
 REGISTRY_NOT_SET: ErrorReason.ValueType  # 171
-"""The services keep no names of databases; name these by path or uri, or set LEMAN_SERVER__REGISTRY."""
+"""The services have no registry of databases; name databases by path or uri, or set LEMAN_SERVER__REGISTRY."""
 RENAME_NOT_SUPPORTED: ErrorReason.ValueType  # 82
-"""An object store can only copy; make a table of the new name, and append the rows of this one."""
+"""An object store can only copy; create a table of the new name, and append the rows of this one."""
 RESOURCES_NOT_AVAILABLE: ErrorReason.ValueType  # 83
 """Workers cannot have what the function asks for; ask for less, or add workers."""
 ROW_COUNT_MISMATCH: ErrorReason.ValueType  # 84
-"""A file has not the rows of its fragment; the job plans again."""
+"""A file does not have the rows of its fragment; the job plans again."""
 SOURCE_COLUMN_MISSING: ErrorReason.ValueType  # 85
-"""The view's source lacks a column that the view reads; put it back, or make another view."""
+"""The view's source lacks a column that the view reads; restore it, or create another view."""
 STABLE_ROW_IDS_REQUIRED: ErrorReason.ValueType  # 86
-"""Rows of the source have no stable ids; make the view again for another version."""
+"""Rows of the source have no stable ids; create the view again for another version."""
 STORAGE_DENIED: ErrorReason.ValueType  # 87
-"""The storage refuses access; grant it to the services, then send the call again."""
+"""The storage refuses access; grant it to the services, then retry the call."""
 STORAGE_MISSING: ErrorReason.ValueType  # 196
-"""There is no such bucket or container; correct the name or the endpoint, or make it, then send the call again."""
+"""The bucket or container does not exist; correct the name or the endpoint, or create it, then retry the call."""
 STORE_NOT_ATOMIC: ErrorReason.ValueType  # 194
-"""More than one of several writers of an object may succeed there; use a store with atomic conditional puts."""
+"""Several writers of one object may succeed there; use a store with atomic conditional puts."""
 STORAGE_FULL: ErrorReason.ValueType  # 88
-"""The storage is full; make room, then send the call again."""
+"""The storage is full; free space, then retry the call."""
 STORAGE_READ_ONLY: ErrorReason.ValueType  # 89
-"""The storage cannot be written to; allow it, then send the call again."""
+"""The storage cannot be written to; allow it, then retry the call."""
 TABLE_IN_USE: ErrorReason.ValueType  # 90
-"""Views or jobs rest on the table; drop or end them first, or set `force`."""
+"""Views or jobs use the table; drop or end them first, or set `force`."""
 TABLE_NOT_SUPPORTED: ErrorReason.ValueType  # 91
 """A later release of Lance wrote the table; use a later release of Leman."""
 FORMAT_TOO_NEW: ErrorReason.ValueType  # 198
-"""A later release of Leman stored it, and it is whole; use that release, or a later one."""
+"""A later release of Leman stored it, and it is intact; use that release, or a later one."""
 FORMAT_TOO_OLD: ErrorReason.ValueType  # 199
-"""An earlier release stored it in a way that this one does not read, and it is whole; do what the message says."""
+"""An earlier release stored it in a format that this one does not read, and it is intact; do what the message says."""
 TOO_MANY_ERRORS: ErrorReason.ValueType  # 92
 """More rows failed than the error policy allows; see `ListJobErrors`."""
 TOO_MANY_KEPT: ErrorReason.ValueType  # 93
 """The column keeps values of too many versions; leave `keep_values` out."""
 TYPE_MISMATCH: ErrorReason.ValueType  # 94
-"""A column has another type than is needed; change the function or the query."""
+"""A column has another type than required; change the function or the query."""
 TYPE_NOT_STORABLE: ErrorReason.ValueType  # 95
-"""The table cannot hold the type; change the function."""
+"""The table does not support the type; change the function."""
 UDF_BROKE_DESCRIPTORS: ErrorReason.ValueType  # 96
-"""The function closed what its process needs; change the function."""
+"""The function closed descriptors that its process needs; change the function."""
 UDF_BUNDLE_MISSING: ErrorReason.ValueType  # 97
-"""The bundle is not stored, or damaged; send it along."""
+"""The bundle is not stored, or damaged; send it."""
 UDF_DIGEST_MISMATCH: ErrorReason.ValueType  # 98
 """The bundle's bytes do not have the stated digest and size; send those that do."""
 UDF_FAILED: ErrorReason.ValueType  # 99
-"""The function raised, and the error policy says that the job fails; see `ListJobErrors`."""
+"""The function raised, and the error policy ends the job; see `ListJobErrors`."""
 UDF_NOT_LOADABLE: ErrorReason.ValueType  # 100
 """Workers cannot load the function, or it ends their process meanwhile; do what the message says, or run the job again
 with another one.
 """
 UDF_PYTHON_MISMATCH: ErrorReason.ValueType  # 101
-"""Workers run another Python than the bundle's; make the bundle with theirs."""
+"""Workers run another Python than the bundle's; create the bundle with theirs."""
 UDF_TIMEOUT: ErrorReason.ValueType  # 102
 """A call took longer than the function's timeout; raise `call_timeout`, or see `ListJobErrors`."""
 VERSION_GONE: ErrorReason.ValueType  # 103
-"""The version that was read was cleaned away; the job plans again."""
+"""The version that was read was deleted; the job plans again."""
 VIEW_IN_USE: ErrorReason.ValueType  # 104
-"""Views of the database rest on it; drop these first, or set `force`."""
+"""Views of the database read it; drop these first, or set `force`."""
 WORKER_LOST: ErrorReason.ValueType  # 105
-"""A row ended the worker process again and again; see `ListJobErrors`, or skip such rows by the error policy."""
+"""A row ended the worker process repeatedly; see `ListJobErrors`, or skip such rows by the error policy."""
 WORKER_PYTHON_UNUSABLE: ErrorReason.ValueType  # 106
 """A worker's Python cannot run functions; do what the message says."""
 WRONG_PEER: ErrorReason.ValueType  # 107
-"""The address that is set is another service's, or one of another release; set it as the message says."""
+"""The configured address is that of another service, or of another release; correct it as the message says."""
 CONFLICT: ErrorReason.ValueType  # 108
-"""Someone else was faster. ABORTED: send the call again.
+"""Another writer was faster. ABORTED: retry the call.
 
-Others committed at the same time, again and again.
+Others committed at the same time at every try.
 """
 FILES_GONE: ErrorReason.ValueType  # 109
-"""What was sent was removed before all was sent; send the rows again."""
+"""Sent data was removed before all was sent; send the rows again."""
 NO_PROGRESS: ErrorReason.ValueType  # 110
-"""The table changes faster than the job can commit; what was finished is kept. Run the job again."""
+"""The table changes faster than the job can commit; finished work is kept. Run the job again."""
 SCHEMA_CHANGED: ErrorReason.ValueType  # 111
-"""A column was changed meanwhile; look at the table, and send the rows again."""
+"""A column was changed meanwhile; check the table, and send the rows again."""
 SCRATCH_TABLE_TAKEN: ErrorReason.ValueType  # 112
 """Another refresh of the view was faster; refresh again."""
 SOURCE_CHANGED: ErrorReason.ValueType  # 113
-"""Files of the view's source went while they were read."""
+"""Files of the view's source were removed while they were read."""
 SOURCE_ROW_GONE: ErrorReason.ValueType  # 114
-"""Rows of the view's source went while they were read; refresh again."""
+"""Rows of the view's source were removed while they were read; refresh again."""
 STORAGE_ERROR: ErrorReason.ValueType  # 115
 """The storage failed while a view was refreshed; refresh again."""
 TABLE_REPLACED: ErrorReason.ValueType  # 116
@@ -819,37 +816,36 @@ TABLE_REPLACED: ErrorReason.ValueType  # 116
 UPLOAD_ENDED: ErrorReason.ValueType  # 117
 """The call ended before all was sent; send it again."""
 UPLOAD_STALLED: ErrorReason.ValueType  # 118
-"""Nothing came for a while; send it again from the beginning."""
+"""Nothing was received for a while; send it again from the beginning."""
 VIEW_CHANGED: ErrorReason.ValueType  # 119
 """The view was changed meanwhile."""
 VIEW_IS_SET: ErrorReason.ValueType  # 120
 """The view's rows have values already; only services see this."""
 COMMIT_UNKNOWN: ErrorReason.ValueType  # 121
-"""A store or a service cannot be reached now. UNAVAILABLE: send the call again, after RetryInfo's delay where there
-is one.
+"""A store or a service cannot be reached now. UNAVAILABLE: retry the call, after RetryInfo's delay if there is one.
 
-Whether the commit was made is not known; send the same call again.
+It is unknown whether the commit was made; retry the same call.
 """
 DRAINING: ErrorReason.ValueType  # 122
 """The service is stopping."""
 FUNCTION_UNAVAILABLE: ErrorReason.ValueType  # 184
-"""No server of a remote function can be reached, or servers answer none of the batches that they are given; start one,
-or fix it, and run the job again: what was finished is kept.
+"""No server of a remote function can be reached, or servers answer none of their batches; start or repair one, and
+run the job again: finished work is kept.
 """
 EXECUTOR_LOST: ErrorReason.ValueType  # 123
-"""Executors died under the job again and again; what was finished is kept. Run it again once the cause is found."""
+"""Executors died repeatedly while they ran the job; finished work is kept. Run it again once the cause is found."""
 JOB_ELSEWHERE: ErrorReason.ValueType  # 124
-"""Another executor runs the job; ask that one, or send the call again."""
+"""Another executor runs the job; call that one, or retry."""
 KEYS_UNAVAILABLE: ErrorReason.ValueType  # 125
-"""The issuer of JWTs does not tell its public keys."""
+"""The issuer of JWTs does not return its public keys."""
 PEER_UNAVAILABLE: ErrorReason.ValueType  # 126
 """The service that serves the call cannot be reached from here."""
 READER_STALLED: ErrorReason.ValueType  # 127
-"""No one took a message of the stream for a while; open it again."""
+"""The reader took no message of the stream for a while; open it again."""
 SPARK_FAILED: ErrorReason.ValueType  # 128
-"""Spark gave up on a worker of a job; the message has its words."""
+"""Spark gave up on a worker of a job; see its text in the message."""
 SPARK_NOT_STARTED: ErrorReason.ValueType  # 129
-"""Spark could not be started; the message says why, and which settings to see to."""
+"""Spark could not be started; the message gives the cause and the settings to check."""
 SPARK_STARTING: ErrorReason.ValueType  # 130
 """Spark is being started."""
 STORE_UNAVAILABLE: ErrorReason.ValueType  # 131
@@ -857,68 +853,66 @@ STORE_UNAVAILABLE: ErrorReason.ValueType  # 131
 WORKERS_CANNOT_REACH_DRIVER: ErrorReason.ValueType  # 132
 """Spark's workers cannot call the executor back; set the addresses that the message names."""
 CALLER_RATE: ErrorReason.ValueType  # 174
-"""There is too much to do. RESOURCE_EXHAUSTED: send the call again after RetryInfo's delay, where there is one.
+"""A limit is reached. RESOURCE_EXHAUSTED: retry the call after RetryInfo's delay, if there is one.
 
 The caller makes too many calls a second.
 """
 CALLER_STREAMS: ErrorReason.ValueType  # 175
 """The caller has too many streams open; end one."""
 CLUSTER_BUSY: ErrorReason.ValueType  # 133
-"""Others have the cluster's cores."""
+"""Other applications use the cluster's cores."""
 COMMIT_QUEUE_FULL: ErrorReason.ValueType  # 134
 """Too many requests wait for the table."""
 MESSAGE_TOO_LARGE: ErrorReason.ValueType  # 135
-"""The message, or its answer, is larger than the service lets it be; send less, or ask for less, at once. Sending the
-call again does not help.
+"""The message, or its answer, is larger than the service allows; send or request less in one call. A retry does not
+help.
 """
 QUEUE_FULL: ErrorReason.ValueType  # 136
-"""The service has too much to do."""
+"""The service is overloaded."""
 TOO_MANY_CALLS: ErrorReason.ValueType  # 137
-"""Too many calls of this method are at work."""
+"""Too many concurrent calls of this method."""
 TOO_MANY_DATABASES: ErrorReason.ValueType  # 172
-"""As many databases are registered as can be; unregister one."""
+"""The limit of registered databases is reached; unregister one."""
 TOO_MANY_JOBS: ErrorReason.ValueType  # 138
-"""As many jobs run and wait as may."""
+"""The limits of running and waiting jobs are reached."""
 TOO_MANY_READS: ErrorReason.ValueType  # 139
-"""Too many calls read rows at once."""
+"""Too many concurrent calls read rows."""
 TOO_MANY_UPLOADS: ErrorReason.ValueType  # 140
-"""Too many calls send rows or bundles at once."""
+"""Too many concurrent calls send rows or bundles."""
 TOO_MANY_WAITING_JOBS: ErrorReason.ValueType  # 176
-"""Too many jobs of the caller, or of the database, wait for their turn."""
+"""Too many jobs of the caller, or of the database, are waiting."""
 BINDING_DAMAGED: ErrorReason.ValueType  # 141
-"""What is stored is not what was written. DATA_LOSS.
+"""Stored data is damaged. DATA_LOSS.
 
-What a column says of its function is damaged; restore the table's version before, or where there is none, drop the
+A column's metadata about its function is damaged; restore the previous version of the table; without one, drop the
 column and add it again.
 """
 CHECKPOINT_DAMAGED: ErrorReason.ValueType  # 142
-"""A checkpoint is damaged; what it held is computed again."""
+"""A checkpoint is damaged; its rows are computed again."""
 FILE_DAMAGED: ErrorReason.ValueType  # 143
-"""A file is damaged; `VerifyDatabase` tells what else is."""
+"""A file is damaged; `VerifyDatabase` lists others."""
 HISTORY_LOST: ErrorReason.ValueType  # 144
-"""Versions of the table that would tell what compaction moved were cleaned away."""
+"""Versions of the table that show what compaction moved were deleted."""
 RECORD_DAMAGED: ErrorReason.ValueType  # 145
-"""A record is damaged; what it pointed at is computed again."""
+"""A record is damaged; its rows are computed again."""
 REGISTRATION_DAMAGED: ErrorReason.ValueType  # 173
-"""The registration of a database is not what was written; register it again."""
+"""The registration of a database is damaged; register it again."""
 TABLE_DAMAGED: ErrorReason.ValueType  # 146
 """A file of the table, such as its manifest or a file of rows, is damaged or missing; restore the file that the message
 names.
 """
 UDF_DAMAGED: ErrorReason.ValueType  # 147
-"""The stored function is damaged; register it again, which heals it."""
+"""The stored function is damaged; register it again to repair it."""
 VIEW_DAMAGED: ErrorReason.ValueType  # 148
-"""What a view says of itself is damaged; restore its version before, or where there is none, drop the view and make it
-again.
-"""
+"""A view's metadata is damaged; restore its previous version; without one, drop the view and create it again."""
 DATABASE_NOT_ALLOWED: ErrorReason.ValueType  # 149
-"""Who calls, and what they may do. UNAUTHENTICATED for tokens, PERMISSION_DENIED for the others.
+"""Authentication and authorization. UNAUTHENTICATED for tokens, PERMISSION_DENIED for the others.
 
-The place does not lie where the services may work; name another one.
+The location is outside of those that the services may use; name another one.
 """
 ENV_NOT_ALLOWED: ErrorReason.ValueType  # 193
-"""The services let no one set that environment variable; use one of the names that the message tells. Of a job: its
-column was given another function meanwhile, which is not given the values; run it again if that one may have them.
+"""The policy of the services does not allow that environment variable; use one of the names in the message. Of a job:
+its column was given another function meanwhile, which must not get the values; run it again if it may have them.
 """
 HOST_NOT_LOCAL: ErrorReason.ValueType  # 150
 """An HTTP call without a token names another host than this machine; call it by its own name."""
@@ -929,34 +923,34 @@ ROLE_REQUIRED: ErrorReason.ValueType  # 152
 TOKEN_EXPIRED: ErrorReason.ValueType  # 153
 """The token has expired; send a new one."""
 TOKEN_INVALID: ErrorReason.ValueType  # 154
-"""The token is not one that holds; send one that does."""
+"""The token is not valid; send a valid one."""
 TOKEN_REQUIRED: ErrorReason.ValueType  # 155
 """The call carries no token; send `authorization: Bearer <token>`."""
 UDF_NOT_ALLOWED: ErrorReason.ValueType  # 156
-"""The services run no functions of this kind, or not this one; use another one."""
+"""The policy of the services does not allow functions of this kind, or this one; use another one."""
 CALL_NOT_OFFERED: ErrorReason.ValueType  # 178
-"""Not built, or not here. UNIMPLEMENTED.
+"""Not offered, or not here. UNIMPLEMENTED.
 
 The service does not have the call: it is another service's, or of another release, or one of Arrow Flight that the
 services do not offer (docs/flight.md).
 """
 CLIENT_STREAM: ErrorReason.ValueType  # 157
-"""Streams of requests are spoken over gRPC only."""
+"""Streams of requests are supported over gRPC only."""
 COMPRESSED: ErrorReason.ValueType  # 158
-"""Compressed messages are not taken over HTTP; send them as they are."""
+"""Compressed messages are not supported over HTTP; send them uncompressed."""
 NOT_SERVED_HERE: ErrorReason.ValueType  # 159
-"""The address of the service that serves the call is not set here; ask that service."""
+"""The address of the service that serves the call is not set here; call that service."""
 INTERNAL_BUG: ErrorReason.ValueType  # 160
 """A bug. INTERNAL: report it with the request id that the message names.
 
-A bug in a service; its log says more under the request id.
+A bug in a service; see its log for the request id.
 """
 PLAN_WITHOUT_DEFINITION: ErrorReason.ValueType  # 161
 """A plan came without a view's definition."""
 PLAN_WITHOUT_HEADER: ErrorReason.ValueType  # 162
 """A plan came without its header."""
 RANGE_LOST: ErrorReason.ValueType  # 163
-"""No one computed a range of rows; run the job again."""
+"""A range of rows was not computed; run the job again."""
 SCRATCH_TABLE_INCOMPLETE: ErrorReason.ValueType  # 164
 """A refresh did not compute all rows; run it again."""
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015

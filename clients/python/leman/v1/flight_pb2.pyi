@@ -19,8 +19,8 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class PutRowsCommand(_message.Message):
-    """The command of a descriptor with which rows are put: what DoPut of Arrow Flight adds rows to, and how. As the bytes of
-    this message, or as its JSON. docs/flight.md has all that is said over Flight; which rows are read says ReadRowsRequest.
+    """The command of a descriptor for DoPut of Arrow Flight, as the bytes of this message, or as its JSON. See
+    docs/flight.md; to read rows use ReadRowsRequest.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -30,14 +30,14 @@ class PutRowsCommand(_message.Message):
     MAX_ROWS_PER_FRAGMENT_FIELD_NUMBER: _builtins.int
     CREATE_TABLE_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
-    """Chosen by the caller; as AppendRowsHeader.request_id: the same rows again are added once, other rows are refused.
-    Empty: what is sent again is added again.
+    """Chosen by the caller; as AppendRowsHeader.request_id: the same rows are added once, other rows are refused. Empty:
+    rows that are sent again are added again.
     """
     max_rows_per_fragment: _builtins.int
-    """Rows in a new fragment at the most; 0: 1,048,576."""
+    """Most rows in a new fragment; 0: 1,048,576."""
     create_table: _builtins.bool
-    """Whether to make the table, with the columns of the rows, where there is none. It stays, without rows, where the call
-    ends early.
+    """Whether to create the table, with the columns of the rows, if it does not exist. It stays, without rows, if the
+    call ends early.
     """
     @_builtins.property
     def table(self) -> _catalog_pb2.TableRef:
@@ -61,7 +61,7 @@ Global___PutRowsCommand: _TypeAlias = PutRowsCommand  # noqa: Y015
 
 @_typing.final
 class PutRowsResult(_message.Message):
-    """What DoPut of Arrow Flight answers once the rows are in the table, as JSON in `PutResult.app_metadata`."""
+    """The answer of DoPut of Arrow Flight once the rows are in the table, as JSON in `PutResult.app_metadata`."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -70,7 +70,7 @@ class PutRowsResult(_message.Message):
     version: _builtins.int
     """The version of the table in which the rows are."""
     rows_added: _builtins.int
-    """How many there are."""
+    """Their number."""
     def __init__(
         self,
         *,

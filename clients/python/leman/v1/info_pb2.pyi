@@ -53,13 +53,13 @@ class GetInfoResponse(_message.Message):
     pid: _builtins.int
     """Process id on its own host."""
     planner_address: _builtins.str
-    """host:port of the planner, as callers reach it; empty: not known, call where this answer came from."""
+    """host:port of the planner for callers; empty: unknown, use the address of this call."""
     executor_address: _builtins.str
-    """host:port of the executor, as callers reach it; empty: not known, call where this answer came from."""
+    """host:port of the executor for callers; empty: unknown, use the address of this call."""
     commit_coordinator_address: _builtins.str
-    """host:port of the commit coordinator, as callers reach it; empty: not known, call where this answer came from."""
+    """host:port of the commit coordinator for callers; empty: unknown, use the address of this call."""
     database: _builtins.str
-    """Path or uri of the database that an embedded system was started for; empty otherwise."""
+    """Path or uri of the database that a local system was started for; empty otherwise."""
     def __init__(
         self,
         *,

@@ -53,7 +53,7 @@ Global___JobOrder: _TypeAlias = JobOrder  # noqa: Y015
 
 @_typing.final
 class Job(_message.Message):
-    """A job: what was asked, how far it is, how it ended."""
+    """A job: its request, its progress, its end."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -72,21 +72,21 @@ class Job(_message.Message):
         STATE_RUNNING: Job._State.ValueType  # 3
         """Values are being computed and committed."""
         STATE_DONE: Job._State.ValueType  # 4
-        """Everything asked is in the table."""
+        """All requested rows are in the table."""
         STATE_DONE_WITH_ERRORS: Job._State.ValueType  # 5
-        """As DONE, but for rows on which the function failed and which the error policy skipped: in this job
-        (`progress.rows_failed`), or before it (`progress.rows_failed_before`; `failed_in` says where).
+        """As DONE, except for rows on which the function failed and which the error policy skipped: in this job
+        (`progress.rows_failed`), or before it (`progress.rows_failed_before`; `failed_in` names the jobs).
         """
         STATE_FAILED: Job._State.ValueType  # 6
-        """Ended early; `error` says why. What was finished is kept."""
+        """Ended early; `error` says why. Finished work is kept."""
         STATE_CANCELLING: Job._State.ValueType  # 7
-        """Asked to stop."""
+        """Asked to cancel."""
         STATE_CANCELLED: Job._State.ValueType  # 8
-        """Stopped on request. What was finished is kept."""
+        """Stopped on request. Finished work is kept."""
         STATE_PAUSING: Job._State.ValueType  # 9
-        """Asked to stop for a while; what workers have at hand is being stored."""
+        """Asked to pause; computed rows are being stored."""
         STATE_PAUSED: Job._State.ValueType  # 10
-        """Stopped until it is resumed or cancelled. What was finished is kept."""
+        """Stopped until it is resumed or cancelled. Finished work is kept."""
 
     class State(_State, metaclass=_StateEnumTypeWrapper):
         """PENDING → PLANNING → RUNNING → DONE | DONE_WITH_ERRORS | FAILED; CANCELLING → CANCELLED; PAUSING → PAUSED → PENDING."""
@@ -100,21 +100,21 @@ class Job(_message.Message):
     STATE_RUNNING: Job.State.ValueType  # 3
     """Values are being computed and committed."""
     STATE_DONE: Job.State.ValueType  # 4
-    """Everything asked is in the table."""
+    """All requested rows are in the table."""
     STATE_DONE_WITH_ERRORS: Job.State.ValueType  # 5
-    """As DONE, but for rows on which the function failed and which the error policy skipped: in this job
-    (`progress.rows_failed`), or before it (`progress.rows_failed_before`; `failed_in` says where).
+    """As DONE, except for rows on which the function failed and which the error policy skipped: in this job
+    (`progress.rows_failed`), or before it (`progress.rows_failed_before`; `failed_in` names the jobs).
     """
     STATE_FAILED: Job.State.ValueType  # 6
-    """Ended early; `error` says why. What was finished is kept."""
+    """Ended early; `error` says why. Finished work is kept."""
     STATE_CANCELLING: Job.State.ValueType  # 7
-    """Asked to stop."""
+    """Asked to cancel."""
     STATE_CANCELLED: Job.State.ValueType  # 8
-    """Stopped on request. What was finished is kept."""
+    """Stopped on request. Finished work is kept."""
     STATE_PAUSING: Job.State.ValueType  # 9
-    """Asked to stop for a while; what workers have at hand is being stored."""
+    """Asked to pause; computed rows are being stored."""
     STATE_PAUSED: Job.State.ValueType  # 10
-    """Stopped until it is resumed or cancelled. What was finished is kept."""
+    """Stopped until it is resumed or cancelled. Finished work is kept."""
 
     @_typing.final
     class LabelsEntry(_message.Message):
@@ -164,36 +164,34 @@ class Job(_message.Message):
     ENV_NAMES_FIELD_NUMBER: _builtins.int
     TRACEPARENT_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
-    """Given by the service."""
+    """Assigned by the service."""
     state: Global___Job.State.ValueType
-    """Where it stands."""
+    """The current state."""
     plan_summary: _builtins.str
-    """One sentence on the plan, for a person."""
+    """One sentence on the plan, as text."""
     table_version: _builtins.int
-    """Version of the table after the job's last commit; unset: it committed nothing."""
+    """Version of the table after the job's last commit; unset: no commit."""
     attempt: _builtins.int
-    """How often an executor has begun the job: more than once when one died or was stopped."""
+    """How often an executor has begun the job: more than once if an executor died or was stopped."""
     retry_of: _builtins.str
-    """The job whose failed rows it tried again; empty: it is no retry."""
+    """The job whose failed rows it retries; empty: it is not a retry."""
     queue_position: _builtins.int
-    """Its place among the jobs that wait for their turn, 1: it is next; unset: it does not wait, or in another executor's
-    queue. Higher priorities come first. Among equals databases take turns, and callers (`initiator`) within a database:
-    the one with the fewest running jobs, then the one that has waited longest for a turn, then the one with the oldest
-    job; of one caller's jobs the oldest is next. The place is that in the order of the turns to come, as
-    `expected_start_time` has them; where that is not known, jobs are taken to end in the order in which they began. At
-    one moment each place is that of one job; it changes where others come, or end in another order.
+    """Its place in the queue, 1: it is next; unset: it does not wait, or in another executor's queue. Higher priorities
+    come first. Within a priority databases take turns, and callers (`initiator`) within a database: the next one has
+    the fewest running jobs, then the longest wait for a turn, then the oldest job; a caller's oldest job is next.
+    Places follow the expected order of turns, as in `expected_start_time`; if that is unknown, jobs are assumed to end
+    in the order in which they began. At one moment each place belongs to one job; it changes when others arrive, or
+    end in another order.
     """
     priority: _builtins.int
-    """Among jobs that wait, those with a higher priority have their turn first, whatever their database or caller: −100 to
-    100.
-    """
+    """Of waiting jobs, those with a higher priority run first, across databases and callers: −100 to 100."""
     initiator: _builtins.str
     """The name of the caller who asked for it, as the service knows callers (docs/security.md); empty: a caller without a
     name, who is anonymous or has the one token of the settings.
     """
     traceparent: _builtins.str
-    """What its trace began with, as `traceparent` of W3C Trace Context has it: the trace's id is the second of its four
-    parts. Empty: it is not traced (docs/observability.md).
+    """The start of its trace as `traceparent` of W3C Trace Context: the trace's id is the second of its four parts.
+    Empty: it is not traced (docs/observability.md).
     """
     @_builtins.property
     def backfill(self) -> _planner_pb2.BackfillSpec:
@@ -205,14 +203,14 @@ class Job(_message.Message):
 
     @_builtins.property
     def progress(self) -> Global___Progress:
-        """How far it is."""
+        """The progress."""
 
     @_builtins.property
     def error(self) -> _status_pb2.Status:
-        """Why it failed. Beside the reasons of CreateJob, which a later plan of the job may meet:
-        * UDF_FAILED, TOO_MANY_ERRORS: the function failed on a row, or on more rows than its error policy allows; fix the
-          function or the policy. The details tell the row.
-        * WORKER_LOST, UDF_TIMEOUT: a row, or too many rows one after another, ended the worker that computed it, or overran
+        """Why it failed. Besides the reasons of CreateJob, which a later plan of the job may meet:
+        * UDF_FAILED, TOO_MANY_ERRORS: the function failed on a row, or on more rows than its error policy allows; correct
+          the function or the policy. The details name the row.
+        * WORKER_LOST, UDF_TIMEOUT: a row, or too many rows in succession, ended the worker that computed it, or exceeded
           the function's timeout; as for UDF_FAILED, or give the workers more memory.
         * UDF_NOT_LOADABLE, UDF_DIGEST_MISMATCH, UDF_PYTHON_MISMATCH: workers cannot load the function, or it ends their
           process meanwhile; install what it imports, or mend it and register it again.
@@ -224,12 +222,13 @@ class Job(_message.Message):
         * EXECUTOR_LOST: executors died under the job again and again; look at their logs, then run it again.
         * TYPE_NOT_STORABLE: Lance does not store values of the column's type in the table's file format; use another type, or a
           newer format.
-        * NO_PROGRESS: plan after plan found the same work, as others write to the table; run it again when they are done.
-        * SPARK_STARTING, SPARK_FAILED, CLUSTER_BUSY: Spark ended, gave up on a worker, or had no cores free for long; run it
-          again.
-        * TABLE_REPLACED: its table or view was dropped, and another one has the name, or that of the source of which a refresh
-          was asked for a version; run it again if it is meant for the one that is there now.
-        * VIEW_CHANGED, STORAGE_ERROR: a refresh met other writers, or storage that failed, again and again; run it again.
+        * NO_PROGRESS: plan after plan found the same work, because others write to the table; run it again when they are
+          done.
+        * SPARK_STARTING, SPARK_FAILED, CLUSTER_BUSY: Spark ended, gave up on a worker, or had no free cores for long; run
+          it again.
+        * TABLE_REPLACED: its table or view, or the source of a refresh to a given version, was dropped, and a new one has
+          the name; run it again if the new one is meant.
+        * VIEW_CHANGED, STORAGE_ERROR: other writers or failing storage stopped a refresh at every try; run it again.
         * STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING: the storage refuses; do what the message says, then
           run it again.
         * INTERNAL_BUG: a bug; report it.
@@ -245,7 +244,7 @@ class Job(_message.Message):
 
     @_builtins.property
     def udf(self) -> _udf_pb2.UdfRef:
-        """The function of a backfill, as resolved; unset: it is not resolved yet, or the job refreshes a view."""
+        """The function of a backfill, with its version; unset: not resolved yet, or the job refreshes a view."""
 
     @_builtins.property
     def reasons(self) -> _containers.RepeatedCompositeFieldContainer[_planner_pb2.ReasonCount]:
@@ -253,52 +252,52 @@ class Job(_message.Message):
 
     @_builtins.property
     def stalls(self) -> _containers.RepeatedCompositeFieldContainer[Global___Stall]:
-        """What a running job waits for, where nothing has moved there for a while (LEMAN_WRITER__STALL_IDLE_CHECKS looks at
-        intervals of LEMAN_WRITER__STALL_CHECK_SECONDS). Each was an event of kind `stall` too.
+        """What a running job waits for without progress (LEMAN_WRITER__STALL_IDLE_CHECKS checks at intervals of
+        LEMAN_WRITER__STALL_CHECK_SECONDS). Each was an event of kind `stall` too.
         """
 
     @_builtins.property
     def failed_in(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Other jobs that recorded failures: of the `progress.rows_failed_before` rows, and of those `progress.rows_failed` that
-        a job which was not finished (cancelled, for example) had left stored. As far as history tells: the newest first, a
-        few at the most. Set when the job has ended.
+        """Other jobs that recorded failures: of the `progress.rows_failed_before` rows, and of those `progress.rows_failed`
+        that an unfinished job (a cancelled one, for example) had stored. From history: the newest first, only a few. Set
+        when the job has ended.
         """
 
     @_builtins.property
     def stale_indices(self) -> _containers.RepeatedCompositeFieldContainer[_planner_pb2.IndexCoverage]:
-        """Indexes on the column (of a view: on any of its columns) that do not cover the whole table after the job's commits:
-        a fast search misses values there. Empty while the job runs, and where it committed nothing.
+        """Indexes on the column (of a view: on any of its columns) that do not cover the whole table after the job's commits,
+        so a fast search misses values there. Empty while the job runs, and if it committed nothing.
         """
 
     @_builtins.property
     def refresh_result(self) -> Global___RefreshResult:
-        """What a refresh did so far."""
+        """The result of a refresh so far."""
 
     @_builtins.property
     def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
-        """What its caller said of it, see CreateJobRequest.labels."""
+        """The caller's labels, see CreateJobRequest.labels."""
 
     @_builtins.property
     def start_time(self) -> _timestamp_pb2.Timestamp:
-        """When it first had its turn; unset: it has not had it yet."""
+        """When it first had its turn; unset: not yet."""
 
     @_builtins.property
     def end_time(self) -> _timestamp_pb2.Timestamp:
-        """When it ended; unset: it has not ended."""
+        """When it ended; unset: not yet."""
 
     @_builtins.property
     def expected_start_time(self) -> _timestamp_pb2.Timestamp:
-        """When a job that waits will have its turn, if no other comes before it: from the rows that running jobs have left and
-        the rate that is measured of each; for those that wait before it, from their planned rows and what a row of the same
-        function cost one worker in earlier jobs, where jobs that run at once share the task slots. Not in the past, and not
-        before that of a job in a place before it. Unset: it does not wait, or too little is known of those before it, such as
-        a function that never ran, or a refresh. An estimate: it moves with what is measured.
+        """The expected start of a waiting job, if no other comes before it. It is computed from the remaining rows of running
+        jobs and their measured rates; for waiting jobs before it, from their planned rows and the cost of a row of the
+        same function in earlier jobs, where concurrent jobs share the task slots. Never in the past, and never before that
+        of a job in an earlier place. Unset: it does not wait, or too little is known of those before it, such as a
+        function that never ran, or a refresh. An estimate: it changes with the measurements.
         """
 
     @_builtins.property
     def env_names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """The environment variables that its functions have by CreateJobRequest.env, in alphabetical order. Their values are
-        told to no one.
+        """The names of its functions' environment variables from CreateJobRequest.env, in alphabetical order. Their values
+        are never returned.
         """
 
     def __init__(
@@ -353,7 +352,7 @@ Global___Job: _TypeAlias = Job  # noqa: Y015
 
 @_typing.final
 class Stall(_message.Message):
-    """Something that a job waits for and that has not moved for a while."""
+    """Something that a job waits for without progress."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -364,16 +363,16 @@ class Stall(_message.Message):
     SILENT_FIELD_NUMBER: _builtins.int
     MESSAGE_FIELD_NUMBER: _builtins.int
     worker: _builtins.str
-    """The worker process that a unit of work was given to; empty: it is not one that the job waits for."""
+    """The worker process of a unit of work; empty: the job does not wait for one."""
     fragment_id: _builtins.int
-    """The fragment at hand; unset: none."""
+    """The current fragment; unset: none."""
     silent: _builtins.bool
-    """The worker does not even say that it lives: it is frozen, or cut off. Its work has been given to another one."""
+    """The worker sends no sign of life: it is frozen, or disconnected. Its work was handed to another one."""
     message: _builtins.str
-    """All of this for a person."""
+    """A summary as text."""
     @_builtins.property
     def rows(self) -> _planner_pb2.RowRange:
-        """Rows at hand, as physical offsets: those that the function was called with last, if it was called."""
+        """The current rows, as physical offsets: those of the last call of the function, if there was one."""
 
     @_builtins.property
     def idle_duration(self) -> _duration_pb2.Duration:
@@ -401,7 +400,7 @@ Global___Stall: _TypeAlias = Stall  # noqa: Y015
 
 @_typing.final
 class RefreshResult(_message.Message):
-    """What a refresh did. Rows that failed are its job's business: `progress.rows_failed`, `progress.rows_failed_before` and
+    """The result of a refresh. For failed rows see its job: `progress.rows_failed`, `progress.rows_failed_before` and
     `failed_in`.
     """
 
@@ -425,28 +424,28 @@ class RefreshResult(_message.Message):
     reason: _planner_pb2.RefreshReason.ValueType
     """Why so."""
     rows_added: _builtins.int
-    """Rows that came into the view, a first fill's included."""
+    """Rows added to the view, including those of a first fill."""
     rows_recomputed: _builtins.int
-    """Rows whose values were recomputed in their place."""
+    """Rows whose values were recomputed in place."""
     rows_evicted: _builtins.int
-    """Rows that left."""
+    """Rows removed from the view."""
     rows_reused: _builtins.int
-    """Rows that stayed as they were."""
+    """Unchanged rows."""
     rows_evaluated: _builtins.int
-    """Rows given to functions, each function column's counted apart."""
+    """Rows passed to functions, counted for each function column."""
     source_rows_read: _builtins.int
     """Rows of the source whose values were read."""
     fragments_rewritten: _builtins.int
-    """Fragments of the view of which files were swapped."""
+    """Fragments of the view with replaced files."""
     source_version_before: _builtins.int
-    """The source version that the view was right for."""
+    """The source version of the view before."""
     source_version: _builtins.int
-    """The source version that it is right for now."""
+    """The source version of the view now."""
     view_version: _builtins.int
-    """Version of the view's table that says so."""
+    """Version of the view's table with this state."""
     @_builtins.property
     def warnings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """What of the view's records is damaged or gone, for people: each names the file, what that means and what to do."""
+        """Damaged or missing records of the view, as texts: each names the file, the consequence and what to do."""
 
     def __init__(
         self,
@@ -475,13 +474,14 @@ Global___RefreshResult: _TypeAlias = RefreshResult  # noqa: Y015
 
 @_typing.final
 class Progress(_message.Message):
-    """Counts of one job, over all executors that had it: the next one continues from what the one before wrote down, when the job
-    began, was paused, or, of a refresh, was about to commit. Rows do not count deleted ones. Those of a refresh are the view's, whatever the number of its
-    functions; `rows_failed`, `rows_evaluated` and `udf_duration` are sums over all of them.
+    """Counts of one job, over all executors that had it: each continues the counts that the previous one wrote, when the
+    job began, was paused, or, for a refresh, was about to commit. Deleted rows are not counted. Rows of a refresh are
+    the view's, for any number of functions; `rows_failed`, `rows_evaluated` and `udf_duration` are sums over its
+    functions.
 
-    What a function did with a row is one of two: it gave a value (`rows_computed`), or it failed and the error policy
-    skipped the row, which then is NULL (`rows_failed`). Both are settled, safe and committed alike, and both count in
-    `rows_checkpointed`, `rows_ready_to_commit` and `rows_committed`.
+    A function either gives a value for a row (`rows_computed`), or it fails and the error policy skips the row, which is
+    NULL (`rows_failed`). Both are settled, safe and committed alike, and both count in `rows_checkpointed`,
+    `rows_ready_to_commit` and `rows_committed`.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -493,7 +493,7 @@ class Progress(_message.Message):
     class _BottleneckEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[Progress._Bottleneck.ValueType], _builtins.type):
         DESCRIPTOR: _descriptor.EnumDescriptor
         BOTTLENECK_UNSPECIFIED: Progress._Bottleneck.ValueType  # 0
-        """Not known (yet)."""
+        """Unknown (yet)."""
         BOTTLENECK_UDF: Progress._Bottleneck.ValueType  # 1
         """The function."""
         BOTTLENECK_READ: Progress._Bottleneck.ValueType  # 2
@@ -509,13 +509,13 @@ class Progress(_message.Message):
         BOTTLENECK_PLANNING: Progress._Bottleneck.ValueType  # 7
         """The planner."""
         BOTTLENECK_SCHEDULING: Progress._Bottleneck.ValueType  # 8
-        """Workers have nothing to do: Spark starts them, or too little work is left for all."""
+        """Workers are idle: Spark starts them, or too little work is left for all."""
 
     class Bottleneck(_Bottleneck, metaclass=_BottleneckEnumTypeWrapper):
         """What a job waits for most."""
 
     BOTTLENECK_UNSPECIFIED: Progress.Bottleneck.ValueType  # 0
-    """Not known (yet)."""
+    """Unknown (yet)."""
     BOTTLENECK_UDF: Progress.Bottleneck.ValueType  # 1
     """The function."""
     BOTTLENECK_READ: Progress.Bottleneck.ValueType  # 2
@@ -531,7 +531,7 @@ class Progress(_message.Message):
     BOTTLENECK_PLANNING: Progress.Bottleneck.ValueType  # 7
     """The planner."""
     BOTTLENECK_SCHEDULING: Progress.Bottleneck.ValueType  # 8
-    """Workers have nothing to do: Spark starts them, or too little work is left for all."""
+    """Workers are idle: Spark starts them, or too little work is left for all."""
 
     ROWS_TOTAL_FIELD_NUMBER: _builtins.int
     ROWS_REUSED_FIELD_NUMBER: _builtins.int
@@ -563,25 +563,27 @@ class Progress(_message.Message):
     rows_reused: _builtins.int
     """Rows that needed nothing."""
     rows_planned: _builtins.int
-    """Rows to be computed, from the plan (at the most, where there is a filter)."""
+    """Rows to compute, from the plan (an upper bound if there is a filter)."""
     rows_checkpointed: _builtins.int
-    """Rows that are settled and safe, in a checkpoint or a staged file: computed or failed. Where a view has several
-    functions, each row counts by how many of its values are.
+    """Rows that are settled and safe, in a checkpoint or a staged file: computed or failed. If a view has several
+    functions, each row counts in proportion to its values.
     """
     rows_ready_to_commit: _builtins.int
-    """Rows in complete column files that wait for their commit, but for those that the filter left out."""
+    """Rows in complete column files that wait for their commit, without those that the filter left out."""
     rows_committed: _builtins.int
-    """Rows that queries see: those of the column files that the job has committed, but for those that the filter left out."""
+    """Rows that queries see: those of the column files that the job has committed, without those that the filter left
+    out.
+    """
     rows_skipped: _builtins.int
     """Rows of the column files that the job has committed that the filter left out."""
     rows_failed: _builtins.int
-    """Rows that the job leaves without a value because the function failed for them: in this job, by whichever executor,
-    or in an earlier one whose checkpoints it continues with. Each counts once, as soon as that is stored, so that the
-    number never falls while the job runs and the inputs stay as they are; its end is the number of such rows in what
-    was committed. The error policy's `max_errors` is compared with it.
+    """Rows that the job leaves without a value because the function failed for them: in this job, on any executor, or in
+    an earlier one whose checkpoints it continues. Each counts once, as soon as that is stored, so the number never
+    falls while the job runs and the inputs are unchanged; at the end it is the number of such rows in what was
+    committed. The error policy's `max_errors` is compared with it.
     """
     rows_evaluated: _builtins.int
-    """Calls' worth of rows given to the function, retries not counted: computed and failed ones."""
+    """Rows passed to the function, without retries: computed and failed ones."""
     fragments_planned: _builtins.int
     """Fragments with work."""
     fragments_committed: _builtins.int
@@ -591,14 +593,14 @@ class Progress(_message.Message):
     spark_jobs: _builtins.int
     """Spark jobs that were started for it."""
     rows_per_second: _builtins.float
-    """Rows computed a second of wall time, of late."""
+    """Rows computed per second of wall time, recently."""
     commits: _builtins.int
-    """Table versions that the job's commits made."""
+    """Number of table versions with the job's commits."""
     rows_computed: _builtins.int
     """Of `rows_evaluated`, those that got a value. Rows of units that still run count once they are safe."""
     rows_failed_before: _builtins.int
-    """Rows of what was asked that had failed before the job and that it left as they are: still NULL. Deleted rows do not
-    count, nor rows that the filter leaves out: see ExplainPlanResponse.rows_failed_before.
+    """Requested rows that had failed before the job and stay NULL. Deleted rows do not count, nor rows that the filter
+    leaves out: see ExplainPlanResponse.rows_failed_before.
     """
     @_builtins.property
     def udf_duration(self) -> _duration_pb2.Duration:
@@ -626,11 +628,11 @@ class Progress(_message.Message):
 
     @_builtins.property
     def remaining_duration(self) -> _duration_pb2.Duration:
-        """Time left at that rate; unset: unknown, or the job has ended or stands still."""
+        """Time left at that rate; unset: unknown, or the job has ended or is not running."""
 
     @_builtins.property
     def load_duration(self) -> _duration_pb2.Duration:
-        """Time setting the function up (loading a model, for example), summed over workers; no part of `udf_duration`."""
+        """Time setting the function up (loading a model, for example), summed over workers; not included in `udf_duration`."""
 
     def __init__(
         self,
@@ -722,12 +724,12 @@ class CreateJobRequest(_message.Message):
     PRIORITY_FIELD_NUMBER: _builtins.int
     ENV_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
-    """Chosen by the caller; remembered as long as the database's history has the job. The same id and body gives the same
-    job; the same id with another body for this database is refused: ALREADY_EXISTS (REQUEST_ID_REUSED). So is the id of a
-    request whose job was deleted: a request that comes late does not make the job again.
+    """Chosen by the caller; remembered as long as the database's history has the job. The same id and body returns the
+    same job; the same id with another body for this database is refused: ALREADY_EXISTS (REQUEST_ID_REUSED). So is the
+    id of a request whose job was deleted: a late retry does not create the job again.
     """
     priority: _builtins.int
-    """−100 to 100: among jobs that wait, those with a higher priority have their turn first; 0 is usual."""
+    """−100 to 100: of waiting jobs, those with a higher priority run first; default 0."""
     @_builtins.property
     def backfill(self) -> _planner_pb2.BackfillSpec:
         """Fill a column."""
@@ -744,12 +746,13 @@ class CreateJobRequest(_message.Message):
 
     @_builtins.property
     def env(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
-        """Environment variables of the processes in which the job's functions run, such as an API key. At most 64, with names of
-        letters, digits and `_` that do not begin with a digit, and 32 KiB of names and values altogether; names that the
-        processes themselves go by, such as PATH, are refused (docs/jobs.md lists them). Values are secrets: they are kept in
-        the executor's memory, and in Redis until the job ends, and are in no record, log or error. They are no part of the
-        function's version: other values make nothing stale. Under a request id, values that differ count as another body as
-        long as the job has not ended; names always do. Takes the right `code`, unless LEMAN_UDF__ENV_NAMES lists the names.
+        """Environment variables of the processes in which the job's functions run, such as an API key. At most 64, with names
+        of letters, digits and `_` that do not begin with a digit, and 32 KiB of names and values altogether; names that
+        the processes use themselves, such as PATH, are refused (docs/jobs.md lists them). Values are secrets: they are
+        kept in the executor's memory, and in Redis until the job ends, and are in no record, log or error. They are not
+        part of the function's version: other values make nothing stale. Under a request id, other values count as another
+        body while the job has not ended; other names always do. Requires the right `code`, unless LEMAN_UDF__ENV_NAMES
+        lists the names.
         """
 
     def __init__(
@@ -863,11 +866,11 @@ class ListJobsRequest(_message.Message):
     page_size: _builtins.int
     """At most this many; 0: 100. More than 1,000 is read as 1,000."""
     page_token: _builtins.str
-    """`next_page_token` of the page before; empty: the first page. Everything else is as for the page before."""
+    """`next_page_token` of the previous page; empty: the first page. All other fields must be as for the previous page."""
     order: Global___JobOrder.ValueType
     """Which jobs come first."""
     include_total_size: _builtins.bool
-    """Say in `total_size` how many jobs there are on all pages."""
+    """Return in `total_size` the number of jobs on all pages."""
     @_builtins.property
     def filter(self) -> Global___JobFilter:
         """Only such jobs; unset: all."""
@@ -892,7 +895,7 @@ Global___ListJobsRequest: _TypeAlias = ListJobsRequest  # noqa: Y015
 
 @_typing.final
 class JobFilter(_message.Message):
-    """Which jobs are meant: those for which all that is set holds."""
+    """A filter of jobs; all given conditions must hold."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -926,14 +929,14 @@ class JobFilter(_message.Message):
     column: _builtins.str
     """Backfills of this column, alone or with others; empty: any job."""
     initiator: _builtins.str
-    """Asked for by this caller; empty: by any."""
+    """Created by this caller; empty: any."""
     @_builtins.property
     def states(self) -> _containers.RepeatedScalarFieldContainer[Global___Job.State.ValueType]:
-        """In one of these states; empty: in any."""
+        """In one of these states; empty: any."""
 
     @_builtins.property
     def tables(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Of one of these tables or views; empty: of any."""
+        """Of one of these tables or views; empty: any."""
 
     @_builtins.property
     def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
@@ -979,14 +982,14 @@ class ListJobsResponse(_message.Message):
     next_page_token: _builtins.str
     """For the next page; empty: this was the last."""
     total_size: _builtins.int
-    """How many jobs the filter lets through, on all pages; set where it was asked for."""
+    """Number of matching jobs on all pages; set if it was requested."""
     @_builtins.property
     def jobs(self) -> _containers.RepeatedCompositeFieldContainer[Global___Job]:
         """One page."""
 
     @_builtins.property
     def warnings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """For people: what of the database's job history was damaged and set aside. Such jobs may be missing here."""
+        """Damaged parts of the database's job history that were set aside, as texts. Jobs may be missing here."""
 
     def __init__(
         self,
@@ -1020,7 +1023,7 @@ class WatchJobRequest(_message.Message):
     job_id: _builtins.str
     """The job."""
     after_sequence: _builtins.int
-    """The `sequence` of the last message of this job that was seen; 0: none was."""
+    """The `sequence` of the last received message of this job; 0: none."""
     def __init__(
         self,
         *,
@@ -1047,26 +1050,25 @@ class WatchJobResponse(_message.Message):
     EVENTS_FIELD_NUMBER: _builtins.int
     EVENTS_MISSING_FIELD_NUMBER: _builtins.int
     sequence: _builtins.int
-    """How far the watcher is with this message: `after_sequence` of the next call. It never falls, within a stream or from
-    call to call, over restarts of services and whichever executor answers; a message that comes only as nothing changed
-    for a while may have that of the one before. That of the last message, with a terminal state, is the same whenever and
-    wherever it is asked for: a call with it is answered with the ended job and no event. Only compare it: what it is made
-    of may change.
+    """The watcher's position: `after_sequence` of the next call. It never decreases, within a stream or from call to
+    call, over restarts of services and on any executor; a message without changes may repeat the previous one. The
+    last message, with a terminal state, always has the same sequence: a call with it returns the ended job and no
+    event. Only compare sequences: their structure may change.
     """
     events_missing: _builtins.bool
     """Events may be missing between the sequence that the watcher saw last and those in `events`: there were more than a
-    thousand, or the executor that kept them was restarted, or died. `job` is whole all the same, and that a job ended is
-    told in any case, by an event of kind KIND_STATE.
+    thousand, or their executor was restarted, or died. `job` is complete all the same, and the end of a job is always
+    reported, by an event of kind KIND_STATE.
     """
     @_builtins.property
     def job(self) -> Global___Job:
-        """The whole job as it stands."""
+        """The current job."""
 
     @_builtins.property
     def events(self) -> _containers.RepeatedCompositeFieldContainer[Global___JobEvent]:
-        """What happened since the sequence that the watcher saw last, in this order, each event once. The executor that has the
-        job keeps the last thousand in memory. Where another one answers, they come once it has taken the job over, or from
-        the first one when that is asked again.
+        """Events since the sequence that the watcher saw last, in this order, each once. The executor that has the job keeps
+        the last thousand in memory. If another one answers, they come once it has taken the job over, or when the first
+        one is called again.
         """
 
     def __init__(
@@ -1087,7 +1089,7 @@ Global___WatchJobResponse: _TypeAlias = WatchJobResponse  # noqa: Y015
 
 @_typing.final
 class JobEvent(_message.Message):
-    """Something worth a line in a log."""
+    """An event for a log."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1114,19 +1116,19 @@ class JobEvent(_message.Message):
         KIND_REPLAN: JobEvent._Kind.ValueType  # 7
         """The table changed, and the rest of the work is planned again."""
         KIND_WAIT: JobEvent._Kind.ValueType  # 8
-        """Something that the job needs is away, and is waited for."""
+        """The job waits for something that is unavailable."""
         KIND_STALL: JobEvent._Kind.ValueType  # 9
-        """Something has not moved for a while, see Stall."""
+        """Something made no progress for a while, see Stall."""
         KIND_RESOURCES: JobEvent._Kind.ValueType  # 10
-        """What the function asks for on a worker is there, or is waited for; or how long the job's environment variables are
-        kept.
+        """The resources of the function are available, or the job waits for them; or how long the job's environment
+        variables are kept.
         """
         KIND_MIGRATED: JobEvent._Kind.ValueType  # 11
-        """Values that were stored for rows that moved since were stored again."""
+        """Stored values of rows that moved were stored again."""
         KIND_INDEX: JobEvent._Kind.ValueType  # 12
-        """Indexes are brought up to date."""
+        """Indexes are updated."""
         KIND_LEFTOVERS: JobEvent._Kind.ValueType  # 13
-        """What an earlier refresh left could not be removed yet."""
+        """Leftovers of an earlier refresh could not be removed yet."""
 
     class Kind(_Kind, metaclass=_KindEnumTypeWrapper):
         """What happened."""
@@ -1148,30 +1150,30 @@ class JobEvent(_message.Message):
     KIND_REPLAN: JobEvent.Kind.ValueType  # 7
     """The table changed, and the rest of the work is planned again."""
     KIND_WAIT: JobEvent.Kind.ValueType  # 8
-    """Something that the job needs is away, and is waited for."""
+    """The job waits for something that is unavailable."""
     KIND_STALL: JobEvent.Kind.ValueType  # 9
-    """Something has not moved for a while, see Stall."""
+    """Something made no progress for a while, see Stall."""
     KIND_RESOURCES: JobEvent.Kind.ValueType  # 10
-    """What the function asks for on a worker is there, or is waited for; or how long the job's environment variables are
-    kept.
+    """The resources of the function are available, or the job waits for them; or how long the job's environment
+    variables are kept.
     """
     KIND_MIGRATED: JobEvent.Kind.ValueType  # 11
-    """Values that were stored for rows that moved since were stored again."""
+    """Stored values of rows that moved were stored again."""
     KIND_INDEX: JobEvent.Kind.ValueType  # 12
-    """Indexes are brought up to date."""
+    """Indexes are updated."""
     KIND_LEFTOVERS: JobEvent.Kind.ValueType  # 13
-    """What an earlier refresh left could not be removed yet."""
+    """Leftovers of an earlier refresh could not be removed yet."""
 
     SEQUENCE_FIELD_NUMBER: _builtins.int
     EVENT_TIME_FIELD_NUMBER: _builtins.int
     KIND_FIELD_NUMBER: _builtins.int
     MESSAGE_FIELD_NUMBER: _builtins.int
     sequence: _builtins.int
-    """Grows within a job: that of the first message with the event is as high, or higher."""
+    """Grows within a job: the first message with the event has the same sequence or a higher one."""
     kind: Global___JobEvent.Kind.ValueType
     """What happened."""
     message: _builtins.str
-    """For a person."""
+    """A message for people."""
     @_builtins.property
     def event_time(self) -> _timestamp_pb2.Timestamp:
         """When."""
@@ -1207,7 +1209,7 @@ class WaitJobRequest(_message.Message):
     """The job."""
     @_builtins.property
     def timeout(self) -> _duration_pb2.Duration:
-        """How long to wait at the most; unset, and what is longer: a minute."""
+        """How long to wait; unset, or longer: a minute."""
 
     def __init__(
         self,
@@ -1496,7 +1498,7 @@ class CancelJobsRequest(_message.Message):
     """Name, path or uri of the database."""
     @_builtins.property
     def filter(self) -> Global___JobFilter:
-        """Which jobs; an empty message: all."""
+        """A filter; an empty message: all."""
 
     def __init__(
         self,
@@ -1522,11 +1524,11 @@ class CancelJobsResponse(_message.Message):
     JOBS_ELSEWHERE_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def jobs(self) -> _containers.RepeatedCompositeFieldContainer[Global___Job]:
-        """The jobs that were asked to stop, after the request; newest first."""
+        """The cancelled jobs, after the request; newest first."""
 
     @_builtins.property
     def jobs_elsewhere(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Ids of jobs that could not be asked, as another executor runs them: ask that one, or send the call again."""
+        """Ids of jobs that could not be cancelled, as another executor runs them: call that one, or retry."""
 
     def __init__(
         self,
@@ -1651,8 +1653,8 @@ class RetryJobRequest(_message.Message):
     """As CreateJobRequest.priority."""
     @_builtins.property
     def udf(self) -> _udf_pb2.UdfRef:
-        """A registered function that takes the place of the column's, without a version: the one registered last; unset: the
-        same function again.
+        """A registered function to replace the column's, without a version: the one registered last; unset: the same
+        function.
         """
 
     @_builtins.property
@@ -1661,7 +1663,7 @@ class RetryJobRequest(_message.Message):
 
     @_builtins.property
     def env(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
-        """As CreateJobRequest.env: a retry has none of the variables of the job that it retries."""
+        """As CreateJobRequest.env: a retry does not inherit the variables of the job that it retries."""
 
     def __init__(
         self,
@@ -1697,8 +1699,8 @@ class RetryJobResponse(_message.Message):
 
     @_builtins.property
     def column(self) -> _catalog_pb2.ColumnOutcome:
-        """With another function: what became of the column, such as how many finished rows the job computes again without
-        `keep_others`. Unset: the function is the same, or that cannot be told, or the call was sent again.
+        """With another function: the result for the column, such as how many finished rows the job computes again without
+        `keep_others`. Unset: the function is the same, or this is unknown, or the call was retried.
         """
 
     def __init__(
@@ -1734,12 +1736,12 @@ class ListJobErrorsRequest(_message.Message):
     page_size: _builtins.int
     """At most this many; 0: 100. More than 1,000 is read as 1,000."""
     page_token: _builtins.str
-    """`next_page_token` of the page before; empty: the first page."""
+    """`next_page_token` of the previous page; empty: the first page."""
     column: _builtins.str
     """Only of this column; empty: of all."""
     places_only: _builtins.bool
-    """Only where the rows are (job_id, column, row_address, row_id), and that of all of them: without it, rows of a function
-    whose error policy stores no errors are left out, as nothing but their place is stored.
+    """Return only the positions (job_id, column, row_address, row_id), of all failed rows. Otherwise rows of a function
+    whose error policy stores no errors are left out, as only their positions are stored.
     """
     def __init__(
         self,
@@ -1772,13 +1774,13 @@ class ListJobErrorsResponse(_message.Message):
     """For the next page; empty: this was the last."""
     @_builtins.property
     def errors(self) -> _containers.RepeatedCompositeFieldContainer[Global___RowError]:
-        """One page, in the order of row addresses, then columns. A listing shows what was stored when its first page was asked
-        for.
+        """One page, in the order of row addresses, then columns. A listing shows what was stored at the request of its first
+        page.
         """
 
     @_builtins.property
     def warnings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """On the first page: what of the database's failed rows was damaged or is missing, for people. The listing may lack rows."""
+        """On the first page: damaged or missing parts of the database's failed rows, as texts. Rows may be missing here."""
 
     def __init__(
         self,
@@ -1872,7 +1874,7 @@ class GroupJobErrorsRequest(_message.Message):
     page_size: _builtins.int
     """At most this many groups; 0: 100. More than 200 is read as 200."""
     page_token: _builtins.str
-    """`next_page_token` of the page before; empty: the first page."""
+    """`next_page_token` of the previous page; empty: the first page."""
     column: _builtins.str
     """Only rows of this column; empty: of all."""
     examples: _builtins.int
@@ -1912,9 +1914,9 @@ class GroupJobErrorsResponse(_message.Message):
     next_page_token: _builtins.str
     """For the next page; empty: this was the last."""
     total_size: _builtins.int
-    """How many groups there are, on all pages."""
+    """Number of groups, on all pages."""
     rows: _builtins.int
-    """How many rows were counted, in all groups and in none."""
+    """Number of rows, including those in no group."""
     rows_ungrouped: _builtins.int
     """Of these, rows in no group: after 10,000 groups, a row that fits none of them is counted here."""
     @_builtins.property
@@ -1923,7 +1925,7 @@ class GroupJobErrorsResponse(_message.Message):
 
     @_builtins.property
     def warnings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """On the first page: what of the database's failed rows was damaged or is missing, for people. Rows may be missing here."""
+        """On the first page: damaged or missing parts of the database's failed rows, as texts. Rows may be missing here."""
 
     def __init__(
         self,
@@ -1945,7 +1947,7 @@ Global___GroupJobErrorsResponse: _TypeAlias = GroupJobErrorsResponse  # noqa: Y0
 
 @_typing.final
 class RowErrorGroup(_message.Message):
-    """Rows of a job on which the function failed alike."""
+    """Rows of a job with the same failure."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1960,7 +1962,7 @@ class RowErrorGroup(_message.Message):
     characters.
     """
     rows: _builtins.int
-    """How many there are."""
+    """Their number."""
     @_builtins.property
     def examples(self) -> _containers.RepeatedCompositeFieldContainer[Global___RowError]:
         """The first few of them, by row address."""
@@ -2023,8 +2025,8 @@ class PreviewFunctionRequest(_message.Message):
     ERROR_POLICY_FIELD_NUMBER: _builtins.int
     ENV_FIELD_NUMBER: _builtins.int
     column: _builtins.str
-    """A computed column. Its own function is tried, unless another one is named, which then has to fit it. Empty: a function
-    is named.
+    """A computed column. Its own function is tried, or the named one, which then has to fit it. Empty: a function is
+    named.
     """
     sql_expression: _builtins.str
     """A SQL expression over the columns of the table."""
@@ -2039,7 +2041,7 @@ class PreviewFunctionRequest(_message.Message):
     rows: _builtins.int
     """How many rows, 1 to 100; unset: 5."""
     concurrency: _builtins.int
-    """Worker processes of the backfill that is projected, 1 or more; unset: one for each task slot."""
+    """Worker processes of the projected backfill, 1 or more; unset: one for each task slot."""
     @_builtins.property
     def table(self) -> _catalog_pb2.TableRef:
         """The table."""
@@ -2050,29 +2052,27 @@ class PreviewFunctionRequest(_message.Message):
 
     @_builtins.property
     def definition(self) -> _udf_pb2.UdfDefinition:
-        """One that need not be registered, and is not by this."""
+        """An unregistered one; the call does not register it."""
 
     @_builtins.property
     def input_columns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Columns that take the place of the function's own inputs, in their order; empty: as the function, or the column, names
-        them.
-        """
+        """Columns that replace the function's own inputs, in their order; empty: as the function, or the column, names them."""
 
     @_builtins.property
     def timeout(self) -> _duration_pb2.Duration:
-        """How long the preview may take, above 0 and up to 10 minutes; unset: 30 seconds. Rows that the function has not come
-        back with by then are UNFINISHED.
+        """The timeout of the preview, above 0 and up to 10 minutes; unset: 30 seconds. Rows that are not done by then are
+        UNFINISHED.
         """
 
     @_builtins.property
     def error_policy(self) -> _udf_pb2.ErrorPolicy:
-        """Of `sql_expression`: what happens to rows for which it has no value; unset: what the same expression was registered
-        with, else the job fails.
+        """For `sql_expression`: what happens to rows without a value; unset: as the same expression was registered, else the
+        job fails.
         """
 
     @_builtins.property
     def env(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
-        """As CreateJobRequest.env, for this preview alone; they are forgotten with its answer."""
+        """As CreateJobRequest.env, for this preview only; discarded afterwards."""
 
     def __init__(
         self,
@@ -2148,13 +2148,13 @@ class PreviewFunctionResponse(_message.Message):
     output_schema: _builtins.bytes
     """The Arrow type of the output: an IPC schema message with one field."""
     printed: _builtins.str
-    """What the function printed, as far as it is kept: 16 KiB."""
+    """The function's output, up to 16 KiB."""
     printed_size_bytes: _builtins.int
     """How many bytes it printed."""
     timed_out: _builtins.bool
-    """The time was over before all was done."""
+    """The timeout passed before all was done."""
     fails: _builtins.bool
-    """A backfill would end as FAILED, as the error policy does not skip what happened on a row."""
+    """A backfill would end as FAILED, as the error policy does not skip an error of a row."""
     @_builtins.property
     def udf(self) -> _udf_pb2.UdfRef:
         """The function."""
@@ -2177,11 +2177,11 @@ class PreviewFunctionResponse(_message.Message):
 
     @_builtins.property
     def set_up_duration(self) -> _duration_pb2.Duration:
-        """What setting the function up took."""
+        """The duration of setting the function up."""
 
     @_builtins.property
     def projection(self) -> Global___PreviewProjection:
-        """What a backfill of the whole table would take."""
+        """The projected cost of a backfill of the whole table."""
 
     def __init__(
         self,
@@ -2212,7 +2212,7 @@ Global___PreviewFunctionResponse: _TypeAlias = PreviewFunctionResponse  # noqa: 
 
 @_typing.final
 class PreviewRow(_message.Message):
-    """A row that the function was tried on."""
+    """A row of a preview."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -2227,25 +2227,25 @@ class PreviewRow(_message.Message):
         STATE_COMPUTED: PreviewRow._State.ValueType  # 1
         """It gave a value, NULL included."""
         STATE_FAILED: PreviewRow._State.ValueType  # 2
-        """It failed; a backfill would leave the row NULL, marked as failed, and go on."""
+        """It failed; a backfill would leave the row NULL, marked as failed, and continue."""
         STATE_FAILS: PreviewRow._State.ValueType  # 3
         """It failed, and a backfill would end with that."""
         STATE_UNFINISHED: PreviewRow._State.ValueType  # 4
-        """Time was over before it came back."""
+        """The timeout passed before it returned."""
 
     class State(_State, metaclass=_StateEnumTypeWrapper):
-        """What the function did."""
+        """The result of the function."""
 
     STATE_UNSPECIFIED: PreviewRow.State.ValueType  # 0
     """Not a valid value."""
     STATE_COMPUTED: PreviewRow.State.ValueType  # 1
     """It gave a value, NULL included."""
     STATE_FAILED: PreviewRow.State.ValueType  # 2
-    """It failed; a backfill would leave the row NULL, marked as failed, and go on."""
+    """It failed; a backfill would leave the row NULL, marked as failed, and continue."""
     STATE_FAILS: PreviewRow.State.ValueType  # 3
     """It failed, and a backfill would end with that."""
     STATE_UNFINISHED: PreviewRow.State.ValueType  # 4
-    """Time was over before it came back."""
+    """The timeout passed before it returned."""
 
     STATE_FIELD_NUMBER: _builtins.int
     ROW_ADDRESS_FIELD_NUMBER: _builtins.int
@@ -2255,7 +2255,7 @@ class PreviewRow(_message.Message):
     ELAPSED_FIELD_NUMBER: _builtins.int
     ERROR_FIELD_NUMBER: _builtins.int
     state: Global___PreviewRow.State.ValueType
-    """What the function did."""
+    """The result of the function."""
     row_address: _builtins.int
     """Fragment id << 32 | physical offset, in the version that was read."""
     row_id: _builtins.int
@@ -2264,7 +2264,7 @@ class PreviewRow(_message.Message):
     """The output likewise; empty unless the state is COMPUTED."""
     @_builtins.property
     def inputs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """The inputs as JSON, each cut to 1,000 characters; bytes, and what else JSON has no word for, are described."""
+        """The inputs as JSON, each cut to 1,000 characters; bytes, and other values without a JSON form, are described."""
 
     @_builtins.property
     def elapsed(self) -> _duration_pb2.Duration:
@@ -2272,7 +2272,7 @@ class PreviewRow(_message.Message):
 
     @_builtins.property
     def error(self) -> Global___PreviewError:
-        """What it raised; unset where it gave a value, or was not called."""
+        """Its error; unset if it gave a value, or was not called."""
 
     def __init__(
         self,
@@ -2297,7 +2297,7 @@ Global___PreviewRow: _TypeAlias = PreviewRow  # noqa: Y015
 
 @_typing.final
 class PreviewError(_message.Message):
-    """What a function raised on a row."""
+    """The error of a function on a row."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -2333,7 +2333,7 @@ Global___PreviewError: _TypeAlias = PreviewError  # noqa: Y015
 
 @_typing.final
 class PreviewProjection(_message.Message):
-    """What a backfill of a whole table would take, judged by a few rows."""
+    """A projection of a backfill of a whole table, from a few rows."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -2342,19 +2342,17 @@ class PreviewProjection(_message.Message):
     WORKERS_FIELD_NUMBER: _builtins.int
     EXPECTED_DURATION_FIELD_NUMBER: _builtins.int
     rows_to_compute: _builtins.int
-    """Rows that it would compute: of a column those that are missing or stale, else all."""
+    """Rows that it would compute: the missing or stale rows of a column, else all."""
     workers: _builtins.int
-    """Calls that would be made at once."""
+    """Concurrent calls."""
     @_builtins.property
     def duration_per_row(self) -> _duration_pb2.Duration:
-        """What the function took for a row: the mean, without the first call where there were several. Unset: nothing was
-        measured.
-        """
+        """The time of the function for a row: the mean, without the first call if there were several. Unset: not measured."""
 
     @_builtins.property
     def expected_duration(self) -> _duration_pb2.Duration:
-        """`rows_to_compute` × `duration_per_row` / `workers`, without what reading and writing take; unset as that. Of a function
-        that takes batches it is an upper bound: small batches cost more a row.
+        """`rows_to_compute` × `duration_per_row` / `workers`, without reading and writing; unset if that is. For a function
+        of batches it is an upper bound: small batches cost more per row.
         """
 
     def __init__(

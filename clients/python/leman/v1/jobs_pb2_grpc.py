@@ -29,29 +29,30 @@ class JobServiceStub(object):
     """Runs jobs. Served by the executor.
 
     A job that cannot start is an error of CreateJob; one that fails while it runs carries a google.rpc.Status. Every
-    error carries google.rpc.ErrorInfo with domain `leman`, a reason and facts; the reasons stand in parentheses.
+    error carries google.rpc.ErrorInfo with domain `leman`, a reason and facts; reasons are in parentheses.
 
     Errors of every call:
-    * `UNAUTHENTICATED` (TOKEN_REQUIRED, TOKEN_INVALID, TOKEN_EXPIRED): the call carries no token that holds; send
-    `authorization: Bearer <token>` with one that does.
+    * `UNAUTHENTICATED` (TOKEN_REQUIRED, TOKEN_INVALID, TOKEN_EXPIRED): the call has no valid token; send
+    `authorization: Bearer <token>` with one.
     * `PERMISSION_DENIED` (ROLE_REQUIRED): the caller lacks the role that the message names; ask for it.
-    * `PERMISSION_DENIED` (DATABASE_NOT_ALLOWED): a place does not lie where the service may work; name another one.
-    * `UNAVAILABLE` (KEYS_UNAVAILABLE): the issuer of JWTs does not tell its public keys; send the call again later.
-    * `INVALID_ARGUMENT` (BAD_MESSAGE, BAD_REQUEST): what was sent is not the call's message, or an id, a text or a list
-    in it is not valid or too long; correct the field that BadRequest names.
+    * `PERMISSION_DENIED` (DATABASE_NOT_ALLOWED): a location is outside of those that the service may use; name another
+    one.
+    * `UNAVAILABLE` (KEYS_UNAVAILABLE): the issuer of JWTs does not return its public keys; retry later.
+    * `INVALID_ARGUMENT` (BAD_MESSAGE, BAD_REQUEST): the request is not the call's message, or an id, a text or a list in
+    it is invalid or too long; correct the field that BadRequest names.
     * `INVALID_ARGUMENT` (BAD_DATABASE, RESERVED_DATABASE, BAD_TABLE_URI, BAD_TABLE_NAME, RESERVED_NAME): the database
     path or the table name is not valid, or Leman's own; correct the field that BadRequest names.
     * `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database is registered under the name; check it, or give a path or uri.
-    * `DATA_LOSS` (REGISTRATION_DAMAGED): what is stored under the name is not what was written; register it again.
-    * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
-    someone acts; do what the message says, then send the call again.
-    * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
-    * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
-    RetryInfo's delay.
-    * `RESOURCE_EXHAUSTED` (CALLER_RATE, CALLER_STREAMS): the caller calls too often, or has too many streams open; send
-    the call again after RetryInfo's delay, or end a stream.
-    * `RESOURCE_EXHAUSTED` (MESSAGE_TOO_LARGE): the message, or its answer, is larger than the service lets it be; send
-    less, or ask for less, at once. There is no RetryInfo.
+    * `DATA_LOSS` (REGISTRATION_DAMAGED): the stored registration is damaged; register it again.
+    * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses
+    access until an operator acts; do what the message says, then retry the call.
+    * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; retry the call after RetryInfo's delay.
+    * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service is overloaded; retry the call after RetryInfo's
+    delay.
+    * `RESOURCE_EXHAUSTED` (CALLER_RATE, CALLER_STREAMS): the caller calls too often, or has too many streams open; retry
+    the call after RetryInfo's delay, or end a stream.
+    * `RESOURCE_EXHAUSTED` (MESSAGE_TOO_LARGE): the message, or its answer, is larger than the service allows; send or
+    request less in one call. There is no RetryInfo.
     * `INTERNAL` (INTERNAL_BUG): a bug; report it with the request id that the message names.
     """
 
@@ -142,65 +143,69 @@ class JobServiceServicer(object):
     """Runs jobs. Served by the executor.
 
     A job that cannot start is an error of CreateJob; one that fails while it runs carries a google.rpc.Status. Every
-    error carries google.rpc.ErrorInfo with domain `leman`, a reason and facts; the reasons stand in parentheses.
+    error carries google.rpc.ErrorInfo with domain `leman`, a reason and facts; reasons are in parentheses.
 
     Errors of every call:
-    * `UNAUTHENTICATED` (TOKEN_REQUIRED, TOKEN_INVALID, TOKEN_EXPIRED): the call carries no token that holds; send
-    `authorization: Bearer <token>` with one that does.
+    * `UNAUTHENTICATED` (TOKEN_REQUIRED, TOKEN_INVALID, TOKEN_EXPIRED): the call has no valid token; send
+    `authorization: Bearer <token>` with one.
     * `PERMISSION_DENIED` (ROLE_REQUIRED): the caller lacks the role that the message names; ask for it.
-    * `PERMISSION_DENIED` (DATABASE_NOT_ALLOWED): a place does not lie where the service may work; name another one.
-    * `UNAVAILABLE` (KEYS_UNAVAILABLE): the issuer of JWTs does not tell its public keys; send the call again later.
-    * `INVALID_ARGUMENT` (BAD_MESSAGE, BAD_REQUEST): what was sent is not the call's message, or an id, a text or a list
-    in it is not valid or too long; correct the field that BadRequest names.
+    * `PERMISSION_DENIED` (DATABASE_NOT_ALLOWED): a location is outside of those that the service may use; name another
+    one.
+    * `UNAVAILABLE` (KEYS_UNAVAILABLE): the issuer of JWTs does not return its public keys; retry later.
+    * `INVALID_ARGUMENT` (BAD_MESSAGE, BAD_REQUEST): the request is not the call's message, or an id, a text or a list in
+    it is invalid or too long; correct the field that BadRequest names.
     * `INVALID_ARGUMENT` (BAD_DATABASE, RESERVED_DATABASE, BAD_TABLE_URI, BAD_TABLE_NAME, RESERVED_NAME): the database
     path or the table name is not valid, or Leman's own; correct the field that BadRequest names.
     * `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database is registered under the name; check it, or give a path or uri.
-    * `DATA_LOSS` (REGISTRATION_DAMAGED): what is stored under the name is not what was written; register it again.
-    * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
-    someone acts; do what the message says, then send the call again.
-    * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
-    * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
-    RetryInfo's delay.
-    * `RESOURCE_EXHAUSTED` (CALLER_RATE, CALLER_STREAMS): the caller calls too often, or has too many streams open; send
-    the call again after RetryInfo's delay, or end a stream.
-    * `RESOURCE_EXHAUSTED` (MESSAGE_TOO_LARGE): the message, or its answer, is larger than the service lets it be; send
-    less, or ask for less, at once. There is no RetryInfo.
+    * `DATA_LOSS` (REGISTRATION_DAMAGED): the stored registration is damaged; register it again.
+    * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses
+    access until an operator acts; do what the message says, then retry the call.
+    * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; retry the call after RetryInfo's delay.
+    * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service is overloaded; retry the call after RetryInfo's
+    delay.
+    * `RESOURCE_EXHAUSTED` (CALLER_RATE, CALLER_STREAMS): the caller calls too often, or has too many streams open; retry
+    the call after RetryInfo's delay, or end a stream.
+    * `RESOURCE_EXHAUSTED` (MESSAGE_TOO_LARGE): the message, or its answer, is larger than the service allows; send or
+    request less in one call. There is no RetryInfo.
     * `INTERNAL` (INTERNAL_BUG): a bug; report it with the request id that the message names.
     """
 
     def CreateJob(self, request, context):
-        """Accepts a job and returns once it is planned: running, waiting for its turn (PENDING) where as many run as may, or
-        done where nothing was to do, or little: a refresh that appends or evicts few rows and calls no function. A call that
-        is cut off leaves no job, or one that runs to its end: sent again with the same request id it is answered with that
-        one.
+        """Accepts a job and returns once it is planned: running, queued (PENDING) if the limit of running jobs is reached, or
+        done if there was little or nothing to do (such as a refresh that appends or evicts few rows and calls no
+        function). An interrupted call leaves no job, or one that runs to its end: a retry with the same request id returns
+        that one.
 
         Errors:
         * `INVALID_ARGUMENT` (BAD_REQUEST, BAD_NUMBER): fields that contradict each other, or a negative number; correct the
         field that BadRequest names.
-        * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
-        * `FAILED_PRECONDITION` (RESOURCES_NOT_AVAILABLE): workers cannot have what the function asks for; ask for less, or
-        add workers.
-        * `FAILED_PRECONDITION` (PEER_NOT_SET, PEER_REFUSED, WRONG_PEER): the executor knows no planner or no commit
-        coordinator, or is refused by it; correct the setting there that the message names.
-        * `UNAVAILABLE` (PEER_UNAVAILABLE): the executor cannot reach its planner or commit coordinator; send the same call
-        again after RetryInfo's delay.
-        * `RESOURCE_EXHAUSTED` (TOO_MANY_JOBS, TOO_MANY_WAITING_JOBS): the queue is full, or as many jobs of the caller or of
-        the database wait as may; send the call again after RetryInfo's delay.
-        * `UNAVAILABLE` (DRAINING): the executor is shutting down; send the same call again.
-        * `UNAVAILABLE` (WORKERS_CANNOT_REACH_DRIVER): none of the workers of Spark has called back; send the same call
-        again after RetryInfo's delay, and do what the message says.
-        * `FAILED_PRECONDITION` (WORKER_PYTHON_UNUSABLE): Spark's workers cannot run Python as they must; do what the
+        * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request used this id; use a new one.
+        * `FAILED_PRECONDITION` (RESOURCES_NOT_AVAILABLE): no worker has the resources that the function asks for; ask for
+        less, or add workers.
+        * `FAILED_PRECONDITION` (PEER_NOT_SET, PEER_REFUSED, WRONG_PEER): the executor has no planner or commit coordinator
+        set, or is refused by it; correct the setting that the message names.
+        * `UNAVAILABLE` (PEER_UNAVAILABLE): the executor cannot reach its planner or commit coordinator; retry the same
+        call after RetryInfo's delay.
+        * `RESOURCE_EXHAUSTED` (TOO_MANY_JOBS, TOO_MANY_WAITING_JOBS): the queue is full, or the limit of waiting jobs of
+        the caller or of the database is reached; retry the call after RetryInfo's delay.
+        * `UNAVAILABLE` (DRAINING): the executor is shutting down; retry the same call.
+        * `UNAVAILABLE` (WORKERS_CANNOT_REACH_DRIVER): no Spark worker has connected; retry the same call after RetryInfo's
+        delay, and do what the message says.
+        * `FAILED_PRECONDITION` (WORKER_PYTHON_UNUSABLE): Spark's workers cannot run the required Python; do what the
         message says.
         * `FAILED_PRECONDITION` (INPUT_COLUMN_STALE): the column or the view reads computed columns that are not current;
         backfill these first, or set BackfillSpec.on_stale_input or RefreshSpec.on_stale_input.
-        * `INVALID_ARGUMENT` (BAD_ENV): a variable of `env` that no job can have, or too many; correct it.
-        * `FAILED_PRECONDITION` (ENV_NOT_USABLE): SQL and remote functions have no environment of the job's; leave `env` out.
-        * `PERMISSION_DENIED` (ENV_NOT_ALLOWED): the services let no one set that variable; do what the message says.
-        * `INVALID_ARGUMENT` (BAD_LABEL): a label that no job can have, or too many; correct it.
+        * `INVALID_ARGUMENT` (BAD_ENV): an invalid variable in `env`, or too many; correct it.
+        * `FAILED_PRECONDITION` (ENV_NOT_USABLE): SQL and remote functions cannot use the job's environment; leave `env`
+        out.
+        * `PERMISSION_DENIED` (ENV_NOT_ALLOWED): the policy of the services does not allow that variable; do what the
+        message says.
+        * `INVALID_ARGUMENT` (BAD_LABEL): an invalid label, or too many; correct it.
         * Those of PlannerService.ExplainPlan, such as `INVALID_ARGUMENT` (INVALID_FILTER), `NOT_FOUND` (TAG_NOT_FOUND) and
         `FAILED_PRECONDITION` (COLUMN_NOT_DEFINED), for a refresh of PlannerService.ExplainRefresh: the plan is made
         before the answer.
-        * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
+        * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the policy of the services does not allow functions of this kind; use
+        another one.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -217,11 +222,11 @@ class JobServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ListJobs(self, request, context):
-        """Jobs that a filter lets through, newest first unless another order is asked for.
+        """Jobs that match a filter, newest first by default.
 
         Errors:
         * `INVALID_ARGUMENT` (UNKNOWN_VALUE): a state or an order that this release does not know; ask for one that it does.
-        * `INVALID_ARGUMENT` (BAD_TIME): a time that is none; correct the field that BadRequest names.
+        * `INVALID_ARGUMENT` (BAD_TIME): an invalid time; correct the field that BadRequest names.
         * `INVALID_ARGUMENT` (BAD_PAGE_SIZE, BAD_PAGE_TOKEN): a negative size, or a token of another listing; begin with
         the first page.
         """
@@ -230,26 +235,26 @@ class JobServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def WatchJob(self, request, context):
-        """Tells how a job goes on: the first message is its state now, further ones come when something changed and at least
-        every 15 seconds, the last has a terminal state. Every message has the whole job.
+        """Streams the changes of a job. The first message is its current state, further ones come when something changed and
+        at least every 15 seconds, the last one has a terminal state. Every message has the whole job.
 
-        A stream that ends without a terminal state is continued by another call, whose `after_sequence` is the `sequence`
-        of the last message seen: also over restarts of services, and whichever executor answers. No event comes twice then,
-        the end of the job is always told, and where other events may be missing, `events_missing` says so.
+        If a stream ends before a terminal state, resume it with a new call whose `after_sequence` is the `sequence` of the
+        last message received, also over restarts of services and on any executor. Then no event is repeated, the end of
+        the job is always reported, and `events_missing` says if other events may be missing.
 
         Errors:
         * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
         * `INVALID_ARGUMENT` (BAD_NUMBER): `after_sequence` is negative; give 0, or the sequence of a message.
         * `UNAVAILABLE` (DRAINING): the executor is shutting down; watch again.
-        * `UNAVAILABLE` (READER_STALLED): no one took a message for a minute; watch again, and read what comes.
+        * `UNAVAILABLE` (READER_STALLED): the reader took no message for a minute; watch again, and read what comes.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def WaitJob(self, request, context):
-        """Waits until a job has ended, or until `timeout` has passed, and answers with the job as it stands then; a paused job
-        has not ended. For callers that cannot hold a stream; the others use WatchJob.
+        """Waits until a job has ended, or until `timeout` has passed, and returns the current job; a paused job has not
+        ended. For callers that cannot hold a stream; others use WatchJob.
 
         Errors:
         * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
@@ -261,66 +266,65 @@ class JobServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def UpdateJob(self, request, context):
-        """Changes labels or the priority of a job that has not ended. The priority decides about a job that waits for its turn.
+        """Changes labels or the priority of a job that has not ended. The priority matters only while the job waits for its
+        turn.
 
         Errors:
         * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
         * `INVALID_ARGUMENT` (BAD_UPDATE_MASK): the mask is empty, or names a field that cannot be changed; name `labels`,
         `priority` or both.
-        * `INVALID_ARGUMENT` (BAD_LABEL, BAD_NUMBER): a label or a priority that no job can have; fix the field that
-        BadRequest names.
-        * `FAILED_PRECONDITION` (JOB_ENDED): the job has ended and stays as it is.
-        * `UNAVAILABLE` (JOB_ELSEWHERE): another executor runs the job; ask that one, or send the call again.
+        * `INVALID_ARGUMENT` (BAD_LABEL, BAD_NUMBER): an invalid label or priority; fix the field that BadRequest names.
+        * `FAILED_PRECONDITION` (JOB_ENDED): the job has ended and cannot be changed.
+        * `UNAVAILABLE` (JOB_ELSEWHERE): another executor runs the job; call that one, or retry.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def CancelJob(self, request, context):
-        """Asks a job to stop. Finished work is kept. Answers with the state after the request; ended jobs stay as they are.
+        """Cancels a job. Finished work is kept. Returns the state after the request; ended jobs stay unchanged.
 
         Errors:
         * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
-        * `UNAVAILABLE` (JOB_ELSEWHERE): another executor runs the job; ask that one, or send the call again.
+        * `UNAVAILABLE` (JOB_ELSEWHERE): another executor runs the job; call that one, or retry.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def PauseJob(self, request, context):
-        """Has a job stop for a while. What its workers have at hand is checkpointed first, and complete files are committed, so
-        that nothing is computed again: until then it is PAUSING, and PAUSED from then on. It gives back its turn, its workers
-        and what it had reserved, and stays PAUSED over restarts and takeovers, until it is resumed or cancelled. A call of the
-        function that is under way is waited for. A job that is done before it has stopped ends as it would have. One that
-        waits for its turn is PAUSED at once. A job that is paused stays as it is.
+        """Pauses a job. Computed rows are checkpointed first, and complete files are committed, so that nothing is computed
+        again: until then the job is PAUSING, afterwards PAUSED. It releases its turn, its workers and its reservations,
+        and stays PAUSED over restarts and takeovers, until it is resumed or cancelled. Running calls of the function are
+        waited for. A job that finishes before it has paused ends normally. A queued job is PAUSED at once. A paused job
+        stays unchanged.
 
         Errors:
         * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
-        * `FAILED_PRECONDITION` (JOB_ENDED): the job has ended and stays as it is.
-        * `FAILED_PRECONDITION` (JOB_CANCELLING): the job was asked to stop for good.
-        * `UNAVAILABLE` (JOB_ELSEWHERE): another executor runs the job; ask that one, or send the call again.
+        * `FAILED_PRECONDITION` (JOB_ENDED): the job has ended and cannot be changed.
+        * `FAILED_PRECONDITION` (JOB_CANCELLING): the job is being cancelled.
+        * `UNAVAILABLE` (JOB_ELSEWHERE): another executor runs the job; call that one, or retry.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ResumeJob(self, request, context):
-        """Has a job go on that is paused, or about to be: it waits for its turn with the age that it has (PENDING), is planned
-        again, and computes what is left. A job that is not paused stays as it is.
+        """Resumes a job that is paused or pausing: it is queued with its original age (PENDING), planned again, and computes
+        what is left. A job that is not paused stays unchanged.
 
         Errors:
         * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
-        * `FAILED_PRECONDITION` (JOB_ENDED): the job has ended and stays as it is.
-        * `FAILED_PRECONDITION` (JOB_CANCELLING): the job was asked to stop for good.
-        * `UNAVAILABLE` (JOB_ELSEWHERE): another executor runs the job; ask that one, or send the call again.
+        * `FAILED_PRECONDITION` (JOB_ENDED): the job has ended and cannot be changed.
+        * `FAILED_PRECONDITION` (JOB_CANCELLING): the job is being cancelled.
+        * `UNAVAILABLE` (JOB_ELSEWHERE): another executor runs the job; call that one, or retry.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def CancelJobs(self, request, context):
-        """Asks all jobs to stop that a filter lets through and that have not ended, as CancelJob asks one. Sent again, it asks
-        those that are left.
+        """Cancels all open jobs that match a filter, like CancelJob. A retry cancels the remaining ones.
 
         Errors:
         * `INVALID_ARGUMENT` (MISSING_FIELD): `filter` is not set; set an empty one to cancel all jobs of the database.
@@ -331,10 +335,9 @@ class JobServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def DeleteJob(self, request, context):
-        """Takes a job that has ended out of the history for good, with what is stored of its failed rows. What it computed stays
-        in its table, and what it left for later jobs beside that. Its id is not given again, and its request id stays taken.
-        Other jobs may still name it (`retry_of`, `failed_in`). Other executors may answer for it for two seconds more. A job
-        that was deleted before is deleted: sent again, the call is answered likewise.
+        """Deletes an ended job from the history, with its stored failed rows. Computed values stay in its table, and
+        checkpoints for later jobs stay too. Its id is not reused, and its request id stays taken. Other jobs may still
+        name it (`retry_of`, `failed_in`). Other executors may return it for two more seconds. Deleting it again succeeds.
 
         Errors:
         * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job and never had; ListJobs lists all.
@@ -345,16 +348,16 @@ class JobServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def RetryJob(self, request, context):
-        """Starts a job that calls the function again for the rows of an ended job's column that are marked as failed, and for
-        no others. They are found by their state in the table, wherever updates and compaction have moved them. A row whose
-        inputs changed since counts as not computed, not as failed: a plain backfill computes it.
+        """Starts a job that calls the function again, only for the rows of an ended job's column that are marked as failed.
+        They are found by their state in the table, even if updates or compaction have moved them. A row whose inputs
+        changed since counts as not computed, not as failed: a plain backfill computes it.
 
-        With another function the column has that function from then on. `keep_others` says what becomes of the other rows:
-        true: they keep their values and count as current, the function's version is recorded per row, and rows that failed
-        under the earlier version are the only ones computed; false: they are stale, as after CatalogService.AlterColumns,
-        and the job computes them too.
+        With another function, the column has that function from then on. `keep_others` controls the other rows. True: they
+        keep their values and count as current, the function's version is recorded per row, and only rows that failed under
+        the earlier version are computed. False: they are stale, as after CatalogService.AlterColumns, and the job computes
+        them too.
 
-        The job's `where` holds for its retry.
+        The job's `where` applies to its retry.
 
         Errors:
         * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
@@ -362,7 +365,7 @@ class JobServiceServicer(object):
         * `FAILED_PRECONDITION` (JOB_RUNNING): the job has not ended; wait for it, or cancel it.
         * `FAILED_PRECONDITION` (NOT_A_BACKFILL): the job refreshed a view, or filled several columns and another function is
         given; do what the message says.
-        * `ABORTED` (TABLE_REPLACED): the job's table was dropped, and another one has its name; backfill that one, if it is
+        * `ABORTED` (TABLE_REPLACED): the job's table was dropped, and a new table has its name; backfill that one if it is
         meant.
         * `FAILED_PRECONDITION` (NOTHING_TO_RETRY): the job ended early and no row is marked as failed; run the backfill
         again.
@@ -370,31 +373,33 @@ class JobServiceServicer(object):
         `keep_others` out.
         * `INVALID_ARGUMENT` (BAD_REQUEST, BAD_NUMBER): fields that contradict each other, or a negative number; correct the
         field that BadRequest names.
-        * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
-        * `FAILED_PRECONDITION` (RESOURCES_NOT_AVAILABLE): workers cannot have what the function asks for; ask for less, or
-        add workers.
-        * `FAILED_PRECONDITION` (PEER_NOT_SET, PEER_REFUSED, WRONG_PEER): the executor knows no planner or no commit
-        coordinator, or is refused by it; correct the setting there that the message names.
-        * `UNAVAILABLE` (PEER_UNAVAILABLE): the executor cannot reach its planner or commit coordinator; send the same call
-        again after RetryInfo's delay.
-        * `RESOURCE_EXHAUSTED` (TOO_MANY_JOBS, TOO_MANY_WAITING_JOBS): the queue is full, or as many jobs of the caller or of
-        the database wait as may; send the call again after RetryInfo's delay.
-        * `UNAVAILABLE` (DRAINING): the executor is shutting down; send the same call again.
-        * `UNAVAILABLE` (WORKERS_CANNOT_REACH_DRIVER): none of the workers of Spark has called back; send the same call
-        again after RetryInfo's delay, and do what the message says.
-        * `FAILED_PRECONDITION` (WORKER_PYTHON_UNUSABLE): Spark's workers cannot run Python as they must; do what the
+        * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request used this id; use a new one.
+        * `FAILED_PRECONDITION` (RESOURCES_NOT_AVAILABLE): no worker has the resources that the function asks for; ask for
+        less, or add workers.
+        * `FAILED_PRECONDITION` (PEER_NOT_SET, PEER_REFUSED, WRONG_PEER): the executor has no planner or commit coordinator
+        set, or is refused by it; correct the setting that the message names.
+        * `UNAVAILABLE` (PEER_UNAVAILABLE): the executor cannot reach its planner or commit coordinator; retry the same
+        call after RetryInfo's delay.
+        * `RESOURCE_EXHAUSTED` (TOO_MANY_JOBS, TOO_MANY_WAITING_JOBS): the queue is full, or the limit of waiting jobs of
+        the caller or of the database is reached; retry the call after RetryInfo's delay.
+        * `UNAVAILABLE` (DRAINING): the executor is shutting down; retry the same call.
+        * `UNAVAILABLE` (WORKERS_CANNOT_REACH_DRIVER): no Spark worker has connected; retry the same call after RetryInfo's
+        delay, and do what the message says.
+        * `FAILED_PRECONDITION` (WORKER_PYTHON_UNUSABLE): Spark's workers cannot run the required Python; do what the
         message says.
         * `INVALID_ARGUMENT` (BAD_ENV), `FAILED_PRECONDITION` (ENV_NOT_USABLE), `PERMISSION_DENIED` (ENV_NOT_ALLOWED): as for
         CreateJob.
         * Those of CatalogService.AlterColumns, with another function, and of PlannerService.ExplainPlan.
-        * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
+        * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the policy of the services does not allow functions of this kind; use
+        another one.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListJobErrors(self, request, context):
-        """The rows of a job for which the function failed. What of them is lost, as files were damaged or removed, `warnings` say.
+        """The rows of a job for which the function failed. `warnings` lists rows that are lost because files were damaged or
+        removed.
 
         Errors:
         * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
@@ -406,9 +411,9 @@ class JobServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def GroupJobErrors(self, request, context):
-        """Counts the rows of a job for which the function failed, by what went wrong: rows with the same class of exception are
-        one group where the first lines of their messages differ in numbers and quoted texts alone. The rows are those of
-        ListJobErrors. What of them is lost, as files were damaged or removed, `warnings` say.
+        """Counts the rows of a job for which the function failed, grouped by cause. Rows with the same class of exception
+        form one group if the first lines of their messages differ only in numbers and quoted texts. The rows are those of
+        ListJobErrors. `warnings` lists rows that are lost because files were damaged or removed.
 
         Errors:
         * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
@@ -421,20 +426,21 @@ class JobServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def PreviewFunction(self, request, context):
-        """Tries a function on a few rows of a table, and tells what it gives, what it raises and how long it takes. The rows are
-        read, given to the function and converted as by a job, in a function process of the executor's machine, without Spark.
+        """Tries a function on a few rows of a table, and returns its results, its errors and its duration. The rows are read,
+        passed to the function and converted as by a job, in a function process of the executor's machine, without Spark.
         Nothing is written: no column, no checkpoint, no version, no job; a function that comes with the request is not
-        registered. What the function itself does outside, it does.
+        registered. Side effects of the function itself do happen.
 
-        A row on which the function fails, ends its process or does not come back is no error of the call: the answer says it
-        at the row. A caller that hangs up ends the function's process.
+        If the function fails on a row, ends its process or does not return, that is not an error of the call: it is
+        reported with the row. Disconnecting ends the function's process.
 
         Errors:
         * `INVALID_ARGUMENT` (BAD_REQUEST, BAD_NUMBER, BAD_UDF): no function is named, or fields contradict each other, or a
         number is out of its bounds; correct the field that BadRequest names.
-        * `FAILED_PRECONDITION` (UDF_NOT_LOADABLE, UDF_DIGEST_MISMATCH, UDF_PYTHON_MISMATCH): the function cannot be set up,
-        or not within the time that the preview may take; install what it imports, or send its bundle along.
-        * `FAILED_PRECONDITION` (UDF_BROKE_DESCRIPTORS): the function closed what its process needs; do what the message says.
+        * `FAILED_PRECONDITION` (UDF_NOT_LOADABLE, UDF_DIGEST_MISMATCH, UDF_PYTHON_MISMATCH): the function cannot be set
+        up, or not within the preview's timeout; install what it imports, or send its bundle.
+        * `FAILED_PRECONDITION` (UDF_BROKE_DESCRIPTORS): the function closed descriptors that its process needs; do what
+        the message says.
         * `FAILED_PRECONDITION` (WORKER_LOST): the function's process ended before it was called; try again.
         * `FAILED_PRECONDITION` (WORKER_PYTHON_UNUSABLE): no process for functions starts; do what the message says.
         * `INVALID_ARGUMENT` (BUNDLE_TOO_LARGE): as for CatalogService.RegisterUdf.
@@ -444,13 +450,14 @@ class JobServiceServicer(object):
         * `FAILED_PRECONDITION` (FILTER_FAILED): the filter cannot be evaluated for a row; correct it.
         * `INVALID_ARGUMENT` (BAD_ENV), `FAILED_PRECONDITION` (ENV_NOT_USABLE), `PERMISSION_DENIED` (ENV_NOT_ALLOWED): as for
         CreateJob.
-        * `FAILED_PRECONDITION` (RESOURCES_NOT_AVAILABLE): workers cannot have what the function asks for; ask for less, or
-        add workers.
-        * `FAILED_PRECONDITION` (PEER_NOT_SET, PEER_REFUSED, WRONG_PEER): the executor knows no planner, or is refused by it;
-        correct the setting there that the message names.
-        * `UNAVAILABLE` (PEER_UNAVAILABLE): the executor cannot reach its planner; send the same call again after
-        RetryInfo's delay.
-        * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
+        * `FAILED_PRECONDITION` (RESOURCES_NOT_AVAILABLE): no worker has the resources that the function asks for; ask for
+        less, or add workers.
+        * `FAILED_PRECONDITION` (PEER_NOT_SET, PEER_REFUSED, WRONG_PEER): the executor has no planner set, or is refused by
+        it; correct the setting that the message names.
+        * `UNAVAILABLE` (PEER_UNAVAILABLE): the executor cannot reach its planner; retry the same call after RetryInfo's
+        delay.
+        * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the policy of the services does not allow functions of this kind; use
+        another one.
         * Those of CatalogService.AddColumns for a function, of PlannerService.ExplainPlan for a column, such as
         `INVALID_ARGUMENT` (INVALID_FILTER), `NOT_FOUND` (TAG_NOT_FOUND) and `FAILED_PRECONDITION` (COLUMN_NOT_DEFINED).
         """
@@ -548,29 +555,30 @@ class JobService(object):
     """Runs jobs. Served by the executor.
 
     A job that cannot start is an error of CreateJob; one that fails while it runs carries a google.rpc.Status. Every
-    error carries google.rpc.ErrorInfo with domain `leman`, a reason and facts; the reasons stand in parentheses.
+    error carries google.rpc.ErrorInfo with domain `leman`, a reason and facts; reasons are in parentheses.
 
     Errors of every call:
-    * `UNAUTHENTICATED` (TOKEN_REQUIRED, TOKEN_INVALID, TOKEN_EXPIRED): the call carries no token that holds; send
-    `authorization: Bearer <token>` with one that does.
+    * `UNAUTHENTICATED` (TOKEN_REQUIRED, TOKEN_INVALID, TOKEN_EXPIRED): the call has no valid token; send
+    `authorization: Bearer <token>` with one.
     * `PERMISSION_DENIED` (ROLE_REQUIRED): the caller lacks the role that the message names; ask for it.
-    * `PERMISSION_DENIED` (DATABASE_NOT_ALLOWED): a place does not lie where the service may work; name another one.
-    * `UNAVAILABLE` (KEYS_UNAVAILABLE): the issuer of JWTs does not tell its public keys; send the call again later.
-    * `INVALID_ARGUMENT` (BAD_MESSAGE, BAD_REQUEST): what was sent is not the call's message, or an id, a text or a list
-    in it is not valid or too long; correct the field that BadRequest names.
+    * `PERMISSION_DENIED` (DATABASE_NOT_ALLOWED): a location is outside of those that the service may use; name another
+    one.
+    * `UNAVAILABLE` (KEYS_UNAVAILABLE): the issuer of JWTs does not return its public keys; retry later.
+    * `INVALID_ARGUMENT` (BAD_MESSAGE, BAD_REQUEST): the request is not the call's message, or an id, a text or a list in
+    it is invalid or too long; correct the field that BadRequest names.
     * `INVALID_ARGUMENT` (BAD_DATABASE, RESERVED_DATABASE, BAD_TABLE_URI, BAD_TABLE_NAME, RESERVED_NAME): the database
     path or the table name is not valid, or Leman's own; correct the field that BadRequest names.
     * `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database is registered under the name; check it, or give a path or uri.
-    * `DATA_LOSS` (REGISTRATION_DAMAGED): what is stored under the name is not what was written; register it again.
-    * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
-    someone acts; do what the message says, then send the call again.
-    * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
-    * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
-    RetryInfo's delay.
-    * `RESOURCE_EXHAUSTED` (CALLER_RATE, CALLER_STREAMS): the caller calls too often, or has too many streams open; send
-    the call again after RetryInfo's delay, or end a stream.
-    * `RESOURCE_EXHAUSTED` (MESSAGE_TOO_LARGE): the message, or its answer, is larger than the service lets it be; send
-    less, or ask for less, at once. There is no RetryInfo.
+    * `DATA_LOSS` (REGISTRATION_DAMAGED): the stored registration is damaged; register it again.
+    * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses
+    access until an operator acts; do what the message says, then retry the call.
+    * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; retry the call after RetryInfo's delay.
+    * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service is overloaded; retry the call after RetryInfo's
+    delay.
+    * `RESOURCE_EXHAUSTED` (CALLER_RATE, CALLER_STREAMS): the caller calls too often, or has too many streams open; retry
+    the call after RetryInfo's delay, or end a stream.
+    * `RESOURCE_EXHAUSTED` (MESSAGE_TOO_LARGE): the message, or its answer, is larger than the service allows; send or
+    request less in one call. There is no RetryInfo.
     * `INTERNAL` (INTERNAL_BUG): a bug; report it with the request id that the message names.
     """
 

@@ -31,28 +31,28 @@ class _OnStaleInputEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_OnStaleI
     ON_STALE_INPUT_UNSPECIFIED: _OnStaleInput.ValueType  # 0
     """As ON_STALE_INPUT_ERROR."""
     ON_STALE_INPUT_ERROR: _OnStaleInput.ValueType  # 1
-    """The job is refused: FAILED_PRECONDITION (INPUT_COLUMN_STALE). One that met none fails for this reason where inputs
+    """The job is refused: FAILED_PRECONDITION (INPUT_COLUMN_STALE). An accepted job fails for this reason if inputs
     become stale while it runs.
     """
     ON_STALE_INPUT_WARN: _OnStaleInput.ValueType  # 2
-    """It computes from what is there, NULL where that is nothing; `Job.plan_summary` says so. Once the inputs are computed,
-    these values are stale.
+    """It computes from existing values, or NULL; `Job.plan_summary` says so. Once the inputs are computed, these values
+    are stale.
     """
     ON_STALE_INPUT_FIRST: _OnStaleInput.ValueType  # 3
     """The job computes the inputs first, all their rows, and then its column or its view."""
 
 class OnStaleInput(_OnStaleInput, metaclass=_OnStaleInputEnumTypeWrapper):
-    """What a backfill or a refresh does about inputs that are computed columns themselves and not current."""
+    """How a backfill or a refresh treats inputs that are computed columns themselves and not current."""
 
 ON_STALE_INPUT_UNSPECIFIED: OnStaleInput.ValueType  # 0
 """As ON_STALE_INPUT_ERROR."""
 ON_STALE_INPUT_ERROR: OnStaleInput.ValueType  # 1
-"""The job is refused: FAILED_PRECONDITION (INPUT_COLUMN_STALE). One that met none fails for this reason where inputs
+"""The job is refused: FAILED_PRECONDITION (INPUT_COLUMN_STALE). An accepted job fails for this reason if inputs
 become stale while it runs.
 """
 ON_STALE_INPUT_WARN: OnStaleInput.ValueType  # 2
-"""It computes from what is there, NULL where that is nothing; `Job.plan_summary` says so. Once the inputs are computed,
-these values are stale.
+"""It computes from existing values, or NULL; `Job.plan_summary` says so. Once the inputs are computed, these values
+are stale.
 """
 ON_STALE_INPUT_FIRST: OnStaleInput.ValueType  # 3
 """The job computes the inputs first, all their rows, and then its column or its view."""
@@ -69,7 +69,7 @@ class _ReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Reason.ValueTy
     REASON_REUSED: _Reason.ValueType  # 1
     """Its column file was written by this function version, or by one whose values are kept, from these inputs."""
     REASON_STAGED: _Reason.ValueType  # 2
-    """A column file for it was written but not committed yet; it only has to be committed."""
+    """A column file for it was written and only has to be committed."""
     REASON_MISSING: _Reason.ValueType  # 3
     """Nothing was ever computed for it."""
     REASON_UDF_CHANGED: _Reason.ValueType  # 4
@@ -79,16 +79,16 @@ class _ReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Reason.ValueTy
     REASON_PARTIAL: _Reason.ValueType  # 6
     """Some of its rows are computed, some are not."""
     REASON_EXTERNAL_WRITE: _Reason.ValueType  # 7
-    """It holds values that Leman did not compute, or that were moved by an update."""
+    """It has values that Leman did not compute, or that were moved by an update."""
     REASON_REUSED_FILTER: _Reason.ValueType  # 8
-    """All that this filter asks for is computed; other rows are not."""
+    """All rows of this filter are computed; other rows are not."""
     REASON_REUSED_COMPACTED: _Reason.ValueType  # 9
     """Compaction moved its rows; all of them were computed by this function version from these inputs."""
     REASON_HISTORY_LOST: _Reason.ValueType  # 10
-    """Its values may come from a compaction, but the versions that would tell were cleaned away."""
+    """Its values may come from a compaction, but the versions that would show it were deleted."""
     REASON_PAST_INPUT: _Reason.ValueType  # 11
-    """Its inputs have moved on since the version that is to be read: it gets the values of then, which the next run
-    without `read_version` makes current.
+    """Its inputs have changed since the requested version: it gets the values of that version, which the next run without
+    `read_version` makes current.
     """
 
 class Reason(_Reason, metaclass=_ReasonEnumTypeWrapper):
@@ -99,7 +99,7 @@ REASON_UNSPECIFIED: Reason.ValueType  # 0
 REASON_REUSED: Reason.ValueType  # 1
 """Its column file was written by this function version, or by one whose values are kept, from these inputs."""
 REASON_STAGED: Reason.ValueType  # 2
-"""A column file for it was written but not committed yet; it only has to be committed."""
+"""A column file for it was written and only has to be committed."""
 REASON_MISSING: Reason.ValueType  # 3
 """Nothing was ever computed for it."""
 REASON_UDF_CHANGED: Reason.ValueType  # 4
@@ -109,16 +109,16 @@ REASON_INPUT_CHANGED: Reason.ValueType  # 5
 REASON_PARTIAL: Reason.ValueType  # 6
 """Some of its rows are computed, some are not."""
 REASON_EXTERNAL_WRITE: Reason.ValueType  # 7
-"""It holds values that Leman did not compute, or that were moved by an update."""
+"""It has values that Leman did not compute, or that were moved by an update."""
 REASON_REUSED_FILTER: Reason.ValueType  # 8
-"""All that this filter asks for is computed; other rows are not."""
+"""All rows of this filter are computed; other rows are not."""
 REASON_REUSED_COMPACTED: Reason.ValueType  # 9
 """Compaction moved its rows; all of them were computed by this function version from these inputs."""
 REASON_HISTORY_LOST: Reason.ValueType  # 10
-"""Its values may come from a compaction, but the versions that would tell were cleaned away."""
+"""Its values may come from a compaction, but the versions that would show it were deleted."""
 REASON_PAST_INPUT: Reason.ValueType  # 11
-"""Its inputs have moved on since the version that is to be read: it gets the values of then, which the next run
-without `read_version` makes current.
+"""Its inputs have changed since the requested version: it gets the values of that version, which the next run without
+`read_version` makes current.
 """
 Global___Reason: _TypeAlias = Reason  # noqa: Y015
 
@@ -131,27 +131,27 @@ class _RowStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_RowState.Val
     ROW_STATE_UNSPECIFIED: _RowState.ValueType  # 0
     """Not a valid value."""
     ROW_STATE_COMPUTED: _RowState.ValueType  # 1
-    """The function gave this value, which may be NULL, from the inputs as they are now."""
+    """The function computed this value, which may be NULL, from the current inputs."""
     ROW_STATE_NULL: _RowState.ValueType  # 2
     """As ROW_STATE_COMPUTED, and the value is NULL."""
     ROW_STATE_FAILED: _RowState.ValueType  # 3
-    """The function failed on it; a plain backfill does not try it again, unless the column has another function since."""
+    """The function failed on it; a plain backfill does not retry it, unless the column has got another function since."""
     ROW_STATE_NOT_COMPUTED: _RowState.ValueType  # 4
-    """No one computed it yet, or its value is stale; the next backfill computes it."""
+    """It was never computed, or its value is stale; the next backfill computes it."""
 
 class RowState(_RowState, metaclass=_RowStateEnumTypeWrapper):
-    """What is known of a row's value in a computed column."""
+    """The state of a row's value in a computed column."""
 
 ROW_STATE_UNSPECIFIED: RowState.ValueType  # 0
 """Not a valid value."""
 ROW_STATE_COMPUTED: RowState.ValueType  # 1
-"""The function gave this value, which may be NULL, from the inputs as they are now."""
+"""The function computed this value, which may be NULL, from the current inputs."""
 ROW_STATE_NULL: RowState.ValueType  # 2
 """As ROW_STATE_COMPUTED, and the value is NULL."""
 ROW_STATE_FAILED: RowState.ValueType  # 3
-"""The function failed on it; a plain backfill does not try it again, unless the column has another function since."""
+"""The function failed on it; a plain backfill does not retry it, unless the column has got another function since."""
 ROW_STATE_NOT_COMPUTED: RowState.ValueType  # 4
-"""No one computed it yet, or its value is stale; the next backfill computes it."""
+"""It was never computed, or its value is stale; the next backfill computes it."""
 Global___RowState: _TypeAlias = RowState  # noqa: Y015
 
 class _RefreshMode:
@@ -163,7 +163,7 @@ class _RefreshModeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_RefreshMo
     REFRESH_MODE_UNSPECIFIED: _RefreshMode.ValueType  # 0
     """Not a valid value."""
     REFRESH_MODE_NO_OP: _RefreshMode.ValueType  # 1
-    """Nothing: the view is right for that version."""
+    """Nothing: the view is up to date with that version."""
     REFRESH_MODE_INCREMENTAL: _RefreshMode.ValueType  # 2
     """Only rows that changed are read and computed."""
     REFRESH_MODE_FULL: _RefreshMode.ValueType  # 3
@@ -175,7 +175,7 @@ class RefreshMode(_RefreshMode, metaclass=_RefreshModeEnumTypeWrapper):
 REFRESH_MODE_UNSPECIFIED: RefreshMode.ValueType  # 0
 """Not a valid value."""
 REFRESH_MODE_NO_OP: RefreshMode.ValueType  # 1
-"""Nothing: the view is right for that version."""
+"""Nothing: the view is up to date with that version."""
 REFRESH_MODE_INCREMENTAL: RefreshMode.ValueType  # 2
 """Only rows that changed are read and computed."""
 REFRESH_MODE_FULL: RefreshMode.ValueType  # 3
@@ -191,21 +191,21 @@ class _RefreshReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Refresh
     REFRESH_REASON_UNSPECIFIED: _RefreshReason.ValueType  # 0
     """Not a valid value."""
     REFRESH_REASON_UP_TO_DATE: _RefreshReason.ValueType  # 1
-    """The view was brought to that version before."""
+    """The view was updated to that version before."""
     REFRESH_REASON_FIRST_FILL: _RefreshReason.ValueType  # 2
     """It has placeholders that were never filled."""
     REFRESH_REASON_SOURCE_CHANGED: _RefreshReason.ValueType  # 3
     """The source is at another version."""
     REFRESH_REASON_FUNCTION_CHANGED: _RefreshReason.ValueType  # 4
-    """A column is to be computed by another function version."""
+    """A column must be computed by another function version."""
     REFRESH_REASON_SOURCE_HISTORY_LOST: _RefreshReason.ValueType  # 5
-    """The source version that the view is right for was cleaned away, and what the view recorded of it does not do: what
-    changed since cannot be told.
+    """The source version of the view was deleted, and the view's record of it is not sufficient: the changes since cannot
+    be determined.
     """
     REFRESH_REASON_SOURCE_REPLACED: _RefreshReason.ValueType  # 6
-    """The source was dropped and made again under its name."""
+    """The source was dropped and created again under its name."""
     REFRESH_REASON_FORCED: _RefreshReason.ValueType  # 7
-    """Asked for."""
+    """Requested."""
 
 class RefreshReason(_RefreshReason, metaclass=_RefreshReasonEnumTypeWrapper):
     """Why."""
@@ -213,21 +213,21 @@ class RefreshReason(_RefreshReason, metaclass=_RefreshReasonEnumTypeWrapper):
 REFRESH_REASON_UNSPECIFIED: RefreshReason.ValueType  # 0
 """Not a valid value."""
 REFRESH_REASON_UP_TO_DATE: RefreshReason.ValueType  # 1
-"""The view was brought to that version before."""
+"""The view was updated to that version before."""
 REFRESH_REASON_FIRST_FILL: RefreshReason.ValueType  # 2
 """It has placeholders that were never filled."""
 REFRESH_REASON_SOURCE_CHANGED: RefreshReason.ValueType  # 3
 """The source is at another version."""
 REFRESH_REASON_FUNCTION_CHANGED: RefreshReason.ValueType  # 4
-"""A column is to be computed by another function version."""
+"""A column must be computed by another function version."""
 REFRESH_REASON_SOURCE_HISTORY_LOST: RefreshReason.ValueType  # 5
-"""The source version that the view is right for was cleaned away, and what the view recorded of it does not do: what
-changed since cannot be told.
+"""The source version of the view was deleted, and the view's record of it is not sufficient: the changes since cannot
+be determined.
 """
 REFRESH_REASON_SOURCE_REPLACED: RefreshReason.ValueType  # 6
-"""The source was dropped and made again under its name."""
+"""The source was dropped and created again under its name."""
 REFRESH_REASON_FORCED: RefreshReason.ValueType  # 7
-"""Asked for."""
+"""Requested."""
 Global___RefreshReason: _TypeAlias = RefreshReason  # noqa: Y015
 
 class _SourceChangeKind:
@@ -243,7 +243,7 @@ class _SourceChangeKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Sour
     SOURCE_CHANGE_KIND_GONE: _SourceChangeKind.ValueType  # 2
     """It is in the recorded version only."""
     SOURCE_CHANGE_KIND_DELETIONS: _SourceChangeKind.ValueType  # 3
-    """It is in both, with other deleted rows and the same values."""
+    """It is in both, with other deleted rows and equal values."""
     SOURCE_CHANGE_KIND_REWRITTEN: _SourceChangeKind.ValueType  # 4
     """It is in both; a column that the view reads has other data files."""
 
@@ -257,14 +257,14 @@ SOURCE_CHANGE_KIND_APPEARED: SourceChangeKind.ValueType  # 1
 SOURCE_CHANGE_KIND_GONE: SourceChangeKind.ValueType  # 2
 """It is in the recorded version only."""
 SOURCE_CHANGE_KIND_DELETIONS: SourceChangeKind.ValueType  # 3
-"""It is in both, with other deleted rows and the same values."""
+"""It is in both, with other deleted rows and equal values."""
 SOURCE_CHANGE_KIND_REWRITTEN: SourceChangeKind.ValueType  # 4
 """It is in both; a column that the view reads has other data files."""
 Global___SourceChangeKind: _TypeAlias = SourceChangeKind  # noqa: Y015
 
 @_typing.final
 class BackfillSpec(_message.Message):
-    """What a backfill is asked to do. Names are those of the Python API, but for `checkpoint`, `read_tag` and `failed_only`."""
+    """The request of a backfill. Names are those of the Python API, except for `checkpoint`, `read_tag` and `failed_only`."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -293,7 +293,7 @@ class BackfillSpec(_message.Message):
     read_version: _builtins.int
     """A version, 1 or more."""
     read_tag: _builtins.str
-    """The version that this tag of the table stands for when the job is planned first."""
+    """The version of this tag of the table when the job is first planned."""
     concurrency: _builtins.int
     """The maximum number of worker processes, from 1 to 10,000. Unset: one per task slot."""
     task_size: _builtins.int
@@ -308,18 +308,18 @@ class BackfillSpec(_message.Message):
     """
     failed_only: _builtins.bool
     """Compute only rows that are marked as failed: under the function's version, or under an earlier one whose values the
-    column keeps. Every other row stays as it is, rows that were never computed too. See JobService.RetryJob.
+    column keeps. Every other row stays unchanged, including rows that were never computed. See JobService.RetryJob.
     """
     task_shuffle_diversity: _builtins.int
-    """Units of so many fragments are handed out in turn: with 1, fragment after fragment, so that each is complete and
-    visible early; with more, no single fragment decides when the job ends. Unset: of all, the one with the most rows
-    left next.
+    """Units of this many fragments are handed out in turn: with 1, fragment after fragment, so that each is complete and
+    visible early; with more, no single fragment decides when the job ends. Unset: of all, the one with the most
+    remaining rows next.
     """
     optimize_indices: _builtins.bool
-    """Once the values are in the table, bring the indexes on the column up to date: see CommitService.OptimizeIndices."""
+    """Once the values are in the table, update the indexes on the column: see CommitService.OptimizeIndices."""
     on_stale_input: Global___OnStaleInput.ValueType
-    """What happens where the column reads computed columns, or these read others, of which rows of this job are stale or
-    were never computed.
+    """What happens if the column reads computed columns, directly or not, with rows of this job that are stale or were
+    never computed.
     """
     commit_rows: _builtins.int
     """Rows between commits, 1 or more. The job also commits rows of fragments that it is still computing: once this many
@@ -343,10 +343,10 @@ class BackfillSpec(_message.Message):
 
     @_builtins.property
     def columns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """CreateJob: several computed columns in place of `column`; neither `udf` nor `failed_only` is set then. They are one
-        job, which computes each after those that it reads. Columns that SQL computes are read together and committed
-        together; others come one after the other. Where one fails, the others are computed all the same, but for those that
-        read it, and the job ends as FAILED with the first one's error. Counts of the job's progress are sums over its columns.
+        """CreateJob: several computed columns instead of `column`; neither `udf` nor `failed_only` is set then. They are one
+        job, which computes each after the columns that it reads. SQL columns are read together and committed together;
+        others are computed one after the other. If one fails, the others are still computed, except those that read it,
+        and the job ends as FAILED with the first error. Counts of the job's progress are sums over its columns.
         """
 
     def __init__(
@@ -412,7 +412,7 @@ Global___BackfillSpec: _TypeAlias = BackfillSpec  # noqa: Y015
 
 @_typing.final
 class StaleInput(_message.Message):
-    """A computed column that another one rests on and that is not current."""
+    """A computed column that another one depends on and that is not current."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -421,8 +421,8 @@ class StaleInput(_message.Message):
     column: _builtins.str
     """Its name."""
     rows: _builtins.int
-    """Rows that are stale or were never computed, of those that matter: of the fragments that would be computed where only
-    some are asked for, and that the filter matches; else of all.
+    """Stale or never computed rows among those that matter: rows of the fragments to compute that the filter matches, or
+    all rows.
     """
     def __init__(
         self,
@@ -440,8 +440,8 @@ Global___StaleInput: _TypeAlias = StaleInput  # noqa: Y015
 
 @_typing.final
 class IndexCoverage(_message.Message):
-    """How much of a table one of its indexes covers. A search takes what is covered from the index and scans the rest; a fast
-    search leaves the rest out. A backfill takes the fragments that it writes out of the indexes on its column.
+    """How much of a table one of its indexes covers. A search uses the index for covered rows and scans the rest; a fast
+    search omits the rest. A backfill takes the fragments that it writes out of the indexes on its column.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -461,7 +461,7 @@ class IndexCoverage(_message.Message):
     fragments_covered: _builtins.int
     """Those of them that it covers."""
     rows_left_out: _builtins.int
-    """Rows in those that it does not cover; without deleted ones."""
+    """Live rows in fragments that it does not cover."""
     @_builtins.property
     def columns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """The columns that it is on."""
@@ -493,7 +493,7 @@ class KeptRows(_message.Message):
     UDF_FIELD_NUMBER: _builtins.int
     ROWS_FIELD_NUMBER: _builtins.int
     rows: _builtins.int
-    """How many rows, deleted ones not counted where a whole fragment is of that version."""
+    """Number of rows; without deleted ones if a whole fragment is of that version."""
     @_builtins.property
     def udf(self) -> _udf_pb2.UdfRef:
         """The function."""
@@ -526,7 +526,7 @@ class ReasonCount(_message.Message):
     fragments: _builtins.int
     """How many."""
     rows: _builtins.int
-    """Their rows, deleted ones not counted."""
+    """Their live rows."""
     def __init__(
         self,
         *,
@@ -580,7 +580,7 @@ class ExplainPlanRequest(_message.Message):
     """At most this many decisions are listed, 0 to 1,000; unset: 20."""
     @_builtins.property
     def spec(self) -> Global___BackfillSpec:
-        """What is asked."""
+        """The request."""
 
     def __init__(
         self,
@@ -627,26 +627,26 @@ class ExplainPlanResponse(_message.Message):
     read_version: _builtins.int
     """The version that the plan was made from."""
     inputs_version: _builtins.int
-    """The version whose rows are read, where one was asked for; `input_columns` are called so there. Unset: `read_version`."""
+    """The version whose rows are read, if one was requested; `input_columns` are the names there. Unset: `read_version`."""
     column: _builtins.str
     """The output column."""
     where: _builtins.str
     """The filter as it is applied: relative times pinned."""
     rows_total: _builtins.int
-    """Rows, deleted ones not counted: of all fragments."""
+    """Live rows of all fragments."""
     rows_reused: _builtins.int
     """Rows that need nothing."""
     rows_to_compute: _builtins.int
-    """Rows to be computed at the most (a filter may leave fewer)."""
+    """Rows to compute at most (a filter may leave fewer)."""
     rows_failed_before: _builtins.int
-    """Rows of what is asked that failed under this function version and these inputs, and stay failed: they are in the
-    table as such. Deleted rows do not count, nor rows that the filter leaves out; of more than 10,000 failed rows, or
-    under `read_version`, the filter is not evaluated and all count.
+    """Requested rows that failed under this function version and these inputs, and stay failed: the table marks them so.
+    Deleted rows do not count, nor rows that the filter leaves out; with more than 10,000 failed rows, or under
+    `read_version`, the filter is not evaluated and all count.
     """
     rows_not_computed: _builtins.int
     """With `failed_only`: rows that are neither computed nor marked as failed; a plain backfill computes them."""
     summary: _builtins.str
-    """One sentence for a person."""
+    """A one-sentence summary."""
     @_builtins.property
     def udf(self) -> _udf_pb2.UdfRef:
         """The function."""
@@ -661,8 +661,8 @@ class ExplainPlanResponse(_message.Message):
 
     @_builtins.property
     def kept(self) -> _containers.RepeatedCompositeFieldContainer[Global___KeptRows]:
-        """Rows whose values are of earlier function versions and stay, because the column was told to keep them; most recent
-        version first. They count as reused.
+        """Rows with values of earlier function versions that the column keeps; most recent version first. They count as
+        reused.
         """
 
     @_builtins.property
@@ -671,14 +671,14 @@ class ExplainPlanResponse(_message.Message):
 
     @_builtins.property
     def expected_duration(self) -> _duration_pb2.Duration:
-        """About how long `rows_to_compute` will take, from what a row took in the last backfill of the column; unset: there was
-        none, or nothing is to be computed.
+        """An estimate of the time for `rows_to_compute`, from the cost of a row in the last backfill of the column; unset:
+        there was none, or nothing is to be computed.
         """
 
     @_builtins.property
     def stale_inputs(self) -> _containers.RepeatedCompositeFieldContainer[Global___StaleInput]:
-        """Computed columns that this one rests on and that are not current, inputs before what reads them: as things stand,
-        what was computed from them is out of date, whatever `reasons` says. See BackfillSpec.on_stale_input.
+        """Computed columns that this one depends on and that are not current, each before the columns that read it: values
+        computed from them are out of date, regardless of `reasons`. See BackfillSpec.on_stale_input.
         """
 
     def __init__(
@@ -715,7 +715,7 @@ Global___ExplainPlanResponse: _TypeAlias = ExplainPlanResponse  # noqa: Y015
 
 @_typing.final
 class FragmentDecision(_message.Message):
-    """What is to be done about one fragment. Ranges are physical offsets: deleted rows are counted."""
+    """The work for one fragment. Ranges are physical offsets, which include deleted rows."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -775,7 +775,7 @@ class GetRowStatesRequest(_message.Message):
     page_size: _builtins.int
     """At most this many addresses; 0: 10,000. More than 100,000 is read as 100,000."""
     page_token: _builtins.str
-    """`next_page_token` of the page before; empty: the first page."""
+    """`next_page_token` of the previous page; empty: the first page."""
     @_builtins.property
     def table(self) -> _catalog_pb2.TableRef:
         """The table."""
@@ -815,7 +815,7 @@ class GetRowStatesResponse(_message.Message):
     ROWS_CHECKPOINTED_FIELD_NUMBER: _builtins.int
     ROWS_READY_TO_COMMIT_FIELD_NUMBER: _builtins.int
     version: _builtins.int
-    """The version of the table that this is about."""
+    """The version of the table."""
     rows_computed: _builtins.int
     """Rows with a value that the function gave, NULL or not."""
     rows_null: _builtins.int
@@ -823,14 +823,14 @@ class GetRowStatesResponse(_message.Message):
     rows_failed: _builtins.int
     """Rows for which the function failed."""
     rows_not_computed: _builtins.int
-    """Rows that no version of the table has a current value of; those that the next backfill computes are these without
+    """Rows without a current value in any version of the table; the next backfill computes these except
     `rows_checkpointed` and `rows_ready_to_commit`.
     """
     next_page_token: _builtins.str
     """For the next page; empty: this was the last."""
     rows_checkpointed: _builtins.int
-    """Of the rows that are not computed, those whose values a job has stored in checkpoints: no version of the table has
-    them yet, and the function is not called for them again.
+    """Of the rows that are not computed, those with values in checkpoints of a job: no version of the table has them yet,
+    and the function is not called for them again.
     """
     rows_ready_to_commit: _builtins.int
     """Of the rows that are not computed, those in finished column files that only have to be committed."""
@@ -840,7 +840,7 @@ class GetRowStatesResponse(_message.Message):
 
     @_builtins.property
     def row_addresses(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """fragment id << 32 | physical offset of rows in the state asked for, ascending; one page."""
+        """fragment id << 32 | physical offset of rows in the requested state, ascending; one page."""
 
     @_builtins.property
     def row_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
@@ -871,7 +871,7 @@ Global___GetRowStatesResponse: _TypeAlias = GetRowStatesResponse  # noqa: Y015
 
 @_typing.final
 class RefreshSpec(_message.Message):
-    """What a refresh is asked to do. Names are those of the Python API."""
+    """The request of a refresh. Names are those of the Python API."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -884,21 +884,21 @@ class RefreshSpec(_message.Message):
         POLICY_UNSPECIFIED: RefreshSpec._Policy.ValueType  # 0
         """As AUTO."""
         POLICY_AUTO: RefreshSpec._Policy.ValueType  # 1
-        """Incremental where that is possible."""
+        """Incremental if that is possible."""
         POLICY_INCREMENTAL: RefreshSpec._Policy.ValueType  # 2
-        """Refuse where it is not: FULL_REFRESH_NEEDED."""
+        """Refuse if it is not: FULL_REFRESH_NEEDED."""
         POLICY_FULL: RefreshSpec._Policy.ValueType  # 3
         """Compute every row again."""
 
     class Policy(_Policy, metaclass=_PolicyEnumTypeWrapper):
-        """Which ways are allowed."""
+        """Which modes are allowed."""
 
     POLICY_UNSPECIFIED: RefreshSpec.Policy.ValueType  # 0
     """As AUTO."""
     POLICY_AUTO: RefreshSpec.Policy.ValueType  # 1
-    """Incremental where that is possible."""
+    """Incremental if that is possible."""
     POLICY_INCREMENTAL: RefreshSpec.Policy.ValueType  # 2
-    """Refuse where it is not: FULL_REFRESH_NEEDED."""
+    """Refuse if it is not: FULL_REFRESH_NEEDED."""
     POLICY_FULL: RefreshSpec.Policy.ValueType  # 3
     """Compute every row again."""
 
@@ -910,20 +910,20 @@ class RefreshSpec(_message.Message):
     OPTIMIZE_INDICES_FIELD_NUMBER: _builtins.int
     ON_STALE_INPUT_FIELD_NUMBER: _builtins.int
     src_version: _builtins.int
-    """Bring it to this version of the source, 1 or more, forward or back; unset: the latest."""
+    """Update it to this version of the source, 1 or more, forward or back; unset: the latest."""
     max_rows_per_fragment: _builtins.int
     """Rows in each new fragment, exactly (the last one has the rest), 1 or more; unset: chosen."""
     policy: Global___RefreshSpec.Policy.ValueType
-    """Which ways are allowed."""
+    """Which modes are allowed."""
     concurrency: _builtins.int
     """The maximum number of worker processes, from 1 to 10,000. Unset: one per task slot."""
     optimize_indices: _builtins.bool
-    """Once the view is right, bring its indexes up to date: see CommitService.OptimizeIndices."""
+    """After the refresh, update its indexes: see CommitService.OptimizeIndices."""
     on_stale_input: Global___OnStaleInput.ValueType
-    """What happens where the view reads computed columns of its source, or these read others, of which rows are stale or
-    were never computed, in the version of the source that the refresh goes to. Rows that the view's filter leaves out
-    do not count, unless the filter reads such a column itself. ON_STALE_INPUT_FIRST needs a source that is a plain
-    table, and an unset `src_version`: computing a column makes another version.
+    """What happens if the view reads computed columns of its source, directly or not, with rows that are stale or were
+    never computed in the target version of the source. Rows that the view's filter leaves out do not count, unless the
+    filter reads such a column itself. ON_STALE_INPUT_FIRST requires a source that is a plain table, and an unset
+    `src_version`: computing a column creates another version.
     """
     @_builtins.property
     def view(self) -> _catalog_pb2.TableRef:
@@ -968,7 +968,7 @@ class ExplainRefreshRequest(_message.Message):
     SPEC_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def spec(self) -> Global___RefreshSpec:
-        """What is asked."""
+        """The request."""
 
     def __init__(
         self,
@@ -1006,22 +1006,22 @@ class ExplainRefreshResponse(_message.Message):
     version: _builtins.int
     """The version of the view that the plan was made from."""
     source_version: _builtins.int
-    """The source version that its set rows are right for."""
+    """The source version of its set rows."""
     target_version: _builtins.int
-    """The source version to go to."""
+    """The target source version."""
     mode: Global___RefreshMode.ValueType
-    """What would be done."""
+    """The mode of the refresh."""
     reason: Global___RefreshReason.ValueType
     """Why."""
     message: _builtins.str
-    """In one sentence, for a person."""
+    """A one-sentence summary."""
     rows: _builtins.int
     """Rows of the view now, placeholders included."""
     fragments_unset: _builtins.int
     """Fragments of placeholders that are filled first."""
     @_builtins.property
     def changes(self) -> _containers.RepeatedCompositeFieldContainer[Global___SourceChangeCount]:
-        """Fragments of the source to be compared row by row, by how they differ."""
+        """Fragments of the source to compare row by row, by kind of change."""
 
     @_builtins.property
     def stale(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
@@ -1029,9 +1029,8 @@ class ExplainRefreshResponse(_message.Message):
 
     @_builtins.property
     def stale_inputs(self) -> _containers.RepeatedCompositeFieldContainer[Global___StaleInput]:
-        """Computed columns of the source that the view reads, or that these rest on, and that are not current in
-        `target_version`. Where the source is a view: its function columns that `stale_columns` names. See
-        RefreshSpec.on_stale_input.
+        """Computed columns of the source that the view depends on, directly or not, and that are not current in
+        `target_version`. If the source is a view: its function columns in `stale_columns`. See RefreshSpec.on_stale_input.
         """
 
     def __init__(
@@ -1060,7 +1059,7 @@ Global___ExplainRefreshResponse: _TypeAlias = ExplainRefreshResponse  # noqa: Y0
 
 @_typing.final
 class SourceChangeCount(_message.Message):
-    """Fragments of the source that differ in one way."""
+    """Fragments of the source with one kind of change."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

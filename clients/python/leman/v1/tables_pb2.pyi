@@ -32,16 +32,16 @@ class CreateTableRequest(_message.Message):
     STABLE_ROW_IDS_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     schema: _builtins.bytes
-    """An Arrow IPC schema message. Metadata `lance-encoding:blob` = `true` on a field of type large_binary asks for a blob
-    column.
+    """An Arrow IPC schema message. Metadata `lance-encoding:blob` = `true` on a field of type large_binary creates a
+    blob column.
     """
     stable_row_ids: _builtins.bool
-    """Whether row ids survive updates and compaction; unset: they do. Without, an update or a compaction makes Leman
-    compute more than it needs to.
+    """Whether row ids survive updates and compaction; unset: they do. Without, Leman computes more than necessary after
+    an update or a compaction.
     """
     request_id: _builtins.str
-    """Chosen by the caller, for as long as the table is there. The same request again is answered with the table; another
-    one under the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
+    """Chosen by the caller, for as long as the table exists. A retry returns the table; another request with the same id
+    and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
     """
     @_builtins.property
     def table(self) -> _catalog_pb2.TableRef:
@@ -106,7 +106,7 @@ class AppendRowsRequest(_message.Message):
     HEADER_FIELD_NUMBER: _builtins.int
     ARROW_IPC_FIELD_NUMBER: _builtins.int
     arrow_ipc: _builtins.bytes
-    """Any other: the next bytes of an Arrow IPC stream, as many as a message may have."""
+    """All others: the next bytes of an Arrow IPC stream, as many as fit into a message."""
     @_builtins.property
     def header(self) -> Global___AppendRowsHeader:
         """The first one."""
@@ -129,7 +129,7 @@ Global___AppendRowsRequest: _TypeAlias = AppendRowsRequest  # noqa: Y015
 
 @_typing.final
 class AppendRowsHeader(_message.Message):
-    """Where rows go."""
+    """The target of rows."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -137,13 +137,13 @@ class AppendRowsHeader(_message.Message):
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     MAX_ROWS_PER_FRAGMENT_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
-    """Chosen by the caller, for as long as the commit is among the last 1,000 versions of the table that are kept. Rows that
-    are sent again under it, in whichever batches, are not added again: the answer is the first one. The same id with other
-    rows, another header, or another change of this table: ALREADY_EXISTS (REQUEST_ID_REUSED), and nothing is added. An id
-    with which no row came stands needlessly yet.
+    """Chosen by the caller, for as long as the commit is among the last 1,000 existing versions of the table. Rows that
+    are sent again under it, in any batches, are not added again: the answer is the first one. The same id with other
+    rows, another header, or another change of this table: ALREADY_EXISTS (REQUEST_ID_REUSED), and nothing is added. An
+    id without any rows remains unused.
     """
     max_rows_per_fragment: _builtins.int
-    """Rows in a new fragment at the most; 0: 1,048,576."""
+    """Most rows in a new fragment; 0: 1,048,576."""
     @_builtins.property
     def table(self) -> _catalog_pb2.TableRef:
         """The table."""
@@ -174,7 +174,7 @@ class AppendRowsResponse(_message.Message):
     version: _builtins.int
     """The version of the table in which the rows are."""
     rows_added: _builtins.int
-    """How many there are."""
+    """Their number."""
     def __init__(
         self,
         *,
@@ -199,9 +199,9 @@ class DeleteRowsRequest(_message.Message):
     WHERE_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     where: _builtins.str
-    """Rows for which this SQL is true go; `true`: all rows."""
+    """Rows for which this SQL is true are deleted; `true`: all rows."""
     request_id: _builtins.str
-    """Chosen by the caller; remembered as that of AppendRowsHeader."""
+    """Chosen by the caller; remembered like that of AppendRowsHeader."""
     @_builtins.property
     def table(self) -> _catalog_pb2.TableRef:
         """The table."""
@@ -230,9 +230,9 @@ class DeleteRowsResponse(_message.Message):
     VERSION_FIELD_NUMBER: _builtins.int
     ROWS_DELETED_FIELD_NUMBER: _builtins.int
     version: _builtins.int
-    """The version of the table in which they are gone; the latest, where there was none to delete."""
+    """The version of the table without them; the latest, if there were none to delete."""
     rows_deleted: _builtins.int
-    """How many went."""
+    """Number of deleted rows."""
     def __init__(
         self,
         *,
@@ -281,19 +281,19 @@ class UpdateRowsRequest(_message.Message):
     where: _builtins.str
     """Rows for which this SQL is true get the values; `true`: all rows."""
     values: _builtins.bytes
-    """The same value for every row: an Arrow IPC stream of one row, not compressed, whose columns get what it has. Beside
-    `expressions`, or without.
+    """The same value for every row: an uncompressed Arrow IPC stream of one row, whose columns get its values. With or
+    without `expressions`.
     """
     request_id: _builtins.str
-    """Chosen by the caller; remembered as that of AppendRowsHeader."""
+    """Chosen by the caller; remembered like that of AppendRowsHeader."""
     @_builtins.property
     def table(self) -> _catalog_pb2.TableRef:
         """The table."""
 
     @_builtins.property
     def expressions(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
-        """Column → SQL over the row as it was, such as `n + 1`, which gives its new value. What SQL may say: docs/sql.md;
-        `now()` and the like are read as of the call.
+        """Column → SQL over the old row, such as `n + 1`, for its new value. For the SQL see docs/sql.md; `now()` and the
+        like have the time of the call.
         """
 
     def __init__(
@@ -322,7 +322,7 @@ class UpdateRowsResponse(_message.Message):
     VERSION_FIELD_NUMBER: _builtins.int
     ROWS_UPDATED_FIELD_NUMBER: _builtins.int
     version: _builtins.int
-    """The version of the table in which the rows have the values; the latest, where there was none to update."""
+    """The version of the table with the new values; the latest, if there were no rows to update."""
     rows_updated: _builtins.int
     """How many were updated."""
     def __init__(
@@ -348,7 +348,7 @@ class MergeRowsRequest(_message.Message):
     HEADER_FIELD_NUMBER: _builtins.int
     ARROW_IPC_FIELD_NUMBER: _builtins.int
     arrow_ipc: _builtins.bytes
-    """Any other: the next bytes of an Arrow IPC stream, as many as a message may have."""
+    """All others: the next bytes of an Arrow IPC stream, as many as fit into a message."""
     @_builtins.property
     def header(self) -> Global___MergeRowsHeader:
         """The first one."""
@@ -371,7 +371,7 @@ Global___MergeRowsRequest: _TypeAlias = MergeRowsRequest  # noqa: Y015
 
 @_typing.final
 class MergeRowsHeader(_message.Message):
-    """What is to become of rows that match, and of those that do not."""
+    """How a merge treats rows that match, and those that do not."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -384,26 +384,26 @@ class MergeRowsHeader(_message.Message):
     DELETE_NOT_MATCHED_BY_SOURCE_FIELD_NUMBER: _builtins.int
     DELETE_WHERE_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
-    """Chosen by the caller; remembered as that of AppendRowsHeader, with the rows that came."""
+    """Chosen by the caller; remembered like that of AppendRowsHeader, with the rows."""
     update_matched: _builtins.bool
-    """Whether a row of the table that matches gets the values that are sent."""
+    """Whether a matching row of the table gets the new values."""
     update_where: _builtins.str
-    """Only where this SQL is true, which names columns of the table `target.n`, and those that are sent `source.n`. Empty:
-    each that matches. It has no CASE, and no time beside a column with a time zone; see docs/tables.md.
+    """Only if this SQL is true, in which `target.n` is a column of the table, and `source.n` one of the new rows. Empty:
+    every match. It cannot have CASE, nor a time next to a column with a time zone; see docs/tables.md.
     """
     insert_not_matched: _builtins.bool
-    """Whether a row that is sent and matches none of the table is added."""
+    """Whether a new row that matches none of the table is added."""
     delete_not_matched_by_source: _builtins.bool
-    """Whether a row of the table that matches none that is sent is deleted."""
+    """Whether a row of the table that matches no new row is deleted."""
     delete_where: _builtins.str
-    """Only where this SQL over the table's columns is true. Empty: each that matches none."""
+    """Only if this SQL over the table's columns is true. Empty: every row without a match."""
     @_builtins.property
     def table(self) -> _catalog_pb2.TableRef:
         """The table."""
 
     @_builtins.property
     def on(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """The columns by whose values rows are matched."""
+        """The key columns."""
 
     def __init__(
         self,
@@ -436,7 +436,7 @@ class MergeRowsResponse(_message.Message):
     ROWS_UPDATED_FIELD_NUMBER: _builtins.int
     ROWS_DELETED_FIELD_NUMBER: _builtins.int
     version: _builtins.int
-    """The version of the table in which it is done; the latest, where there was nothing to do."""
+    """The version of the table after the merge; the latest, if there was nothing to do."""
     rows_inserted: _builtins.int
     """How many rows were added."""
     rows_updated: _builtins.int
@@ -469,10 +469,10 @@ class DropTableRequest(_message.Message):
     FORCE_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     force: _builtins.bool
-    """Although views rest on it, or jobs of it have not ended."""
+    """Proceed although views read it, or jobs of it have not ended."""
     request_id: _builtins.str
-    """Chosen by the caller; remembered until the commit coordinator restarts. The same request again is answered like the
-    first time; another one under the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
+    """Chosen by the caller; remembered until the commit coordinator restarts. A retry gets the first answer; another
+    request with the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
     """
     @_builtins.property
     def table(self) -> _catalog_pb2.TableRef:
@@ -523,10 +523,10 @@ class RenameTableRequest(_message.Message):
     new_name: _builtins.str
     """Its new name; as for CreateTable."""
     force: _builtins.bool
-    """Although views rest on it, or jobs of it have not ended."""
+    """Proceed although views read it, or jobs of it have not ended."""
     request_id: _builtins.str
-    """Chosen by the caller, for as long as the table has the new name. The same request again is answered like the first
-    time; another one under the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
+    """Chosen by the caller, for as long as the table has the new name. A retry gets the first answer; another request
+    with the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
     """
     @_builtins.property
     def table(self) -> _catalog_pb2.TableRef:
@@ -583,9 +583,8 @@ class AddPlainColumnsRequest(_message.Message):
     schema: _builtins.bytes
     """An Arrow IPC schema message; as for CreateTable."""
     request_id: _builtins.str
-    """Chosen by the caller; remembered until the commit coordinator restarts, or the table goes from its name. The same
-    request again is answered like the first time; another one under the same id for this table: ALREADY_EXISTS
-    (REQUEST_ID_REUSED).
+    """Chosen by the caller; remembered until the commit coordinator restarts, or the table loses its name. A retry gets
+    the first answer; another request with the same id for this table: ALREADY_EXISTS (REQUEST_ID_REUSED).
     """
     @_builtins.property
     def table(self) -> _catalog_pb2.TableRef:
@@ -646,7 +645,7 @@ class DropColumnsRequest(_message.Message):
     FORCE_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     force: _builtins.bool
-    """Although others read them, or jobs compute them."""
+    """Proceed although others read them, or jobs compute them."""
     request_id: _builtins.str
     """As for AddPlainColumns."""
     @_builtins.property
@@ -681,7 +680,7 @@ class DropColumnsResponse(_message.Message):
 
     VERSION_FIELD_NUMBER: _builtins.int
     version: _builtins.int
-    """The table version in which they are gone."""
+    """The table version without them."""
     def __init__(
         self,
         *,
@@ -706,7 +705,7 @@ class AlterPlainColumnsRequest(_message.Message):
     FORCE_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     force: _builtins.bool
-    """Although others read them, or jobs compute them."""
+    """Proceed although others read them, or jobs compute them."""
     request_id: _builtins.str
     """As for AddPlainColumns."""
     @_builtins.property
@@ -715,7 +714,7 @@ class AlterPlainColumnsRequest(_message.Message):
 
     @_builtins.property
     def columns(self) -> _containers.RepeatedCompositeFieldContainer[Global___PlainColumnAlteration]:
-        """What is to become of which column."""
+        """The changes, by column."""
 
     def __init__(
         self,
@@ -735,7 +734,7 @@ Global___AlterPlainColumnsRequest: _TypeAlias = AlterPlainColumnsRequest  # noqa
 
 @_typing.final
 class PlainColumnAlteration(_message.Message):
-    """What is to become of a column."""
+    """Changes of a column."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -748,7 +747,7 @@ class PlainColumnAlteration(_message.Message):
     new_name: _builtins.str
     """Its new name; unset: it keeps its name."""
     nullable: _builtins.bool
-    """Whether it may be NULL; unset: as before. A column that has NULLs cannot be told that it has none (COMMIT_REFUSED)."""
+    """Whether it may be NULL; unset: unchanged. A column with NULLs cannot become non-nullable (COMMIT_REFUSED)."""
     @_builtins.property
     def type(self) -> _types_pb2.JsonArrowDataType:
         """Its new type; unset: it keeps its type. Lance converts among integers, among floats, and between text, bytes or lists
@@ -786,7 +785,7 @@ class AlterPlainColumnsResponse(_message.Message):
 
     VERSION_FIELD_NUMBER: _builtins.int
     version: _builtins.int
-    """The table version in which they are so."""
+    """The table version with the changes."""
     def __init__(
         self,
         *,
@@ -819,33 +818,33 @@ class ReadRowsRequest(_message.Message):
     INCARNATION_FIELD_NUMBER: _builtins.int
     INCLUDE_CHECKPOINTED_FIELD_NUMBER: _builtins.int
     where: _builtins.str
-    """Only rows for which this SQL is true; what it may say: docs/sql.md. `now()` and the like are read as of the call.
-    Empty: all rows.
+    """Only rows for which this SQL is true; see docs/sql.md. `now()` and the like have the time of the call. Empty: all
+    rows.
     """
     limit: _builtins.int
-    """At most so many rows; unset: all."""
+    """At most this many rows; unset: all."""
     offset: _builtins.int
-    """Leave out so many of the first rows (of those for which `where` is true)."""
+    """Skip this many of the first rows (of those for which `where` is true)."""
     version: _builtins.int
     """Its number, 1 or more."""
     tag: _builtins.str
     """A tag of the table."""
     batch_size: _builtins.int
-    """Rows in a record batch at the most; 0: 8,192. Wide rows come in smaller batches: of some 4 MB, if rows are smaller."""
+    """Most rows in a record batch; 0: 8,192. Wide rows come in smaller batches: of some 4 MB, if rows are smaller."""
     with_row_id: _builtins.bool
-    """Whether a last column `_rowid` says the row ids (see DescribeTableResponse.stable_row_ids)."""
+    """Whether to append a column `_rowid` with the row ids (see DescribeTableResponse.stable_row_ids)."""
     with_row_address: _builtins.bool
-    """Whether a last column `_rowaddr` says where rows are: fragment id << 32 | physical offset."""
+    """Whether to append a column `_rowaddr` with the row addresses: fragment id << 32 | physical offset."""
     incarnation: _builtins.str
-    """Which table of that name is read, as an earlier answer says. Another one has taken its place: ABORTED (TABLE_REPLACED).
-    Empty: whichever is there.
+    """The expected incarnation of the table, from an earlier answer. If the table was replaced: ABORTED (TABLE_REPLACED).
+    Empty: any.
     """
     include_checkpointed: _builtins.bool
-    """Whether computed columns also show values that no version has yet. What a job has stored in checkpoints or finished
-    files takes the place of the value in the latest version, where the column's function of now, or one whose values the
-    column keeps, computed it from the row's inputs of now. Of several outcomes of a row a value comes before a failure,
-    then what was stored last; a row that failed is NULL. `where` is about these values, too. It works while a job
-    runs, and after it failed or was cancelled. Jobs keep storing values, so an interrupted call starts over.
+    """Whether computed columns also show values that no version has yet. Values that a job has stored in checkpoints or
+    finished files replace those in the latest version, if the column's current function, or one whose values the
+    column keeps, computed them from the row's current inputs. Of several outcomes of a row a value precedes a failure,
+    then the latest one wins; a failed row is NULL. `where` applies to these values, too. It works while a job runs,
+    and after it failed or was cancelled. Jobs keep storing values, so an interrupted call starts over.
     """
     @_builtins.property
     def table(self) -> _catalog_pb2.TableRef:
@@ -853,8 +852,8 @@ class ReadRowsRequest(_message.Message):
 
     @_builtins.property
     def columns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """The columns, in the order wanted; a field of a struct by names with dots between: `box.w`. Empty: all that queries
-        show. Blobs come as their bytes.
+        """The columns, in this order; a field of a struct by its dotted path: `box.w`. Empty: all that queries show. Blobs
+        are returned as their bytes.
         """
 
     def __init__(
@@ -902,8 +901,8 @@ class ReadRowsResponse(_message.Message):
     version: _builtins.int
     """The version that is read; in the first answer only."""
     incarnation: _builtins.str
-    """What tells the table from another one that is made later under its name; in the first answer only, and empty for a
-    table that neither Leman made nor one of its jobs has seen.
+    """The incarnation, which distinguishes the table from a later one with its name; in the first answer only, and empty
+    for a table that neither Leman created nor one of its jobs has read.
     """
     def __init__(
         self,

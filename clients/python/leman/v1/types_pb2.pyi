@@ -20,10 +20,9 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class JsonArrowSchema(_message.Message):
-    """Arrow schemas that people and programs without Arrow can read and write. The messages are those of the Lance Namespace
-    specification; as JSON they are its `JsonArrowSchema`, `JsonArrowField` and `JsonArrowDataType`. What that specification
-    leaves out (units of time, time zones, indexes of dictionaries) has fields of its own here, so that every type comes back
-    as it was.
+    """Arrow schemas for people and programs without Arrow. The messages are those of the Lance Namespace specification; as
+    JSON they are its `JsonArrowSchema`, `JsonArrowField` and `JsonArrowDataType`. Additional fields cover what that
+    specification lacks (units of time, time zones, indexes of dictionaries), so that every type survives a round trip.
 
     A schema.
     """
@@ -114,7 +113,7 @@ class JsonArrowField(_message.Message):
 
     @_builtins.property
     def metadata(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
-        """Its metadata, as far as that is text. `ARROW:extension:name` and `ARROW:extension:metadata` say that the type is the
+        """Its metadata, as far as that is text. `ARROW:extension:name` and `ARROW:extension:metadata` mark the type as the
         storage of an extension type.
         """
 
@@ -161,8 +160,8 @@ class JsonArrowDataType(_message.Message):
     timezone: _builtins.str
     """Of a timestamp: its time zone; empty: none."""
     dictionary_index_type: _builtins.str
-    """Where values are encoded by a dictionary: the integer type of its indexes, such as `int32`. The other fields describe
-    the values. Empty: they are not.
+    """If values are dictionary-encoded: the integer type of the indexes, such as `int32`. The other fields describe the
+    values. Empty: they are not.
     """
     @_builtins.property
     def fields(self) -> _containers.RepeatedCompositeFieldContainer[Global___JsonArrowField]:

@@ -51,9 +51,9 @@ Global___UdfRef: _TypeAlias = UdfRef  # noqa: Y015
 class UdfDefinition(_message.Message):
     """A user-defined function that computes one column, as the catalog stores it.
 
-    `name` and `version` identify what it computes for ever. A second registration of the same name and version may change
-    the options (`checkpoint`, `error_policy`, `batch_size`, `call_timeout`, `resources`, and where a remote function is)
-    and nothing else, or it is refused with ALREADY_EXISTS.
+    `name` and `version` identify what it computes forever. A second registration of the same name and version may change
+    only the options (`checkpoint`, `error_policy`, `batch_size`, `call_timeout`, `resources`, and the addresses of a
+    remote function); otherwise it is refused with ALREADY_EXISTS.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -67,31 +67,31 @@ class UdfDefinition(_message.Message):
         KIND_UNSPECIFIED: UdfDefinition._Kind.ValueType  # 0
         """Not a valid value in a request."""
         KIND_SCALAR: UdfDefinition._Kind.ValueType  # 1
-        """Called once a row with Python values; returns one Python value."""
+        """Called once per row with Python values; returns one Python value."""
         KIND_ARRAY: UdfDefinition._Kind.ValueType  # 2
-        """Called once a batch with one pyarrow.Array for each input column; returns an array of the same length."""
+        """Called once per batch with one pyarrow.Array for each input column; returns an array of the same length."""
         KIND_RECORD_BATCH: UdfDefinition._Kind.ValueType  # 3
-        """Called once a batch with one pyarrow.RecordBatch of the input columns; returns an array of the same length."""
+        """Called once per batch with one pyarrow.RecordBatch of the input columns; returns an array of the same length."""
         KIND_SQL: UdfDefinition._Kind.ValueType  # 4
         """Not called: a SQL expression that Lance evaluates, without Spark."""
         KIND_REMOTE: UdfDefinition._Kind.ValueType  # 5
-        """Called once a batch, like KIND_RECORD_BATCH, but at a server of its author's, over Arrow Flight."""
+        """Called once per batch, like KIND_RECORD_BATCH, but on a server of its author, over Arrow Flight."""
 
     class Kind(_Kind, metaclass=_KindEnumTypeWrapper):
-        """How the function is called. The unit of a call is what the worker hands over at once."""
+        """How the function is called."""
 
     KIND_UNSPECIFIED: UdfDefinition.Kind.ValueType  # 0
     """Not a valid value in a request."""
     KIND_SCALAR: UdfDefinition.Kind.ValueType  # 1
-    """Called once a row with Python values; returns one Python value."""
+    """Called once per row with Python values; returns one Python value."""
     KIND_ARRAY: UdfDefinition.Kind.ValueType  # 2
-    """Called once a batch with one pyarrow.Array for each input column; returns an array of the same length."""
+    """Called once per batch with one pyarrow.Array for each input column; returns an array of the same length."""
     KIND_RECORD_BATCH: UdfDefinition.Kind.ValueType  # 3
-    """Called once a batch with one pyarrow.RecordBatch of the input columns; returns an array of the same length."""
+    """Called once per batch with one pyarrow.RecordBatch of the input columns; returns an array of the same length."""
     KIND_SQL: UdfDefinition.Kind.ValueType  # 4
     """Not called: a SQL expression that Lance evaluates, without Spark."""
     KIND_REMOTE: UdfDefinition.Kind.ValueType  # 5
-    """Called once a batch, like KIND_RECORD_BATCH, but at a server of its author's, over Arrow Flight."""
+    """Called once per batch, like KIND_RECORD_BATCH, but on a server of its author, over Arrow Flight."""
 
     NAME_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
@@ -113,40 +113,40 @@ class UdfDefinition(_message.Message):
     JSON_OUTPUT_SCHEMA_FIELD_NUMBER: _builtins.int
     SOURCE_FIELD_NUMBER: _builtins.int
     name: _builtins.str
-    """The name people know it by; letters, digits, `_`, `.` and `-`, at most 128."""
+    """Its name: letters, digits, `_`, `.` and `-`, at most 128."""
     version: _builtins.str
-    """Identifies the code. Stable for the same source in any session; differs when the code differs. That of a remote
-    function may be left out of RegisterUdf, as may `input_columns` and the schemas: its server says them.
+    """Identifies the code. Stable for the same source in any session; differs when the code differs. For a remote
+    function, RegisterUdf may omit it, `input_columns` and the schemas: its server describes them.
     """
     kind: Global___UdfDefinition.Kind.ValueType
     """How it is called."""
     input_schema: _builtins.bytes
-    """Arrow types its author declared for the inputs, as an IPC schema message of nullable fields named like
-    `input_columns`; empty, or a field of type null where nothing was declared.
+    """Arrow types that its author declared for the inputs, as an IPC schema message of nullable fields named like
+    `input_columns`; empty, or a field of type null if nothing was declared.
     """
     output_schema: _builtins.bytes
-    """The output type: an Arrow IPC schema message with exactly one field. Metadata `lance-encoding:blob` = `true` on that
-    field asks for a blob column; its type is then large_binary.
+    """The output type: an Arrow IPC schema message with exactly one field. Metadata `lance-encoding:blob` = `true` on
+    that field creates a blob column; its type is then large_binary.
     """
     entrypoint: _builtins.str
     """`package.module:name`, installed on every worker; no part of the name begins with two underscores."""
     sql_expression: _builtins.str
-    """For KIND_SQL: one SQL expression over `input_columns`, as Lance understands them in filters. At most 4096 bytes;
-    functions from a list, none that answers differently from call to call (`now()`, `random()`); CASE too. Has no
-    batch size or state. A row for which it has no value is an error `SqlError`, never tried again.
+    """For KIND_SQL: one SQL expression over `input_columns`, in Lance's SQL for filters. At most 4096 bytes; only
+    listed functions, none volatile (`now()`, `random()`); CASE too. Has no batch size or state. A row without a
+    value is an error `SqlError`, never retried.
     """
     stateful: _builtins.bool
-    """True when the code is a class that is built once a worker process and then called."""
+    """True if the code is a class that is built once per worker process and then called."""
     batch_size: _builtins.int
-    """The most rows given to one call of a batch kind, 1 or more; unset: the worker chooses."""
+    """The most rows passed to one call of a batch kind, 1 or more; unset: the worker chooses."""
     source: _builtins.str
-    """The text that the code was made from, for people who want to see what changed between two versions (see
-    ColumnOutcome.diff): at most 64 KiB. Nothing is computed with it. The first one that comes under a version stays, and
-    a version that has none may get one later. ListUdfs leaves it out.
+    """The source text of the code, to show what changed between two versions (see ColumnOutcome.diff): at most 64 KiB. It
+    is not executed. The first one under a version stays, and a version that has none may get one later. ListUdfs omits
+    it.
     """
     @_builtins.property
     def input_columns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """The columns that it reads, in the order of its parameters, as named by its author. A column may map them to others."""
+        """Its input columns, in the order of its parameters, as named by its author. A column may map them to others."""
 
     @_builtins.property
     def python_bundle(self) -> Global___PythonBundle:
@@ -158,7 +158,7 @@ class UdfDefinition(_message.Message):
 
     @_builtins.property
     def checkpoint(self) -> Global___CheckpointBounds:
-        """Rows between checkpoints that its author asked for."""
+        """Rows between checkpoints, as requested by its author."""
 
     @_builtins.property
     def error_policy(self) -> Global___ErrorPolicy:
@@ -166,20 +166,21 @@ class UdfDefinition(_message.Message):
 
     @_builtins.property
     def call_timeout(self) -> _duration_pb2.Duration:
-        """How long one call may take, above 0: a row of a scalar function, a batch of a batch kind; unset: no bound. A call that
-        takes longer ends with its worker process, and the error policy is asked about an exception `UdfTimeout`. A server that
-        answers nothing to a batch of a remote function without one for LEMAN_UDF__REMOTE_ANSWER_SECONDS, ten minutes by
-        itself, is taken for broken: the job ends with FUNCTION_UNAVAILABLE where servers do so twice in succession.
+        """The timeout of one call, above 0: a row of a scalar function, a batch of a batch kind; unset: none. A call that
+        takes longer is ended with its worker process, and the error policy decides about an exception `UdfTimeout`. A
+        server of a remote function without a timeout that does not answer a batch for LEMAN_UDF__REMOTE_ANSWER_SECONDS
+        (default: ten minutes) counts as broken: the job ends with FUNCTION_UNAVAILABLE if servers do so twice in
+        succession.
         """
 
     @_builtins.property
     def resources(self) -> Global___Resources:
-        """What it takes on a worker while it runs."""
+        """The resources that it needs on a worker."""
 
     @_builtins.property
     def json_input_schema(self) -> _types_pb2.JsonArrowSchema:
-        """`input_schema` in a form that needs no Arrow. In a request it may take the place of `input_schema`; with both, they
-        have to say the same.
+        """`input_schema` in a form that needs no Arrow. In a request it may replace `input_schema`; if both are given, they
+        must agree.
         """
 
     @_builtins.property
@@ -226,11 +227,11 @@ Global___UdfDefinition: _TypeAlias = UdfDefinition  # noqa: Y015
 
 @_typing.final
 class Resources(_message.Message):
-    """What one worker (one process that calls the function) takes. Unset: nothing was asked. What is set is above 0.
+    """The resources of one worker (one process that calls the function). Unset: none requested. Values are above 0.
 
-    On a Spark master that has resource profiles (standalone, YARN, Kubernetes) the job's Spark stage asks for it. On one
-    machine (`local`) the executor runs fewer workers at once for `num_cpus` and `memory_bytes`; a job that asks for GPUs, or
-    for more than there is, is refused with FAILED_PRECONDITION (RESOURCES_NOT_AVAILABLE).
+    On a Spark master with resource profiles (standalone, YARN, Kubernetes) the job's Spark stage requests them. On one
+    machine (`local`) the executor runs fewer concurrent workers for `num_cpus` and `memory_bytes`; a job that asks for
+    GPUs, or for more than the machine has, is refused with FAILED_PRECONDITION (RESOURCES_NOT_AVAILABLE).
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -272,8 +273,8 @@ Global___Resources: _TypeAlias = Resources  # noqa: Y015
 
 @_typing.final
 class RemoteFunction(_message.Message):
-    """A function that a process of its author's serves, in any language, by the protocol `leman.function.v1` over Arrow
-    Flight (docs/remote_functions.md). Its version is verified whenever a worker connects.
+    """A function served by a process of its author, in any language, by the protocol `leman.function.v1` over Arrow Flight
+    (docs/remote_functions.md). Its version is verified whenever a worker connects.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -281,12 +282,12 @@ class RemoteFunction(_message.Message):
     ADDRESSES_FIELD_NUMBER: _builtins.int
     FUNCTION_FIELD_NUMBER: _builtins.int
     function: _builtins.str
-    """What the servers call it; empty: as it is named here."""
+    """Its name on the servers; empty: its name here."""
     @_builtins.property
     def addresses(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Flight uris of the servers, `grpc://host:port` or with TLS `grpc+tls://host:port`; 1 to 64. All serve this version of
-        the function; batches go to them in turn, and to the others where one cannot be reached. Other ones may be registered
-        under the same version.
+        """Flight uris of the servers, `grpc://host:port` or with TLS `grpc+tls://host:port`; 1 to 64. All serve this version
+        of the function; batches go to them in turn, and to the others if one cannot be reached. Other addresses may be
+        registered under the same version.
         """
 
     def __init__(
@@ -335,7 +336,7 @@ Global___PythonBundle: _TypeAlias = PythonBundle  # noqa: Y015
 
 @_typing.final
 class CheckpointBounds(_message.Message):
-    """Rows between checkpoints. Unset: nothing was asked. What is set is 1 or more."""
+    """Rows between checkpoints. Unset: not requested. Values are 1 or more."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -343,9 +344,9 @@ class CheckpointBounds(_message.Message):
     MIN_CHECKPOINT_SIZE_FIELD_NUMBER: _builtins.int
     MAX_CHECKPOINT_SIZE_FIELD_NUMBER: _builtins.int
     checkpoint_size: _builtins.int
-    """The most rows in a checkpoint (older name of max_checkpoint_size; the smaller of both holds)."""
+    """The most rows in a checkpoint (older name of max_checkpoint_size; the smaller of both applies)."""
     min_checkpoint_size: _builtins.int
-    """The fewest rows in a checkpoint, but for the last of a range."""
+    """The fewest rows in a checkpoint, except the last of a range."""
     max_checkpoint_size: _builtins.int
     """The most rows in a checkpoint."""
     def __init__(
@@ -376,8 +377,8 @@ Global___CheckpointBounds: _TypeAlias = CheckpointBounds  # noqa: Y015
 
 @_typing.final
 class ErrorPolicy(_message.Message):
-    """What to do when the function raises: the first rule that matches the exception holds; without one the job fails.
-    A row that ends its worker process three or four times counts as raising `WorkerLost`, one that overruns the function's
+    """What to do when the function raises: the first rule that matches the exception applies; without one the job fails. A
+    row that ends its worker process three or four times counts as raising `WorkerLost`, one that exceeds the function's
     timeout as raising `UdfTimeout`, one at which the server of a remote function breaks the connection three times as
     raising `FunctionLost`, a kind of `WorkerLost`; rules for all exceptions and for `Exception` match all of them.
     """
@@ -389,16 +390,16 @@ class ErrorPolicy(_message.Message):
     MAX_ERROR_FRACTION_FIELD_NUMBER: _builtins.int
     STORE_ERRORS_FIELD_NUMBER: _builtins.int
     max_errors: _builtins.int
-    """The job fails when more rows than this failed, 1 or more; unset: no bound."""
+    """The job fails if more rows than this failed, 1 or more; unset: no limit."""
     max_error_fraction: _builtins.float
-    """The job fails when more than this fraction of the rows failed, above 0 and up to 1; unset: no bound."""
+    """The job fails if more than this fraction of the rows failed, above 0 and up to 1; unset: no limit."""
     store_errors: _builtins.bool
-    """Whether failed rows are stored with exception, message and traceback. The row that ends a job is stored in any case,
-    and so is where failed rows are (see ListJobErrorsRequest.places_only).
+    """Whether failed rows are stored with exception, message and traceback. The row that ends a job is always stored, and
+    so are the positions of failed rows (see ListJobErrorsRequest.places_only).
     """
     @_builtins.property
     def rules(self) -> _containers.RepeatedCompositeFieldContainer[Global___ErrorRule]:
-        """In the order in which they are tried."""
+        """In order of precedence."""
 
     def __init__(
         self,
@@ -440,9 +441,9 @@ class ErrorRule(_message.Message):
         ACTION_FAIL: ErrorRule._Action.ValueType  # 1
         """End the job as FAILED."""
         ACTION_SKIP: ErrorRule._Action.ValueType  # 2
-        """Leave the row NULL, record it as failed, go on."""
+        """Leave the row NULL, record it as failed, continue."""
         ACTION_RETRY: ErrorRule._Action.ValueType  # 3
-        """Call again after a pause; when the attempts are used up the next matching rule holds."""
+        """Retry after a pause; after the last attempt the next matching rule applies."""
 
     class Action(_Action, metaclass=_ActionEnumTypeWrapper):
         """What the rule does."""
@@ -452,9 +453,9 @@ class ErrorRule(_message.Message):
     ACTION_FAIL: ErrorRule.Action.ValueType  # 1
     """End the job as FAILED."""
     ACTION_SKIP: ErrorRule.Action.ValueType  # 2
-    """Leave the row NULL, record it as failed, go on."""
+    """Leave the row NULL, record it as failed, continue."""
     ACTION_RETRY: ErrorRule.Action.ValueType  # 3
-    """Call again after a pause; when the attempts are used up the next matching rule holds."""
+    """Retry after a pause; after the last attempt the next matching rule applies."""
 
     ACTION_FIELD_NUMBER: _builtins.int
     EXCEPTION_TYPES_FIELD_NUMBER: _builtins.int
@@ -467,10 +468,12 @@ class ErrorRule(_message.Message):
     message_pattern: _builtins.str
     """A regular expression searched in the message; empty: any message."""
     max_attempts: _builtins.int
-    """For ACTION_RETRY: how often the function is called at the most, the first call included, 2 or more; unset: 3."""
+    """For ACTION_RETRY: the maximum number of calls, including the first, 2 or more; unset: 3."""
     @_builtins.property
     def exception_types(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Class names of the exceptions it is for (`ValueError` or `package.module.Error`; base classes match); empty: all."""
+        """Class names of the exceptions that it matches (`ValueError` or `package.module.Error`; base classes match); empty:
+        all.
+        """
 
     @_builtins.property
     def initial_backoff(self) -> _duration_pb2.Duration:

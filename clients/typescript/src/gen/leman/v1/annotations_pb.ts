@@ -15,20 +15,20 @@ export const file_leman_v1_annotations: GenFile = /*@__PURE__*/
   fileDesc("ChpsZW1hbi92MS9hbm5vdGF0aW9ucy5wcm90bxIIbGVtYW4udjEiVwoGQWNjZXNzEhwKBHJvbGUYASABKA4yDi5sZW1hbi52MS5Sb2xlEgwKBGNvZGUYAiABKAgSEgoKY29kZV93aGVyZRgDIAMoCRINCgVyZWFkcxgEIAEoCCpxCgRSb2xlEhQKEFJPTEVfVU5TUEVDSUZJRUQQABIPCgtST0xFX1JFQURFUhABEg8KC1JPTEVfUlVOTkVSEAISDwoLUk9MRV9FRElUT1IQAxIOCgpST0xFX0FETUlOEAQSEAoMUk9MRV9TRVJWSUNFEAU6SgoGYWNjZXNzEh4uZ29vZ2xlLnByb3RvYnVmLk1ldGhvZE9wdGlvbnMY5qsEIAEoCzIQLmxlbWFuLnYxLkFjY2Vzc1IGYWNjZXNzQmkKDGRldi5sZW1hbi52MUIQQW5ub3RhdGlvbnNQcm90b1ABWh1sZW1hbi5kZXYvZ28vbGVtYW4vdjE7bGVtYW52MaICA0xNTqoCCExlbWFuLlYxygIITGVtYW5cVjHqAglMZW1hbjo6VjFiBnByb3RvMw", [file_google_protobuf_descriptor]);
 
 /**
- * What a call asks of its caller.
+ * The rights that a call requires.
  *
  * @generated from message leman.v1.Access
  */
 export type Access = Message<"leman.v1.Access"> & {
   /**
-   * The least role.
+   * The required role.
    *
    * @generated from field: leman.v1.Role role = 1;
    */
   role: Role;
 
   /**
-   * Whether it also takes the right `code`, which no role but ROLE_SERVICE includes: what the caller sends will run on
+   * Whether it also requires the right `code`, which no role but ROLE_SERVICE includes: code in the request will run on
    * the workers.
    *
    * @generated from field: bool code = 2;
@@ -36,7 +36,7 @@ export type Access = Message<"leman.v1.Access"> & {
   code: boolean;
 
   /**
-   * Fields of the request, as paths such as `definition.python_bundle`: where one of them is set, the call takes the
+   * Fields of the request, as paths such as `definition.python_bundle`: if one of them is set, the call requires the
    * right `code`, too.
    *
    * @generated from field: repeated string code_where = 3;
@@ -60,28 +60,28 @@ export const AccessSchema: GenMessage<Access> = /*@__PURE__*/
   messageDesc(file_leman_v1_annotations, 0);
 
 /**
- * What a caller may do. Each role includes those above it in this list; docs/security.md has the table of all calls,
- * made from the options on them.
+ * The rights of a caller. Each role includes those above it in this list; docs/security.md has the table of all calls,
+ * generated from the options on them.
  *
  * @generated from enum leman.v1.Role
  */
 export enum Role {
   /**
-   * Not a role: a call without one is refused for everyone.
+   * Not a role: a call without one is always refused.
    *
    * @generated from enum value: ROLE_UNSPECIFIED = 0;
    */
   UNSPECIFIED = 0,
 
   /**
-   * Looks at what there is; changes nothing.
+   * Reads everything; changes nothing.
    *
    * @generated from enum value: ROLE_READER = 1;
    */
   READER = 1,
 
   /**
-   * Runs what editors have defined: backfills, refreshes, upkeep that changes no value.
+   * Runs what editors have defined: backfills, refreshes, maintenance that changes no value.
    *
    * @generated from enum value: ROLE_RUNNER = 2;
    */
@@ -95,7 +95,7 @@ export enum Role {
   EDITOR = 3,
 
   /**
-   * Deletes what nothing needs any more, and whatever else only an operator should.
+   * Deletes garbage, and does whatever else only an operator should.
    *
    * @generated from enum value: ROLE_ADMIN = 4;
    */
@@ -116,7 +116,7 @@ export const RoleSchema: GenEnum<Role> = /*@__PURE__*/
   enumDesc(file_leman_v1_annotations, 0);
 
 /**
- * What the call asks of its caller. A call without it is refused for everyone.
+ * The rights that the call requires. A call without it is always refused.
  *
  * @generated from extension: leman.v1.Access access = 71142;
  */

@@ -61,15 +61,15 @@ export type RegisterUdfRequest = Message<"leman.v1.RegisterUdfRequest"> & {
   database: string;
 
   /**
-   * What to register.
+   * The definition.
    *
    * @generated from field: leman.v1.UdfDefinition definition = 2;
    */
   definition?: UdfDefinition | undefined;
 
   /**
-   * The pickled callable, where the code is a bundle; may be left out if the digest is stored already. One that does not
-   * fit into a message is stored by UploadBundle first.
+   * The pickled callable, if the code is a bundle; may be omitted if the digest is stored already. Store one that does
+   * not fit into a message by UploadBundle first.
    *
    * @generated from field: bytes bundle = 3;
    */
@@ -90,22 +90,22 @@ export const RegisterUdfRequestSchema: GenMessage<RegisterUdfRequest> = /*@__PUR
  */
 export type RegisterUdfResponse = Message<"leman.v1.RegisterUdfResponse"> & {
   /**
-   * False when the same definition was there already.
+   * False if the same definition existed already.
    *
    * @generated from field: bool created = 1;
    */
   created: boolean;
 
   /**
-   * As it is stored: with what the server of a remote function said.
+   * As it is stored, completed by the server of a remote function.
    *
    * @generated from field: leman.v1.UdfDefinition definition = 2;
    */
   definition?: UdfDefinition | undefined;
 
   /**
-   * What its author should know, for a person: servers of a remote function that TLS keeps from being reached, while
-   * others answer.
+   * Warnings for its author, as texts: servers of a remote function that cannot be reached because of TLS, while others
+   * answer.
    *
    * @generated from field: repeated string warnings = 3;
    */
@@ -157,7 +157,7 @@ export const UploadBundleRequestSchema: GenMessage<UploadBundleRequest> = /*@__P
   messageDesc(file_leman_v1_catalog, 3);
 
 /**
- * What is said of a bundle before its bytes come.
+ * The description of a bundle before its bytes.
  *
  * @generated from message leman.v1.UploadBundleHeader
  */
@@ -170,14 +170,14 @@ export type UploadBundleHeader = Message<"leman.v1.UploadBundleHeader"> & {
   database: string;
 
   /**
-   * sha256 of all its bytes, lower-case hex. A bundle is known by it: no request id is needed to send it again.
+   * sha256 of all its bytes, lower-case hex. It identifies a bundle, so no request id is needed for a retry.
    *
    * @generated from field: string sha256 = 2;
    */
   sha256: string;
 
   /**
-   * How many bytes it has, 1 or more.
+   * Its size in bytes, 1 or more.
    *
    * @generated from field: int64 size_bytes = 3;
    */
@@ -198,7 +198,7 @@ export const UploadBundleHeaderSchema: GenMessage<UploadBundleHeader> = /*@__PUR
  */
 export type UploadBundleResponse = Message<"leman.v1.UploadBundleResponse"> & {
   /**
-   * False when the bundle was there already.
+   * False if the bundle existed already.
    *
    * @generated from field: bool created = 1;
    */
@@ -254,8 +254,8 @@ export type GetUdfResponse = Message<"leman.v1.GetUdfResponse"> & {
   definition?: UdfDefinition | undefined;
 
   /**
-   * Whether workers cannot load the bundle that is stored: it is missing, damaged, or pickled by another Python than
-   * theirs. RegisterUdf with a bundle that they can load puts it in its place.
+   * Whether workers cannot load the stored bundle: it is missing, damaged, or pickled by another Python than theirs.
+   * RegisterUdf with a loadable bundle replaces it.
    *
    * @generated from field: bool needs_bundle = 2;
    */
@@ -290,7 +290,7 @@ export type ListUdfsRequest = Message<"leman.v1.ListUdfsRequest"> & {
   pageSize: number;
 
   /**
-   * `next_page_token` of the page before; empty: the first page.
+   * `next_page_token` of the previous page; empty: the first page.
    *
    * @generated from field: string page_token = 3;
    */
@@ -353,7 +353,7 @@ export type AddColumnsRequest = Message<"leman.v1.AddColumnsRequest"> & {
   columns: NewColumn[];
 
   /**
-   * Chosen by the caller; remembered per table. The same id and body again is answered like the first time; the same id
+   * Chosen by the caller; remembered per table. A retry with the same id and body gets the first answer; the same id
    * with another body for this table is refused: ALREADY_EXISTS (REQUEST_ID_REUSED).
    *
    * @generated from field: string request_id = 3;
@@ -361,7 +361,7 @@ export type AddColumnsRequest = Message<"leman.v1.AddColumnsRequest"> & {
   requestId: string;
 
   /**
-   * What becomes of computed columns that the table has already.
+   * What happens to computed columns that exist already.
    *
    * @generated from field: leman.v1.OnChange on_change = 4;
    */
@@ -376,7 +376,7 @@ export const AddColumnsRequestSchema: GenMessage<AddColumnsRequest> = /*@__PURE_
   messageDesc(file_leman_v1_catalog, 10);
 
 /**
- * A computed column: its name, and what computes it.
+ * A computed column: its name and its function.
  *
  * @generated from message leman.v1.NewColumn
  */
@@ -389,7 +389,7 @@ export type NewColumn = Message<"leman.v1.NewColumn"> & {
   name: string;
 
   /**
-   * What computes it. One of both is set.
+   * The function. Exactly one of both is set.
    *
    * @generated from oneof leman.v1.NewColumn.function
    */
@@ -413,16 +413,16 @@ export type NewColumn = Message<"leman.v1.NewColumn"> & {
   } | { case: undefined; value?: undefined };
 
   /**
-   * The table's columns that take the place of the function's inputs, in order; empty: as the function names them
-   * (AlterColumns: as the column maps them, where its function so far has inputs of the same names).
+   * The table's columns that replace the function's inputs, in order; empty: as the function names them (AlterColumns:
+   * the column's current inputs, if its current function has inputs of the same names).
    *
    * @generated from field: repeated string input_columns = 4;
    */
   inputColumns: string[];
 
   /**
-   * With `sql_expression`: what happens to rows for which it has no value (a failing cast, a division by zero); the
-   * error is called `SqlError`, and is never tried again. Absent: as it was registered before, or else the job fails.
+   * With `sql_expression`: what happens to rows without a value (a failing cast, a division by zero); the error is
+   * called `SqlError`, and is never retried. Absent: as it was registered before, or else the job fails.
    *
    * @generated from field: leman.v1.ErrorPolicy error_policy = 5;
    */
@@ -437,23 +437,23 @@ export const NewColumnSchema: GenMessage<NewColumn> = /*@__PURE__*/
   messageDesc(file_leman_v1_catalog, 11);
 
 /**
- * A computed column that is to have another function.
+ * A computed column that gets another function.
  *
  * @generated from message leman.v1.ColumnAlteration
  */
 export type ColumnAlteration = Message<"leman.v1.ColumnAlteration"> & {
   /**
-   * The column, and what is to compute it.
+   * The column and its new function.
    *
    * @generated from field: leman.v1.NewColumn column = 1;
    */
   column?: NewColumn | undefined;
 
   /**
-   * Values that the column's functions so far computed stay current, and are told apart from then on (see
-   * ExplainPlanResponse.kept); only rows that failed, or were not computed, are left to the new function. What jobs that
-   * did not finish have stored counts as computed, although no version of the table has it. The new function has to have
-   * the same inputs. Without it the values are stale, also those that were kept before.
+   * Values that the column's functions have computed stay current, and are distinguished from then on (see
+   * ExplainPlanResponse.kept); only failed and not computed rows are left to the new function. Rows that unfinished
+   * jobs have stored count as computed, although no version of the table has them. The new function must have the same
+   * inputs. If false, the values are stale, also those that were kept before.
    *
    * @generated from field: bool keep_values = 2;
    */
@@ -481,7 +481,7 @@ export type AddColumnsResponse = Message<"leman.v1.AddColumnsResponse"> & {
   version: bigint;
 
   /**
-   * What became of each column, in the order of the request.
+   * The outcome for each column, in the order of the request.
    *
    * @generated from field: repeated leman.v1.ColumnOutcome columns = 2;
    */
@@ -496,7 +496,7 @@ export const AddColumnsResponseSchema: GenMessage<AddColumnsResponse> = /*@__PUR
   messageDesc(file_leman_v1_catalog, 13);
 
 /**
- * What AddColumns, AlterColumns or RetryJob did about a column.
+ * What AddColumns, AlterColumns or RetryJob did to a column.
  *
  * @generated from message leman.v1.ColumnOutcome
  */
@@ -523,16 +523,16 @@ export type ColumnOutcome = Message<"leman.v1.ColumnOutcome"> & {
   udf?: UdfRef | undefined;
 
   /**
-   * The function that computed it before; unset: it is new or unchanged. So too where the call was sent again: then this
-   * and all that follows were in the first answer.
+   * The function that computed it before; unset: it is new or unchanged. Also unset after a retry, like all that
+   * follows: these were in the first answer.
    *
    * @generated from field: leman.v1.UdfRef udf_before = 4;
    */
   udfBefore?: UdfRef | undefined;
 
   /**
-   * A unified diff of the two functions' sources (UdfDefinition.source, or the SQL expressions), at most 16 KB; empty: they
-   * are the same text, or one of them has none.
+   * A unified diff of the two functions' sources (UdfDefinition.source, or the SQL expressions), at most 16 KB; empty:
+   * they are equal, or one of them is unknown.
    *
    * @generated from field: string diff = 5;
    */
@@ -546,37 +546,37 @@ export type ColumnOutcome = Message<"leman.v1.ColumnOutcome"> & {
   rowsStale: bigint;
 
   /**
-   * Further rows that it computes, as they have no value yet.
+   * Further rows that it computes: those without a value.
    *
    * @generated from field: int64 rows_not_computed = 7;
    */
   rowsNotComputed: bigint;
 
   /**
-   * About how long that will take, from what a row took in the last backfill of the column; unset: there was none.
+   * An estimate of the time for that, from the cost of a row in the last backfill of the column; unset: there was none.
    *
    * @generated from field: google.protobuf.Duration expected_duration = 8;
    */
   expectedDuration?: Duration | undefined;
 
   /**
-   * All of this in a sentence, for a person.
+   * A one-sentence summary of all of this.
    *
    * @generated from field: string summary = 9;
    */
   summary: string;
 
   /**
-   * Further rows that it computes again: jobs that did not finish have computed them, and no version of the table has
-   * them yet. ON_CHANGE_KEEP keeps these, too.
+   * Further rows that it computes again: unfinished jobs have computed them, and no version of the table has them yet.
+   * ON_CHANGE_KEEP keeps these, too.
    *
    * @generated from field: int64 rows_stored = 10;
    */
   rowsStored: bigint;
 
   /**
-   * Of these stale and stored rows, those that were finished with the definition that it had before, and would have been
-   * kept with ON_CHANGE_KEEP or `keep_values`.
+   * Of these stale and stored rows, those that were finished with the previous definition, and would have been kept
+   * with ON_CHANGE_KEEP or `keep_values`.
    *
    * @generated from field: int64 rows_lost = 11;
    */
@@ -611,7 +611,7 @@ export enum ColumnOutcome_Outcome {
   ADDED = 1,
 
   /**
-   * It was there with the same definition.
+   * It existed with the same definition.
    *
    * @generated from enum value: OUTCOME_UNCHANGED = 2;
    */
@@ -652,14 +652,14 @@ export type AlterColumnsRequest = Message<"leman.v1.AlterColumnsRequest"> & {
   table?: TableRef | undefined;
 
   /**
-   * Columns that exist, with the functions that they are to have.
+   * Existing columns with their new functions.
    *
    * @generated from field: repeated leman.v1.ColumnAlteration columns = 2;
    */
   columns: ColumnAlteration[];
 
   /**
-   * Chosen by the caller; remembered per table. The same id and body again is answered like the first time; the same id
+   * Chosen by the caller; remembered per table. A retry with the same id and body gets the first answer; the same id
    * with another body for this table is refused: ALREADY_EXISTS (REQUEST_ID_REUSED).
    *
    * @generated from field: string request_id = 3;
@@ -688,8 +688,8 @@ export type AlterColumnsResponse = Message<"leman.v1.AlterColumnsResponse"> & {
   version: bigint;
 
   /**
-   * What becomes of each column, in the order of the request: without `keep_values`, how many finished rows the next
-   * backfill computes again. Empty where that cannot be told; none of it changes what the call does.
+   * The outcome for each column, in the order of the request: without `keep_values`, how many finished rows the next
+   * backfill computes again. Empty if unknown; it does not affect what the call does.
    *
    * @generated from field: repeated leman.v1.ColumnOutcome columns = 2;
    */
@@ -857,7 +857,7 @@ export type ListTablesRequest = Message<"leman.v1.ListTablesRequest"> & {
   pageSize: number;
 
   /**
-   * `next_page_token` of the page before; empty: the first page.
+   * `next_page_token` of the previous page; empty: the first page.
    *
    * @generated from field: string page_token = 3;
    */
@@ -900,7 +900,7 @@ export const ListTablesResponseSchema: GenMessage<ListTablesResponse> = /*@__PUR
   messageDesc(file_leman_v1_catalog, 21);
 
 /**
- * What a view holds: one row for each row of the source that the filter matches.
+ * The contents of a view: one row for each row of the source that the filter matches.
  *
  * @generated from message leman.v1.ViewQuery
  */
@@ -913,7 +913,7 @@ export type ViewQuery = Message<"leman.v1.ViewQuery"> & {
   source?: TableRef | undefined;
 
   /**
-   * Columns made by the source alone, in order. Empty: all columns of the source (its functions' columns too).
+   * Columns from the source alone, in order. Empty: all columns of the source, including computed ones.
    *
    * @generated from field: repeated leman.v1.ViewColumn columns = 2;
    */
@@ -927,7 +927,7 @@ export type ViewQuery = Message<"leman.v1.ViewQuery"> & {
   functions: ViewFunction[];
 
   /**
-   * SQL over the source's columns; empty: all rows. No function of time or chance.
+   * SQL over the source's columns; empty: all rows. No volatile functions.
    *
    * @generated from field: string where = 4;
    */
@@ -941,14 +941,14 @@ export type ViewQuery = Message<"leman.v1.ViewQuery"> & {
   shuffleSeed?: bigint | undefined;
 
   /**
-   * At most so many rows, the first by source row id, before the shuffle; unset: all.
+   * At most this many rows, the first by source row id, before the shuffle; unset: all.
    *
    * @generated from field: optional int64 limit = 6;
    */
   limit?: bigint | undefined;
 
   /**
-   * Leave out so many rows, the first by source row id.
+   * Skip this many rows, the first by source row id.
    *
    * @generated from field: int64 offset = 7;
    */
@@ -963,7 +963,7 @@ export const ViewQuerySchema: GenMessage<ViewQuery> = /*@__PURE__*/
   messageDesc(file_leman_v1_catalog, 22);
 
 /**
- * A column made by the source alone.
+ * A column from the source alone.
  *
  * @generated from message leman.v1.ViewColumn
  */
@@ -1005,8 +1005,8 @@ export type ViewFunction = Message<"leman.v1.ViewFunction"> & {
   name: string;
 
   /**
-   * A function that is registered in the view's database; without a version in a request: the one registered last. A view
-   * keeps to it.
+   * A function registered in the view's database; without a version in a request: the one registered last. A view keeps
+   * its version.
    *
    * @generated from field: leman.v1.UdfRef udf = 2;
    */
@@ -1034,29 +1034,29 @@ export const ViewFunctionSchema: GenMessage<ViewFunction> = /*@__PURE__*/
  */
 export type CreateMaterializedViewRequest = Message<"leman.v1.CreateMaterializedViewRequest"> & {
   /**
-   * The view's database and name; it shares the names of tables.
+   * The view's database and name; views and tables share their names.
    *
    * @generated from field: leman.v1.TableRef view = 1;
    */
   view?: TableRef | undefined;
 
   /**
-   * What it holds.
+   * Its contents.
    *
    * @generated from field: leman.v1.ViewQuery query = 2;
    */
   query?: ViewQuery | undefined;
 
   /**
-   * Rows in a fragment at the most, 1 or more; unset: chosen so that all task slots have work.
+   * Most rows in a fragment, 1 or more; unset: chosen so that all task slots have work.
    *
    * @generated from field: optional int64 max_rows_per_fragment = 3;
    */
   maxRowsPerFragment?: bigint | undefined;
 
   /**
-   * Chosen by the caller. The same request again, while its view is there, is answered with that view; another one under
-   * the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
+   * Chosen by the caller. A retry, while its view exists, returns that view; another request with the same id and name:
+   * ALREADY_EXISTS (REQUEST_ID_REUSED).
    *
    * @generated from field: string request_id = 4;
    */
@@ -1092,7 +1092,7 @@ export type CreateMaterializedViewResponse = Message<"leman.v1.CreateMaterialize
   view?: MaterializedView | undefined;
 
   /**
-   * What its maker should know, for a person: a source without stable row ids.
+   * Warnings, as texts: a source without stable row ids.
    *
    * @generated from field: repeated string warnings = 2;
    */
@@ -1169,7 +1169,7 @@ export type ListMaterializedViewsRequest = Message<"leman.v1.ListMaterializedVie
   pageSize: number;
 
   /**
-   * `next_page_token` of the page before; empty: the first page.
+   * `next_page_token` of the previous page; empty: the first page.
    *
    * @generated from field: string page_token = 3;
    */
@@ -1204,7 +1204,7 @@ export type ListMaterializedViewsResponse = Message<"leman.v1.ListMaterializedVi
   nextPageToken: string;
 
   /**
-   * Tables that could not be read, and damaged views, each with what is wrong and what to do, for a person.
+   * Unreadable tables and damaged views, with the problem and what to do, as texts.
    *
    * @generated from field: repeated string warnings = 3;
    */
@@ -1219,7 +1219,7 @@ export const ListMaterializedViewsResponseSchema: GenMessage<ListMaterializedVie
   messageDesc(file_leman_v1_catalog, 30);
 
 /**
- * A view as a listing tells of it. GetMaterializedView has all of its query, and its columns.
+ * A view in a listing. GetMaterializedView returns its whole query, and its columns.
  *
  * @generated from message leman.v1.MaterializedViewSummary
  */
@@ -1246,14 +1246,14 @@ export type MaterializedViewSummary = Message<"leman.v1.MaterializedViewSummary"
   version: bigint;
 
   /**
-   * The table or view that it is made from.
+   * Its source table or view.
    *
    * @generated from field: leman.v1.TableRef source = 4;
    */
   source?: TableRef | undefined;
 
   /**
-   * The source version that its set rows are right for.
+   * The source version of its set rows.
    *
    * @generated from field: int64 source_version = 5;
    */
@@ -1274,8 +1274,7 @@ export type MaterializedViewSummary = Message<"leman.v1.MaterializedViewSummary"
   rowCount: bigint;
 
   /**
-   * Rows with values: those that queries show. Unset where rows would have to be read to count them, as after a compaction
-   * of the view; GetMaterializedView reads them.
+   * Rows with values, which queries show.
    *
    * @generated from field: optional int64 rows_set = 8;
    */
@@ -1310,9 +1309,9 @@ export type AlterMaterializedViewRequest = Message<"leman.v1.AlterMaterializedVi
   view?: TableRef | undefined;
 
   /**
-   * Function columns that the view has, by name, with the functions that they are to have; columns that are not named stay
-   * as they are. Without `input_columns`: those that the column has, where its function so far has parameters of the same
-   * names, else the columns of the source that the function names.
+   * Existing function columns, by name, with their new functions; columns that are not named stay unchanged. Without
+   * `input_columns`: the current inputs, if the column's current function has parameters of the same names, else the
+   * columns of the source that the function names.
    *
    * @generated from field: repeated leman.v1.ViewFunction functions = 2;
    */
@@ -1326,8 +1325,8 @@ export type AlterMaterializedViewRequest = Message<"leman.v1.AlterMaterializedVi
   updateMask?: FieldMask | undefined;
 
   /**
-   * Chosen by the caller; remembered for the last 16 alterations of the view. The same id and body again changes nothing,
-   * and is answered with the view; the same id with another body for this view: ALREADY_EXISTS (REQUEST_ID_REUSED).
+   * Chosen by the caller; remembered for the last 16 alterations of the view. A retry with the same id and body changes
+   * nothing, and returns the view; the same id with another body for this view: ALREADY_EXISTS (REQUEST_ID_REUSED).
    *
    * @generated from field: string request_id = 4;
    */
@@ -1390,7 +1389,7 @@ export type MaterializedView = Message<"leman.v1.MaterializedView"> & {
   version: bigint;
 
   /**
-   * What it holds, with everything resolved.
+   * Its contents, with everything resolved.
    *
    * @generated from field: leman.v1.ViewQuery query = 4;
    */
@@ -1404,7 +1403,7 @@ export type MaterializedView = Message<"leman.v1.MaterializedView"> & {
   sourceUri: string;
 
   /**
-   * The source version that its set rows are right for.
+   * The source version of its set rows.
    *
    * @generated from field: int64 source_version = 6;
    */
@@ -1425,7 +1424,7 @@ export type MaterializedView = Message<"leman.v1.MaterializedView"> & {
   rowCount: bigint;
 
   /**
-   * Rows with values: those that queries show.
+   * Rows with values, which queries show.
    *
    * @generated from field: int64 rows_set = 9;
    */
@@ -1446,8 +1445,8 @@ export type MaterializedView = Message<"leman.v1.MaterializedView"> & {
   jsonSchema?: JsonArrowSchema | undefined;
 
   /**
-   * Function columns whose values are of another function, or of other inputs, than the query says: an alteration came
-   * after them. The next refresh computes them for every row.
+   * Function columns whose values are of another function, or of other inputs, than the query says, after an
+   * alteration. The next refresh computes them for every row.
    *
    * @generated from field: repeated string stale_columns = 12;
    */
@@ -1462,14 +1461,14 @@ export const MaterializedViewSchema: GenMessage<MaterializedView> = /*@__PURE__*
   messageDesc(file_leman_v1_catalog, 34);
 
 /**
- * What becomes of a computed column that the table has already. A column that no function computes is refused in any case:
+ * What happens to a computed column that exists already. A column that no function computes is refused in any case:
  * ALREADY_EXISTS (COLUMN_EXISTS).
  *
  * @generated from enum leman.v1.OnChange
  */
 export enum OnChange {
   /**
-   * It is refused, whatever computes it: ALREADY_EXISTS (COLUMN_EXISTS).
+   * It is refused, even if it has the same definition: ALREADY_EXISTS (COLUMN_EXISTS).
    *
    * @generated from enum value: ON_CHANGE_UNSPECIFIED = 0;
    */
@@ -1477,7 +1476,7 @@ export enum OnChange {
 
   /**
    * With the same definition it stays; with another one the request is refused: FAILED_PRECONDITION (COLUMN_CHANGED). A
-   * column of which no value was ever computed gets the new definition, as by ON_CHANGE_UPDATE: nothing is lost.
+   * column without any computed value gets the new definition, as by ON_CHANGE_UPDATE, as nothing is lost.
    *
    * @generated from enum value: ON_CHANGE_ERROR = 1;
    */
@@ -1491,8 +1490,8 @@ export enum OnChange {
   UPDATE = 2,
 
   /**
-   * It gets the definition of the request, and the values that it has count as current, those too that a job which did
-   * not finish has stored: see ColumnAlteration.keep_values.
+   * It gets the definition of the request, and its values count as current, including those that an unfinished job has
+   * stored: see ColumnAlteration.keep_values.
    *
    * @generated from enum value: ON_CHANGE_KEEP = 3;
    */
@@ -1519,14 +1518,14 @@ export enum RowReference {
   UNSPECIFIED = 0,
 
   /**
-   * By address: it can be filled from the source version that it was made from, and from no other.
+   * By address: it can only be filled from the source version that it was created from.
    *
    * @generated from enum value: ROW_REFERENCE_ADDRESS = 1;
    */
   ADDRESS = 1,
 
   /**
-   * By stable row id: it can be brought to any version of the source.
+   * By stable row id: it can be updated to any version of the source.
    *
    * @generated from enum value: ROW_REFERENCE_STABLE_ROW_ID = 2;
    */
@@ -1542,68 +1541,68 @@ export const RowReferenceSchema: GenEnum<RowReference> = /*@__PURE__*/
 /**
  * Tables, their computed columns, and the functions that compute them. Served by the planner.
  *
- * Every error carries google.rpc.ErrorInfo with domain `leman`, a reason and facts; the reasons stand in parentheses.
+ * Every error carries google.rpc.ErrorInfo with domain `leman`, a reason and facts; reasons are in parentheses.
  *
  * Errors of every call:
- * * `UNAUTHENTICATED` (TOKEN_REQUIRED, TOKEN_INVALID, TOKEN_EXPIRED): the call carries no token that holds; send
- *   `authorization: Bearer <token>` with one that does.
+ * * `UNAUTHENTICATED` (TOKEN_REQUIRED, TOKEN_INVALID, TOKEN_EXPIRED): the call has no valid token; send
+ *   `authorization: Bearer <token>` with one.
  * * `PERMISSION_DENIED` (ROLE_REQUIRED): the caller lacks the role that the message names; ask for it.
- * * `PERMISSION_DENIED` (DATABASE_NOT_ALLOWED): a place does not lie where the service may work; name another one.
- * * `UNAVAILABLE` (KEYS_UNAVAILABLE): the issuer of JWTs does not tell its public keys; send the call again later.
- * * `INVALID_ARGUMENT` (BAD_MESSAGE, BAD_REQUEST): what was sent is not the call's message, or an id, a text or a list
- *   in it is not valid or too long; correct the field that BadRequest names.
+ * * `PERMISSION_DENIED` (DATABASE_NOT_ALLOWED): a location is outside of those that the service may use; name another
+ *   one.
+ * * `UNAVAILABLE` (KEYS_UNAVAILABLE): the issuer of JWTs does not return its public keys; retry later.
+ * * `INVALID_ARGUMENT` (BAD_MESSAGE, BAD_REQUEST): the request is not the call's message, or an id, a text or a list in
+ *   it is invalid or too long; correct the field that BadRequest names.
  * * `INVALID_ARGUMENT` (BAD_DATABASE, RESERVED_DATABASE, BAD_TABLE_URI, BAD_TABLE_NAME, RESERVED_NAME): the database
  *   path or the table name is not valid, or Leman's own; correct the field that BadRequest names.
  * * `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database is registered under the name; check it, or give a path or uri.
- * * `DATA_LOSS` (REGISTRATION_DAMAGED): what is stored under the name is not what was written; register it again.
- * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
- *   someone acts; do what the message says, then send the call again.
- * * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
- * * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
- *   RetryInfo's delay.
- * * `RESOURCE_EXHAUSTED` (CALLER_RATE, CALLER_STREAMS): the caller calls too often, or has too many streams open; send
- *   the call again after RetryInfo's delay, or end a stream.
- * * `RESOURCE_EXHAUSTED` (MESSAGE_TOO_LARGE): the message, or its answer, is larger than the service lets it be; send
- *   less, or ask for less, at once. There is no RetryInfo.
+ * * `DATA_LOSS` (REGISTRATION_DAMAGED): the stored registration is damaged; register it again.
+ * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses
+ *   access until an operator acts; do what the message says, then retry the call.
+ * * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; retry the call after RetryInfo's delay.
+ * * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service is overloaded; retry the call after RetryInfo's
+ *   delay.
+ * * `RESOURCE_EXHAUSTED` (CALLER_RATE, CALLER_STREAMS): the caller calls too often, or has too many streams open; retry
+ *   the call after RetryInfo's delay, or end a stream.
+ * * `RESOURCE_EXHAUSTED` (MESSAGE_TOO_LARGE): the message, or its answer, is larger than the service allows; send or
+ *   request less in one call. There is no RetryInfo.
  * * `INTERNAL` (INTERNAL_BUG): a bug; report it with the request id that the message names.
  *
  * @generated from service leman.v1.CatalogService
  */
 export const CatalogService: GenService<{
   /**
-   * Stores a function under name and version. Idempotent: the same definition again is OK. Its options (`batch_size`,
-   * `checkpoint`, `error_policy`, `call_timeout`, `resources`) may be set again under the same version: they change
-   * how it is run, not what it computes. A bundle takes the place of one that workers cannot load (see
-   * GetUdfResponse.needs_bundle), and a definition that of a damaged one.
+   * Stores a function under name and version. Idempotent: repeating the same definition succeeds. Its options
+   * (`batch_size`, `checkpoint`, `error_policy`, `call_timeout`, `resources`) may be changed under the same version:
+   * they change how it runs, not what it computes. A bundle replaces one that workers cannot load (see
+   * GetUdfResponse.needs_bundle), and a definition replaces a damaged one.
    *
-   * The servers of a remote function are asked to describe it: at least one of them has to answer, and all that do have to
-   * say the same. What the definition leaves out (`version`, `input_columns`, the schemas) is taken from there; what it says
-   * has to be what they say. Other addresses may be set under the same version.
+   * The servers of a remote function are asked to describe it: at least one of them must answer, and all answers must
+   * agree. Missing parts of the definition (`version`, `input_columns`, the schemas) come from them; given parts must
+   * agree with them. Other addresses may be set under the same version.
    *
    * Errors:
    * * `ALREADY_EXISTS` (UDF_EXISTS): another definition has this name and version; register under another version.
    * * `INVALID_ARGUMENT` (BAD_UDF, BAD_SCHEMA, UNKNOWN_VALUE): the definition contradicts itself, or this release does
    *   not know a part of it; correct the field that BadRequest names.
    * * `INVALID_ARGUMENT` (INVALID_EXPRESSION): the SQL expression cannot be computed by a column; fix it.
-   * * `FAILED_PRECONDITION` (UDF_BUNDLE_MISSING): the bundle was left out and is not stored, or is damaged; send it
-   *   along.
+   * * `FAILED_PRECONDITION` (UDF_BUNDLE_MISSING): the bundle was omitted and is not stored, or is damaged; send it.
    * * `FAILED_PRECONDITION` (UDF_DIGEST_MISMATCH): the bundle's bytes do not have the stated digest and size; send
    *   those that do.
    * * `FAILED_PRECONDITION` (UDF_PYTHON_MISMATCH): workers run another Python than the bundle's; make it with theirs.
    *   Nothing is stored.
    * * `INVALID_ARGUMENT` (BUNDLE_TOO_LARGE): the bundle has more bytes than the services take; load large data when the
    *   function is built, instead of pickling it.
-   * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind, or not at this address; use
-   *   another one.
-   * * `UNAVAILABLE` (FUNCTION_UNAVAILABLE): no server of the remote function can be reached; start one, then send the call
-   *   again.
+   * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the policy of the services does not allow functions of this kind, or at
+   *   this address; use another one.
+   * * `UNAVAILABLE` (FUNCTION_UNAVAILABLE): no server of the remote function can be reached; start one, then retry the
+   *   call.
    * * `NOT_FOUND` (FUNCTION_NOT_FOUND): its server has no function of that name; name one that the message lists.
-   * * `FAILED_PRECONDITION` (FUNCTION_VERSION_MISMATCH, FUNCTION_SIGNATURE_MISMATCH): its servers describe it in another way
-   *   than the definition, or than one another; correct the definition, or leave out what they say.
-   * * `FAILED_PRECONDITION` (FUNCTION_ACCESS_DENIED, FUNCTION_PROTOCOL): its server refuses the services' credentials, or
-   *   is none of functions; do what the message says.
-   * * `FAILED_PRECONDITION` (FUNCTION_TLS_FAILED): its server's certificate does not verify, or one side speaks TLS and the
-   *   other does not, and no other server answers; do what the message says.
+   * * `FAILED_PRECONDITION` (FUNCTION_VERSION_MISMATCH, FUNCTION_SIGNATURE_MISMATCH): its servers contradict the
+   *   definition, or each other; correct the definition, or omit what they describe.
+   * * `FAILED_PRECONDITION` (FUNCTION_ACCESS_DENIED, FUNCTION_PROTOCOL): its server refuses the services' credentials,
+   *   or is not a function server; do what the message says.
+   * * `FAILED_PRECONDITION` (FUNCTION_TLS_FAILED): its server's certificate does not verify, or only one side uses TLS,
+   *   and no other server answers; do what the message says.
    *
    * @generated from rpc leman.v1.CatalogService.RegisterUdf
    */
@@ -1613,21 +1612,22 @@ export const CatalogService: GenService<{
     output: typeof RegisterUdfResponseSchema;
   },
   /**
-   * Stores a bundle, of whatever size the services take, for a RegisterUdf that then leaves it out. A header, then the
-   * bytes, in pieces of any size that fits into a message: 1 MiB is a good one. Nothing is stored unless all of them came,
-   * with the size and the digest that the header states. A bundle that is stored already is answered at once, without
-   * waiting for the rest of the stream. A bundle that no function names is no use to anybody, and stays.
+   * Stores a bundle, of any size that the services accept, for a RegisterUdf that then omits it. A header, then the
+   * bytes, in pieces of any size that fits into a message, such as 1 MiB. Nothing is stored unless all arrived, with
+   * the size and the digest in the header. If the bundle is stored already, the call is answered at once, without
+   * waiting for the rest of the stream. A bundle that no function names stays, unused.
    *
    * Errors:
-   * * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_NUMBER, BAD_UDF): the first message is no header, or has no database, no
-   *   size or no sha256; fix the field that BadRequest names.
+   * * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_NUMBER, BAD_UDF): the first message is not a header, or has no database,
+   *   no size or no sha256; correct the field that BadRequest names.
    * * `INVALID_ARGUMENT` (BAD_STREAM): there is a second header; send one.
    * * `INVALID_ARGUMENT` (BUNDLE_TOO_LARGE): as for RegisterUdf.
    * * `FAILED_PRECONDITION` (UDF_DIGEST_MISMATCH): the bytes do not have the stated digest and size; send those that do.
    * * `ABORTED` (UPLOAD_STALLED): nothing was sent for a while; send the bundle again.
-   * * `RESOURCE_EXHAUSTED` (TOO_MANY_UPLOADS): as many uploads are at work as may be; send the call again after
+   * * `RESOURCE_EXHAUSTED` (TOO_MANY_UPLOADS): the limit of concurrent uploads is reached; retry the call after
    *   RetryInfo's delay.
-   * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no pickled functions; use an entrypoint or SQL.
+   * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the policy of the services does not allow pickled functions; use an
+   *   entrypoint or SQL.
    *
    * @generated from rpc leman.v1.CatalogService.UploadBundle
    */
@@ -1637,13 +1637,13 @@ export const CatalogService: GenService<{
     output: typeof UploadBundleResponseSchema;
   },
   /**
-   * One function. Without a version: the one registered last. What is stored carries a digest; a definition that was
-   * changed in the store is refused here and wherever it is used.
+   * One function. Without a version: the one registered last. Stored definitions carry a digest; one that was changed
+   * in the store is refused here and wherever it is used.
    *
    * Errors:
    * * `NOT_FOUND` (UDF_NOT_FOUND): no such function is registered; register it.
-   * * `INVALID_ARGUMENT` (BAD_UDF): no function has that name or version; correct it.
-   * * `DATA_LOSS` (UDF_DAMAGED): the stored definition is not what was written; register it again, which heals it.
+   * * `INVALID_ARGUMENT` (BAD_UDF): an invalid name or version; correct it.
+   * * `DATA_LOSS` (UDF_DAMAGED): the stored definition is damaged; register it again to repair it.
    *
    * @generated from rpc leman.v1.CatalogService.GetUdf
    */
@@ -1658,8 +1658,7 @@ export const CatalogService: GenService<{
    * Errors:
    * * `INVALID_ARGUMENT` (BAD_PAGE_SIZE, BAD_PAGE_TOKEN): a negative size, or a token of another listing; begin with
    *   the first page.
-   * * `DATA_LOSS` (UDF_DAMAGED): a stored definition is not what was written; register that function again, which heals
-   *   it.
+   * * `DATA_LOSS` (UDF_DAMAGED): a stored definition is damaged; register that function again to repair it.
    *
    * @generated from rpc leman.v1.CatalogService.ListUdfs
    */
@@ -1672,46 +1671,44 @@ export const CatalogService: GenService<{
    * Adds computed columns: all NULL, without any data file. Validates everything first; adds all of them or none. One may
    * read another one of the request.
    *
-   * With `on_change` it says what the table is to have, and may be sent again and again: computed columns that are there
-   * with the same definition stay as they are. Those with another one (another function or version of it, other inputs,
-   * another expression) are changed in a version of their own, after new ones were added: where the second of these fails,
-   * the same call again does what is left. Options of a function, such as its error policy, are no part of the
-   * definition.
+   * With `on_change` it declares the columns, and may be repeated: existing computed columns with the same definition
+   * stay unchanged. Those with another definition (another function or version of it, other inputs, another expression)
+   * are changed in a version of their own, after new ones were added: if the second step fails, repeating the call
+   * completes it. Options of a function, such as its error policy, are not part of the definition.
    *
    * Errors:
-   * * `FAILED_PRECONDITION` (COLUMN_CHANGED): with ON_CHANGE_ERROR, columns are there with another definition, and nothing
-   *   was done; the message says which, what changed, and how many rows would be stale. Send it again with
-   *   ON_CHANGE_UPDATE or ON_CHANGE_KEEP, or take another name.
-   * * `INVALID_ARGUMENT` (BAD_REQUEST, BAD_COLUMN_NAME, BAD_COLUMN, RESERVED_NAME): no column, one named twice, one
-   *   with both a function and an expression, or a name that no column can have; fix the request.
-   * * `INVALID_ARGUMENT` (BAD_UDF): a column has neither a function nor an expression, or the name or version is none
-   *   that a function can have; name one.
+   * * `FAILED_PRECONDITION` (COLUMN_CHANGED): with ON_CHANGE_ERROR, columns exist with another definition, and nothing
+   *   was done; the message says which, what changed, and how many rows would be stale. Repeat the call with
+   *   ON_CHANGE_UPDATE or ON_CHANGE_KEEP, or use another name.
+   * * `INVALID_ARGUMENT` (BAD_REQUEST, BAD_COLUMN_NAME, BAD_COLUMN, RESERVED_NAME): no column, a repeated one, one with
+   *   both a function and an expression, or an invalid name; correct the request.
+   * * `INVALID_ARGUMENT` (BAD_UDF): a column has neither a function nor an expression, or the name or version is
+   *   invalid; correct it.
    * * `INVALID_ARGUMENT` (INVALID_EXPRESSION): the SQL expression cannot be computed by a column; fix it.
    * * `NOT_FOUND` (UDF_NOT_FOUND): a function is not registered; register it.
-   * * `ALREADY_EXISTS` (COLUMN_EXISTS): the table has a column of that name; take another name, or set `on_change` where
+   * * `ALREADY_EXISTS` (COLUMN_EXISTS): the table has a column of that name; use another name, or set `on_change` where
    *   it is a computed one.
    * * `FAILED_PRECONDITION` (KEPT_INPUTS_DIFFER, TOO_MANY_KEPT): with ON_CHANGE_KEEP, as for AlterColumns.
    * * `INVALID_ARGUMENT` (UNKNOWN_VALUE): a value of `on_change` that this release does not know; set one that it does.
-   * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
-   * * `FAILED_PRECONDITION` (COLUMN_EXISTS): someone added a column of that name meanwhile; look at the table again.
+   * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request used this id; use a new one.
+   * * `FAILED_PRECONDITION` (COLUMN_EXISTS): a column of that name was added meanwhile; describe the table again.
    * * `FAILED_PRECONDITION` (INPUT_COLUMN_MISSING, INPUT_COUNT_MISMATCH, INPUT_IS_OUTPUT): the function's inputs are
    *   not this table's; name others in `input_columns`.
-   * * `FAILED_PRECONDITION` (COLUMN_CYCLE): computed columns would read one another in a circle; have one of them read
-   *   something else.
+   * * `FAILED_PRECONDITION` (COLUMN_CYCLE): computed columns would form a cycle; change the inputs of one of them.
    * * `FAILED_PRECONDITION` (TYPE_MISMATCH, TYPE_NOT_STORABLE): an input has another type than was declared, or the
    *   table cannot hold the output's; change the function.
-   * * `FAILED_PRECONDITION` (IS_A_VIEW): a view gets its columns from its query; make another view.
-   * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table again;
-   *   send the call again.
-   * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
-   * * `FAILED_PRECONDITION` (PEER_NOT_SET, PEER_REFUSED, WRONG_PEER): the planner knows no commit coordinator, or is
-   *   refused by it; correct the setting there that the message names.
-   * * `UNAVAILABLE` (PEER_UNAVAILABLE): the planner cannot reach the commit coordinator; send the same call again after
+   * * `FAILED_PRECONDITION` (IS_A_VIEW): a view gets its columns from its query; create another view.
+   * * `ABORTED` (CONFLICT, TABLE_REPLACED): other writers committed at the same time at every try, or the table was
+   *   recreated; retry the call.
+   * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and a retry would not help; do what the message says.
+   * * `FAILED_PRECONDITION` (PEER_NOT_SET, PEER_REFUSED, WRONG_PEER): the planner has no commit coordinator set, or is
+   *   refused by it; correct the setting that the message names.
+   * * `UNAVAILABLE` (PEER_UNAVAILABLE): the planner cannot reach the commit coordinator; retry the same call after
    *   RetryInfo's delay.
-   * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
-   *   RetryInfo's delay.
-   * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
-   *   stopping; send the same call again.
+   * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; retry the call after RetryInfo's
+   *   delay.
+   * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): the outcome is unknown, or the commit coordinator is stopping; retry
+   *   the same call.
    * * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
    * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
    *   Leman.
@@ -1732,43 +1729,42 @@ export const CatalogService: GenService<{
    * (REASON_UDF_CHANGED) until the next backfill.
    *
    * Errors:
-   * * `INVALID_ARGUMENT` (BAD_REQUEST): no column, one named twice, or one with both a function and an expression; fix
-   *   the request.
-   * * `INVALID_ARGUMENT` (BAD_UDF): a column has neither a function nor an expression, or the name or version is none
-   *   that a function can have; name one.
+   * * `INVALID_ARGUMENT` (BAD_REQUEST): no column, a repeated one, or one with both a function and an expression;
+   *   correct the request.
+   * * `INVALID_ARGUMENT` (BAD_UDF): a column has neither a function nor an expression, or the name or version is
+   *   invalid; correct it.
    * * `INVALID_ARGUMENT` (INVALID_EXPRESSION): the SQL expression cannot be computed by a column; fix it.
    * * `NOT_FOUND` (UDF_NOT_FOUND): a function is not registered; register it.
-   * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
+   * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request used this id; use a new one.
    * * `FAILED_PRECONDITION` (IS_A_VIEW): it is a view; AlterMaterializedView gives its columns other functions.
-   * * `FAILED_PRECONDITION` (COLUMN_NOT_DEFINED): the column is no computed one; AddColumns adds one.
+   * * `FAILED_PRECONDITION` (COLUMN_NOT_DEFINED): the column is not a computed one; AddColumns adds one.
    * * `FAILED_PRECONDITION` (INPUT_COLUMN_MISSING, INPUT_COUNT_MISMATCH, INPUT_IS_OUTPUT): the function's inputs are
    *   not this table's; name others in `input_columns`.
-   * * `FAILED_PRECONDITION` (TYPE_MISMATCH): the function gives another type than the column holds, or expects another
-   *   input; add a new column instead.
-   * * `FAILED_PRECONDITION` (COLUMN_CYCLE): computed columns would read one another in a circle; have one of them read
-   *   something else.
-   * * `FAILED_PRECONDITION` (KEPT_INPUTS_DIFFER, TOO_MANY_KEPT): values cannot be kept, as the inputs are others or the
-   *   column keeps too many versions; leave `keep_values` out.
-   * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table again;
-   *   send the call again.
-   * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
-   * * `FAILED_PRECONDITION` (PEER_NOT_SET, PEER_REFUSED, WRONG_PEER): the planner knows no commit coordinator, or is
-   *   refused by it; correct the setting there that the message names.
-   * * `UNAVAILABLE` (PEER_UNAVAILABLE): the planner cannot reach the commit coordinator; send the same call again after
+   * * `FAILED_PRECONDITION` (TYPE_MISMATCH): the function has another output type than the column, or another input
+   *   type; add a new column instead.
+   * * `FAILED_PRECONDITION` (COLUMN_CYCLE): computed columns would form a cycle; change the inputs of one of them.
+   * * `FAILED_PRECONDITION` (KEPT_INPUTS_DIFFER, TOO_MANY_KEPT): values cannot be kept, as the inputs differ or the
+   *   column keeps too many versions; omit `keep_values`.
+   * * `ABORTED` (CONFLICT, TABLE_REPLACED): other writers committed at the same time at every try, or the table was
+   *   recreated; retry the call.
+   * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and a retry would not help; do what the message says.
+   * * `FAILED_PRECONDITION` (PEER_NOT_SET, PEER_REFUSED, WRONG_PEER): the planner has no commit coordinator set, or is
+   *   refused by it; correct the setting that the message names.
+   * * `UNAVAILABLE` (PEER_UNAVAILABLE): the planner cannot reach the commit coordinator; retry the same call after
    *   RetryInfo's delay.
-   * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
-   *   RetryInfo's delay.
-   * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
-   *   stopping; send the same call again.
-   * * `DATA_LOSS` (BINDING_DAMAGED, VIEW_DAMAGED): what the column or the table says of itself is not what was written;
-   *   restore the table's version before; where there is none, drop the column or the view and make it again.
+   * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; retry the call after RetryInfo's
+   *   delay.
+   * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): the outcome is unknown, or the commit coordinator is stopping; retry
+   *   the same call.
+   * * `DATA_LOSS` (BINDING_DAMAGED, VIEW_DAMAGED): the metadata of the column or the table is damaged; restore the
+   *   previous version of the table; without one, drop the column or the view and create it again.
    * * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
    * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
    *   Leman.
    * * `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
    * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
    * * `FAILED_PRECONDITION` (TYPE_NOT_STORABLE): the table cannot hold the function's output; change the function.
-   * * `DATA_LOSS` (UDF_DAMAGED): a stored function is not what was written; register it again, which heals it.
+   * * `DATA_LOSS` (UDF_DAMAGED): a stored function is damaged; register it again to repair it.
    *
    * @generated from rpc leman.v1.CatalogService.AlterColumns
    */
@@ -1781,9 +1777,9 @@ export const CatalogService: GenService<{
    * Schema, version, rows and computed columns of one table.
    *
    * Errors:
-   * * `DATA_LOSS` (BINDING_DAMAGED): what a column says of itself is not what was written; restore the table's version
-   *   before; where there is none, drop the column and add it again.
-   * * `INVALID_ARGUMENT` (RESERVED_NAME): names like this one are Leman's own; name a table of yours.
+   * * `DATA_LOSS` (BINDING_DAMAGED): a column's metadata is damaged; restore the previous version of the table; without
+   *   one, drop the column and add it again.
+   * * `INVALID_ARGUMENT` (RESERVED_NAME): names like this one are Leman's own; name another table.
    * * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
    * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
    *   Leman.
@@ -1811,31 +1807,31 @@ export const CatalogService: GenService<{
     output: typeof ListTablesResponseSchema;
   },
   /**
-   * Makes a view in one visible step: a placeholder for each matching row of the source, no value, no call of a
-   * function. Validates everything first.
+   * Creates a view in one visible step: a placeholder for each matching row of the source, without values, and without
+   * calling a function. Validates everything first.
    *
    * Errors:
-   * * `INVALID_ARGUMENT` (INVALID_FILTER, INVALID_EXPRESSION, VOLATILE_FUNCTION): SQL that no view can have; fix the
-   *   expression that the message names.
-   * * `INVALID_ARGUMENT` (NAME_CLASH, RESERVED_NAME, BAD_COLUMN_NAME, BAD_TABLE_NAME, BAD_NUMBER): a name or a number
-   *   that no view can have; correct the field that BadRequest names.
+   * * `INVALID_ARGUMENT` (INVALID_FILTER, INVALID_EXPRESSION, VOLATILE_FUNCTION): SQL that is not allowed in a view;
+   *   correct the expression that the message names.
+   * * `INVALID_ARGUMENT` (NAME_CLASH, RESERVED_NAME, BAD_COLUMN_NAME, BAD_TABLE_NAME, BAD_NUMBER): an invalid name or
+   *   number; correct the field that BadRequest names.
    * * `NOT_FOUND` (TABLE_NOT_FOUND, UDF_NOT_FOUND): the source is not there, or a function is not registered in the
    *   view's database; create or register it.
-   * * `ALREADY_EXISTS` (TABLE_EXISTS): a table or view of that name exists; take another name, or drop it.
-   * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
-   * * `ABORTED` (SOURCE_CHANGED): files of the source went while they were read; send the call again.
+   * * `ALREADY_EXISTS` (TABLE_EXISTS): a table or view of that name exists; use another name, or drop it.
+   * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request used this id; use a new one.
+   * * `ABORTED` (SOURCE_CHANGED): files of the source were removed while they were read; retry the call.
    * * `FAILED_PRECONDITION` (INPUT_COLUMN_MISSING, INPUT_COUNT_MISMATCH, COLUMN_NOT_FOUND): the source has no such
    *   column; fix the query.
    * * `FAILED_PRECONDITION` (TYPE_MISMATCH, TYPE_NOT_STORABLE): an input has another type than was declared, or the
    *   view cannot hold a column's; change the function or the query.
-   * * `FAILED_PRECONDITION` (EXPRESSION_FAILED, FILTER_FAILED): SQL that is right fails on a value; fix it, or exclude
-   *   such rows.
-   * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table again;
-   *   send the call again.
-   * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
-   * * `FAILED_PRECONDITION` (PEER_NOT_SET, PEER_REFUSED, WRONG_PEER): the planner knows no commit coordinator, or is
-   *   refused by it; correct the setting there that the message names.
-   * * `UNAVAILABLE` (PEER_UNAVAILABLE): the planner cannot reach the commit coordinator; send the same call again after
+   * * `FAILED_PRECONDITION` (EXPRESSION_FAILED, FILTER_FAILED): valid SQL fails on a value; correct it, or exclude such
+   *   rows.
+   * * `ABORTED` (CONFLICT, TABLE_REPLACED): other writers committed at the same time at every try, or the table was
+   *   recreated; retry the call.
+   * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and a retry would not help; do what the message says.
+   * * `FAILED_PRECONDITION` (PEER_NOT_SET, PEER_REFUSED, WRONG_PEER): the planner has no commit coordinator set, or is
+   *   refused by it; correct the setting that the message names.
+   * * `UNAVAILABLE` (PEER_UNAVAILABLE): the planner cannot reach the commit coordinator; retry the same call after
    *   RetryInfo's delay.
    * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
    *   RetryInfo's delay.
@@ -1857,9 +1853,9 @@ export const CatalogService: GenService<{
    * A view: its query, source, recorded source version and counts.
    *
    * Errors:
-   * * `FAILED_PRECONDITION` (NOT_A_VIEW): the table has no query; DescribeTable tells of it.
-   * * `DATA_LOSS` (VIEW_DAMAGED): what the view says of itself is not what was written; restore the version before; where
-   *   there is none, drop the view and create it again.
+   * * `FAILED_PRECONDITION` (NOT_A_VIEW): the table has no query; use DescribeTable.
+   * * `DATA_LOSS` (VIEW_DAMAGED): the view's metadata is damaged; restore the previous version; without one, drop the
+   *   view and create it again.
    * * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
    * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
    *   Leman.
@@ -1873,9 +1869,9 @@ export const CatalogService: GenService<{
     output: typeof GetMaterializedViewResponseSchema;
   },
   /**
-   * The views of a database, by name. A database does not know which of its tables are views: they are looked at one
-   * after the other, at most 256 in a call, so that a page may hold fewer views than were asked for, or none, although
-   * there are more. Only an empty `next_page_token` says that there are none.
+   * The views of a database, by name. A database does not know which of its tables are views: they are checked one
+   * after the other, at most 256 in a call, so a page may have fewer views than requested, or none, although more
+   * follow. Only an empty `next_page_token` marks the end.
    *
    * Errors:
    * * `INVALID_ARGUMENT` (BAD_PAGE_SIZE, BAD_PAGE_TOKEN): a negative size, or a token of another listing; begin with
@@ -1889,41 +1885,42 @@ export const CatalogService: GenService<{
     output: typeof ListMaterializedViewsResponseSchema;
   },
   /**
-   * Gives function columns of a view other functions or other inputs: all that are named, or none. Values and rows stay,
-   * and so does the source version that they are right for; a column is stale (MaterializedView.stale_columns) until the
-   * next refresh, which computes it for every row, and no other column. A column that gets back the version that computed
-   * its values is not stale any more. A view without values has nothing stale: its first fill computes what it then says.
+   * Gives function columns of a view other functions or other inputs: all named ones, or none. Values and rows stay,
+   * and so does their source version; a column is stale (MaterializedView.stale_columns) until the next refresh, which
+   * computes it for every row, and no other column. A column that gets back the version that computed its values is not
+   * stale any more. In a view without values nothing is stale: its first fill uses the new functions.
    *
-   * The rest of a query decides which rows there are, or what columns are called and hold: for another filter, limit,
-   * order or SQL expression make another view. How rows are treated for which a function fails is said with the function
-   * (RegisterUdf), and rows in a fragment with each refresh.
+   * The rest of a query determines the rows, or the names and contents of columns: for another filter, limit, order or
+   * SQL expression create another view. The treatment of failed rows is an option of the function (RegisterUdf), and
+   * the number of rows in a fragment one of each refresh.
    *
    * Errors:
-   * * `INVALID_ARGUMENT` (BAD_UPDATE_MASK): the mask names nothing, or what cannot be changed; name `functions`.
-   * * `INVALID_ARGUMENT` (BAD_REQUEST, BAD_UDF): no column, one named twice, a function of SQL, or what no function is
-   *   called; fix the request.
+   * * `INVALID_ARGUMENT` (BAD_UPDATE_MASK): the mask is empty, or names a field that cannot be changed; name
+   *   `functions`.
+   * * `INVALID_ARGUMENT` (BAD_REQUEST, BAD_UDF): no column, a repeated one, a SQL function, or an invalid function
+   *   name; correct the request.
    * * `NOT_FOUND` (UDF_NOT_FOUND): a function is not registered in the view's database; register it.
    * * `FAILED_PRECONDITION` (NOT_A_VIEW): the table has no query; AlterColumns is for tables.
-   * * `FAILED_PRECONDITION` (COLUMN_NOT_DEFINED): no function of the view's query computes the column; name one that it
-   *   does.
+   * * `FAILED_PRECONDITION` (COLUMN_NOT_DEFINED): no function of the view's query computes the column; name one that is
+   *   computed.
    * * `FAILED_PRECONDITION` (INPUT_COLUMN_MISSING, INPUT_COUNT_MISMATCH): the source has no such columns; name others in
    *   `input_columns`.
    * * `INVALID_ARGUMENT` (RESERVED_NAME): an input is a column that Leman keeps for itself; name another one.
-   * * `FAILED_PRECONDITION` (TYPE_MISMATCH): the function gives another type than the column holds, or expects another
-   *   input; make another view.
-   * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
-   * * `ABORTED` (VIEW_CHANGED, CONFLICT, TABLE_REPLACED): the view was changed meanwhile; send the call again.
-   * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
-   * * `FAILED_PRECONDITION` (PEER_NOT_SET, PEER_REFUSED, WRONG_PEER): the planner knows no commit coordinator, or is
-   *   refused by it; correct the setting there that the message names.
-   * * `UNAVAILABLE` (PEER_UNAVAILABLE): the planner cannot reach the commit coordinator; send the same call again after
+   * * `FAILED_PRECONDITION` (TYPE_MISMATCH): the function has another output type than the column, or another input
+   *   type; create another view.
+   * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request used this id; use a new one.
+   * * `ABORTED` (VIEW_CHANGED, CONFLICT, TABLE_REPLACED): the view was changed meanwhile; retry the call.
+   * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and a retry would not help; do what the message says.
+   * * `FAILED_PRECONDITION` (PEER_NOT_SET, PEER_REFUSED, WRONG_PEER): the planner has no commit coordinator set, or is
+   *   refused by it; correct the setting that the message names.
+   * * `UNAVAILABLE` (PEER_UNAVAILABLE): the planner cannot reach the commit coordinator; retry the same call after
    *   RetryInfo's delay.
-   * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the view; send the call again after
-   *   RetryInfo's delay.
-   * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
-   *   stopping; send the same call again.
-   * * `DATA_LOSS` (VIEW_DAMAGED): what the view says of itself is not what was written; restore the version before; where
-   *   there is none, drop the view and make it again.
+   * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the view; retry the call after RetryInfo's
+   *   delay.
+   * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): the outcome is unknown, or the commit coordinator is stopping; retry
+   *   the same call.
+   * * `DATA_LOSS` (VIEW_DAMAGED): the view's metadata is damaged; restore the previous version; without one, drop the
+   *   view and create it again.
    * * `NOT_FOUND` (TABLE_NOT_FOUND): the view or its source is not there; check the name, or restore the source.
    * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
    *   Leman.

@@ -70,7 +70,7 @@ export type OptimizeIndicesResponse = Message<"leman.v1.OptimizeIndicesResponse"
   version: bigint;
 
   /**
-   * The indexes that were asked for, as they are now.
+   * The requested indexes after the update.
    *
    * @generated from field: repeated leman.v1.IndexCoverage indices = 2;
    */
@@ -98,7 +98,7 @@ export type GetCommitRequest = Message<"leman.v1.GetCommitRequest"> & {
   table?: TableRef | undefined;
 
   /**
-   * The id that the request was made with.
+   * The id of the request.
    *
    * @generated from field: string request_id = 2;
    */
@@ -119,7 +119,7 @@ export const GetCommitRequestSchema: GenMessage<GetCommitRequest> = /*@__PURE__*
  */
 export type GetCommitResponse = Message<"leman.v1.GetCommitResponse"> & {
   /**
-   * What is known of it.
+   * The commit.
    *
    * @generated from field: leman.v1.Commit commit = 1;
    */
@@ -203,7 +203,7 @@ export type ListCommitsRequest = Message<"leman.v1.ListCommitsRequest"> & {
   pageSize: number;
 
   /**
-   * `next_page_token` of the page before; empty: the first page.
+   * `next_page_token` of the previous page; empty: the first page.
    *
    * @generated from field: string page_token = 3;
    */
@@ -259,30 +259,30 @@ export type CollectGarbageRequest = Message<"leman.v1.CollectGarbageRequest"> & 
   table?: TableRef | undefined;
 
   /**
-   * Garbage that was written later than so long ago stays; unset: 7 days. Column files and unfinished files stay for a
-   * day at the least, as they look like garbage while they are being written; 0 lifts that where no job of the table is
-   * open: it says that nothing writes to the table now.
+   * Younger garbage stays; unset: 7 days. Column files and unfinished files stay for at least a day, as they look like
+   * garbage while they are being written; 0 overrides that if no job of the table is open: it asserts that nothing
+   * writes to the table now.
    *
    * @generated from field: google.protobuf.Duration older_than = 2;
    */
   olderThan?: Duration | undefined;
 
   /**
-   * Only say what would be deleted.
+   * Only report what would be deleted.
    *
    * @generated from field: bool dry_run = 3;
    */
   dryRun: boolean;
 
   /**
-   * Name the files that stay too, not only the garbage.
+   * List kept files too, not only the garbage.
    *
    * @generated from field: bool include_kept = 4;
    */
   includeKept: boolean;
 
   /**
-   * At most so many files are named; unset: 1,000. More than 10,000 is read as 10,000. The counts are of all.
+   * Most files in the list; unset: 1,000. More than 10,000 is read as 10,000. The counts cover all files.
    *
    * @generated from field: optional int32 max_files = 5;
    */
@@ -303,7 +303,7 @@ export const CollectGarbageRequestSchema: GenMessage<CollectGarbageRequest> = /*
  */
 export type CollectGarbageResponse = Message<"leman.v1.CollectGarbageResponse"> & {
   /**
-   * Version of the table that it was judged at.
+   * Version of the table for the decisions.
    *
    * @generated from field: int64 version = 1;
    */
@@ -373,14 +373,14 @@ export type StoredFileCount = Message<"leman.v1.StoredFileCount"> & {
   kind: StoredFile_Kind;
 
   /**
-   * What is known about their use.
+   * Their use.
    *
    * @generated from field: leman.v1.StoredFile.Use use = 2;
    */
   use: StoredFile_Use;
 
   /**
-   * What becomes of them.
+   * Their fate.
    *
    * @generated from field: leman.v1.StoredFile.Fate fate = 3;
    */
@@ -429,14 +429,14 @@ export type StoredFile = Message<"leman.v1.StoredFile"> & {
   kind: StoredFile_Kind;
 
   /**
-   * What is known about its use.
+   * Its use.
    *
    * @generated from field: leman.v1.StoredFile.Use use = 3;
    */
   use: StoredFile_Use;
 
   /**
-   * What becomes of it.
+   * Its fate.
    *
    * @generated from field: leman.v1.StoredFile.Fate fate = 4;
    */
@@ -527,7 +527,7 @@ export enum StoredFile_Kind {
   CHECKPOINT = 1,
 
   /**
-   * Points at the column file that was written for a fragment.
+   * Points to the column file that was written for a fragment.
    *
    * @generated from enum value: KIND_RECORD = 2;
    */
@@ -548,7 +548,7 @@ export enum StoredFile_Kind {
   DAMAGED = 4,
 
   /**
-   * What a writer that died left of a file.
+   * The rest of a file whose writer died.
    *
    * @generated from enum value: KIND_UNFINISHED = 5;
    */
@@ -569,7 +569,7 @@ export const StoredFile_KindSchema: GenEnum<StoredFile_Kind> = /*@__PURE__*/
   enumDesc(file_leman_v1_commit, 10, 0);
 
 /**
- * What is known about its use. The first two keep a file for ever.
+ * Its use.
  *
  * @generated from enum leman.v1.StoredFile.Use
  */
@@ -582,8 +582,8 @@ export enum StoredFile_Use {
   UNSPECIFIED = 0,
 
   /**
-   * A fragment that is not finished can reuse it, or it tells which rows of a half-filled fragment are computed: the
-   * column file that tells it too goes with a compaction.
+   * An unfinished fragment can reuse it, or it shows which rows of a half-filled fragment are computed: a compaction
+   * removes the column file that shows this too.
    *
    * @generated from enum value: USE_OPEN = 1;
    */
@@ -604,7 +604,7 @@ export enum StoredFile_Use {
   SETTLED = 3,
 
   /**
-   * Its column is not in the table (any more). Added again within the age asked for, it is filled from such files.
+   * Its column is not in the table (any more). If it is added again within the age, it is filled from such files.
    *
    * @generated from enum value: USE_NO_COLUMN = 4;
    */
@@ -674,7 +674,7 @@ export const StoredFile_UseSchema: GenEnum<StoredFile_Use> = /*@__PURE__*/
   enumDesc(file_leman_v1_commit, 10, 1);
 
 /**
- * What becomes of it.
+ * Its fate.
  *
  * @generated from enum leman.v1.StoredFile.Fate
  */
@@ -687,28 +687,28 @@ export enum StoredFile_Fate {
   UNSPECIFIED = 0,
 
   /**
-   * It stays, whatever its age.
+   * It stays, at any age.
    *
    * @generated from enum value: FATE_KEPT = 1;
    */
   KEPT = 1,
 
   /**
-   * It goes when it is older.
+   * It will be deleted when it is older.
    *
    * @generated from enum value: FATE_YOUNG = 2;
    */
   YOUNG = 2,
 
   /**
-   * It stays as long as a job of the table is open that began before it was written, or that computes its column.
+   * It stays while a job of the table is open that began before it was written, or that computes its column.
    *
    * @generated from enum value: FATE_JOB = 3;
    */
   JOB = 3,
 
   /**
-   * It goes.
+   * It is deleted.
    *
    * @generated from enum value: FATE_GARBAGE = 4;
    */
@@ -735,16 +735,16 @@ export type DropViewRequest = Message<"leman.v1.DropViewRequest"> & {
   view?: TableRef | undefined;
 
   /**
-   * Although views of the same database rest on it: these keep their rows and cannot be refreshed any more. Views of
-   * other databases are not looked for.
+   * Drop it although views of the same database read it: these keep their rows and cannot be refreshed any more. Views
+   * of other databases are not checked.
    *
    * @generated from field: bool force = 2;
    */
   force: boolean;
 
   /**
-   * Chosen by the caller; remembered until the commit coordinator restarts. The same request again is answered like the
-   * first time; another one under the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
+   * Chosen by the caller; remembered until the commit coordinator restarts. A retry gets the first answer; another
+   * request with the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
    *
    * @generated from field: string request_id = 3;
    */
@@ -808,28 +808,28 @@ export const VerifyDatabaseRequestSchema: GenMessage<VerifyDatabaseRequest> = /*
  */
 export type VerifyDatabaseResponse = Message<"leman.v1.VerifyDatabaseResponse"> & {
   /**
-   * What was looked at since the message before.
+   * Counts of the things verified since the previous message.
    *
    * @generated from field: repeated leman.v1.VerifiedCount counts = 1;
    */
   counts: VerifiedCount[];
 
   /**
-   * What is not as it was written, of what was looked at since the message before.
+   * Findings among the things verified since the previous message.
    *
    * @generated from field: repeated leman.v1.VerificationFinding findings = 2;
    */
   findings: VerificationFinding[];
 
   /**
-   * Where a later call goes on; empty in the last message: all was looked at.
+   * Where a later call continues; empty in the last message: everything was verified.
    *
    * @generated from field: string resume_token = 3;
    */
   resumeToken: string;
 
   /**
-   * The table that was looked at last; empty: what the database has once, or the last message.
+   * The last verified table; empty: things of the whole database, or the last message.
    *
    * @generated from field: string table = 4;
    */
@@ -844,7 +844,7 @@ export const VerifyDatabaseResponseSchema: GenMessage<VerifyDatabaseResponse> = 
   messageDesc(file_leman_v1_commit, 14);
 
 /**
- * How many things of one subject were looked at.
+ * How many things of one subject were verified.
  *
  * @generated from message leman.v1.VerifiedCount
  */
@@ -864,8 +864,7 @@ export type VerifiedCount = Message<"leman.v1.VerifiedCount"> & {
   looked: bigint;
 
   /**
-   * How many of them have no digest to be compared with: others wrote them, or a compaction did. That they are there
-   * and can be read was seen.
+   * How many of them have no digest to compare: others wrote them, or a compaction did. They exist and are readable.
    *
    * @generated from field: int64 unverifiable = 3;
    */
@@ -900,7 +899,7 @@ export const VerifiedCountSchema: GenMessage<VerifiedCount> = /*@__PURE__*/
  */
 export type VerificationFinding = Message<"leman.v1.VerificationFinding"> & {
   /**
-   * What was looked at.
+   * The kind of the thing.
    *
    * @generated from field: leman.v1.VerificationFinding.Subject subject = 1;
    */
@@ -914,14 +913,14 @@ export type VerificationFinding = Message<"leman.v1.VerificationFinding"> & {
   flaw: VerificationFinding_Flaw;
 
   /**
-   * Path within the database; of a checkpoint that is kept elsewhere, its uri.
+   * Path within the database; for a checkpoint that is stored elsewhere, its uri.
    *
    * @generated from field: string path = 3;
    */
   path: string;
 
   /**
-   * For a person; ends with what to do.
+   * A message for people, which ends with what to do.
    *
    * @generated from field: string message = 4;
    */
@@ -935,21 +934,21 @@ export type VerificationFinding = Message<"leman.v1.VerificationFinding"> & {
   table: string;
 
   /**
-   * The columns that it is about.
+   * The columns concerned.
    *
    * @generated from field: repeated string columns = 6;
    */
   columns: string[];
 
   /**
-   * The fragment that it is about; unset: none.
+   * The fragment concerned; unset: none.
    *
    * @generated from field: optional int64 fragment_id = 7;
    */
   fragmentId?: bigint | undefined;
 
   /**
-   * How many rows of the table, or records of the history, it is about; unset: unknown.
+   * How many rows of the table, or records of the history, are concerned; unset: unknown.
    *
    * @generated from field: optional int64 rows = 8;
    */
@@ -964,7 +963,7 @@ export const VerificationFindingSchema: GenMessage<VerificationFinding> = /*@__P
   messageDesc(file_leman_v1_commit, 16);
 
 /**
- * What was looked at.
+ * The kind of the thing.
  *
  * @generated from enum leman.v1.VerificationFinding.Subject
  */
@@ -1012,14 +1011,14 @@ export enum VerificationFinding_Subject {
   TABLE = 5,
 
   /**
-   * What a computed column's metadata says.
+   * The metadata of a computed column.
    *
    * @generated from enum value: SUBJECT_COLUMN = 6;
    */
   COLUMN = 6,
 
   /**
-   * What a view's metadata says.
+   * The metadata of a view.
    *
    * @generated from enum value: SUBJECT_VIEW = 7;
    */
@@ -1040,7 +1039,7 @@ export enum VerificationFinding_Subject {
   DATA_FILE = 9,
 
   /**
-   * Notes of what committed files hold.
+   * Notes of sizes and digests of committed files.
    *
    * @generated from enum value: SUBJECT_NOTE = 10;
    */
@@ -1054,14 +1053,14 @@ export enum VerificationFinding_Subject {
   CHECKPOINT = 11,
 
   /**
-   * Points at the column file that was written for a fragment.
+   * Points to the column file that was written for a fragment.
    *
    * @generated from enum value: SUBJECT_RECORD = 12;
    */
   RECORD = 12,
 
   /**
-   * What a view keeps of a version of its source.
+   * A view's record of a version of its source.
    *
    * @generated from enum value: SUBJECT_SOURCE_RECORD = 13;
    */
@@ -1095,7 +1094,7 @@ export enum VerificationFinding_Flaw {
   DAMAGED = 1,
 
   /**
-   * It is not there, and something refers to it.
+   * It is missing, and something refers to it.
    *
    * @generated from enum value: FLAW_MISSING = 2;
    */
@@ -1116,45 +1115,45 @@ export const VerificationFinding_FlawSchema: GenEnum<VerificationFinding_Flaw> =
   enumDesc(file_leman_v1_commit, 16, 1);
 
 /**
- * What has become visible in tables, and the care for what Leman keeps beside them. Served by the commit coordinator,
- * the only writer of user tables on Leman's behalf.
+ * The history of commits, and maintenance of Leman's files. Served by the commit coordinator, the only writer of user
+ * tables on Leman's behalf.
  *
- * Every error carries google.rpc.ErrorInfo with domain `leman`, a reason and facts; the reasons stand in parentheses.
+ * Every error carries google.rpc.ErrorInfo with domain `leman`, a reason and facts; reasons are in parentheses.
  *
  * Errors of every call:
- * * `UNAUTHENTICATED` (TOKEN_REQUIRED, TOKEN_INVALID, TOKEN_EXPIRED): the call carries no token that holds; send
- *   `authorization: Bearer <token>` with one that does.
+ * * `UNAUTHENTICATED` (TOKEN_REQUIRED, TOKEN_INVALID, TOKEN_EXPIRED): the call has no valid token; send
+ *   `authorization: Bearer <token>` with one.
  * * `PERMISSION_DENIED` (ROLE_REQUIRED): the caller lacks the role that the message names; ask for it.
- * * `PERMISSION_DENIED` (DATABASE_NOT_ALLOWED): a place does not lie where the service may work; name another one.
- * * `UNAVAILABLE` (KEYS_UNAVAILABLE): the issuer of JWTs does not tell its public keys; send the call again later.
- * * `INVALID_ARGUMENT` (BAD_MESSAGE, BAD_REQUEST): what was sent is not the call's message, or an id, a text or a list
- *   in it is not valid or too long; correct the field that BadRequest names.
+ * * `PERMISSION_DENIED` (DATABASE_NOT_ALLOWED): a location is outside of those that the service may use; name another
+ *   one.
+ * * `UNAVAILABLE` (KEYS_UNAVAILABLE): the issuer of JWTs does not return its public keys; retry later.
+ * * `INVALID_ARGUMENT` (BAD_MESSAGE, BAD_REQUEST): the request is not the call's message, or an id, a text or a list in
+ *   it is invalid or too long; correct the field that BadRequest names.
  * * `INVALID_ARGUMENT` (BAD_DATABASE, RESERVED_DATABASE, BAD_TABLE_URI, BAD_TABLE_NAME, RESERVED_NAME): the database
  *   path or the table name is not valid, or Leman's own; correct the field that BadRequest names.
  * * `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database is registered under the name; check it, or give a path or uri.
- * * `DATA_LOSS` (REGISTRATION_DAMAGED): what is stored under the name is not what was written; register it again.
- * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
- *   someone acts; do what the message says, then send the call again.
- * * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
- * * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
- *   RetryInfo's delay.
- * * `RESOURCE_EXHAUSTED` (CALLER_RATE, CALLER_STREAMS): the caller calls too often, or has too many streams open; send
- *   the call again after RetryInfo's delay, or end a stream.
- * * `RESOURCE_EXHAUSTED` (MESSAGE_TOO_LARGE): the message, or its answer, is larger than the service lets it be; send
- *   less, or ask for less, at once. There is no RetryInfo.
+ * * `DATA_LOSS` (REGISTRATION_DAMAGED): the stored registration is damaged; register it again.
+ * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses
+ *   access until an operator acts; do what the message says, then retry the call.
+ * * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; retry the call after RetryInfo's delay.
+ * * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service is overloaded; retry the call after RetryInfo's
+ *   delay.
+ * * `RESOURCE_EXHAUSTED` (CALLER_RATE, CALLER_STREAMS): the caller calls too often, or has too many streams open; retry
+ *   the call after RetryInfo's delay, or end a stream.
+ * * `RESOURCE_EXHAUSTED` (MESSAGE_TOO_LARGE): the message, or its answer, is larger than the service allows; send or
+ *   request less in one call. There is no RetryInfo.
  * * `INTERNAL` (INTERNAL_BUG): a bug; report it with the request id that the message names.
  *
  * @generated from service leman.v1.CommitService
  */
 export const CommitService: GenService<{
   /**
-   * What became of a request; waits for one that is being worked on. An addition of columns is known until the
-   * coordinator restarts, like a change of functions; sent again it is answered like the first time.
+   * Returns the result of a request; waits for a running one. Additions of columns and changes of functions are
+   * remembered until the coordinator restarts; a retry gets the first answer.
    *
    * Errors:
    * * `INVALID_ARGUMENT` (MISSING_FIELD): `table` or `request_id` is not set; fill it.
-   * * `NOT_FOUND` (COMMIT_NOT_FOUND): the request installed no file that the table's history, as far as it was kept,
-   *   knows of; send it again.
+   * * `NOT_FOUND` (COMMIT_NOT_FOUND): the existing history of the table has no file installed by the request; retry it.
    * * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
    * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
    *   Leman.
@@ -1187,15 +1186,15 @@ export const CommitService: GenService<{
     output: typeof ListCommitsResponseSchema;
   },
   /**
-   * Says what each of Leman's files next to a table's data is for: checkpoints, fragment records, staged column files;
-   * and deletes those that nothing can need any more and that are old enough. What a version, tag or branch of the
-   * table refers to, what an unfinished fragment can reuse, and what a job that has not ended may need, always stays.
-   * Stopped anywhere and called again, it goes on.
+   * Lists Leman's files next to a table's data (checkpoints, fragment records, staged column files) with their use, and
+   * deletes those that nothing can need any more and that are old enough. Files that a version, tag or branch of the
+   * table refers to, that an unfinished fragment can reuse, or that an open job may need always stay. An interrupted
+   * collection can be repeated, and continues.
    *
    * Errors:
    * * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_NUMBER): `table` is not set, or a number is negative; fix the field that
    *   BadRequest names.
-   * * `UNAVAILABLE` (DRAINING): the commit coordinator is stopping; send the same call again.
+   * * `UNAVAILABLE` (DRAINING): the commit coordinator is stopping; retry the same call.
    * * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
    * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
    *   Leman.
@@ -1209,16 +1208,16 @@ export const CommitService: GenService<{
     output: typeof CollectGarbageResponseSchema;
   },
   /**
-   * Removes a view: its rows, its history, what is stored beside them, and the hidden tables in which its refreshes
-   * computed. A refresh that runs fails. Its source and its functions stay.
+   * Removes a view: its rows, its history, the files stored next to them, and the hidden tables of its refreshes. A
+   * running refresh fails. Its source and its functions stay.
    *
    * Errors:
    * * `INVALID_ARGUMENT` (MISSING_FIELD, RESERVED_NAME): `request_id` is empty, or the name is one of Leman's own; fix
    *   the field that BadRequest names.
-   * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
+   * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request used this id; use a new one.
    * * `FAILED_PRECONDITION` (NOT_A_VIEW): the table has no query; TableService.DropTable drops it.
-   * * `FAILED_PRECONDITION` (VIEW_IN_USE): views of the database rest on it; drop these first, or set `force`.
-   * * `UNAVAILABLE` (DRAINING): the commit coordinator is stopping; send the same call again.
+   * * `FAILED_PRECONDITION` (VIEW_IN_USE): views of the database read it; drop these first, or set `force`.
+   * * `UNAVAILABLE` (DRAINING): the commit coordinator is stopping; retry the same call.
    * * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
    * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
    *   Leman.
@@ -1232,17 +1231,16 @@ export const CommitService: GenService<{
     output: typeof DropViewResponseSchema;
   },
   /**
-   * Reads all that a database keeps and compares it with the digests that were written with it: functions and their
-   * bundles, metadata of columns and views, job history, checkpoints, fragment records, and every file that was
-   * committed with what was noted then. Changes nothing and makes nothing: the database may be read-only. What was
-   * looked at since the message before comes with a token from which an interrupted call goes on. What changes while it
-   * runs may be told as missing: look again.
+   * Reads everything in a database and compares it with the stored digests: functions and their bundles, metadata of
+   * columns and views, job history, checkpoints, fragment records, and every committed file. Writes nothing: the
+   * database may be read-only. Each message covers what was verified since the previous one, and has a token from which
+   * an interrupted call can continue. What changes meanwhile may be reported as missing: verify again.
    *
    * Errors:
    * * `NOT_FOUND` (DATABASE_NOT_FOUND): there is no such folder; check the path.
    * * `INVALID_ARGUMENT` (BAD_PAGE_TOKEN): the token is of another database; begin without one.
    * * `UNAVAILABLE` (DRAINING): the commit coordinator is stopping; continue from the last token.
-   * * `UNAVAILABLE` (READER_STALLED): no one took a message for a minute; continue from the last token.
+   * * `UNAVAILABLE` (READER_STALLED): the reader took no message for a minute; continue from the last token.
    *
    * @generated from rpc leman.v1.CommitService.VerifyDatabase
    */
@@ -1252,18 +1250,18 @@ export const CommitService: GenService<{
     output: typeof VerifyDatabaseResponseSchema;
   },
   /**
-   * Brings indexes of a table or view up to date: each covers all fragments after it. Commits of others go on
-   * meanwhile. Takes as long as Lance needs for the rows that are left out. Where nothing is left out, nothing is done.
-   * Stopped anywhere and called again, it goes on.
+   * Updates indexes of a table or view, so that each covers all fragments. Commits of others continue meanwhile. The
+   * duration depends on the rows that are not covered; if there are none, nothing is done. An interrupted call can be
+   * repeated, and continues.
    *
    * Errors:
    * * `INVALID_ARGUMENT` (MISSING_FIELD): `table` is not set; fill it.
    * * `NOT_FOUND` (INDEX_NOT_FOUND): the table has no index of that name; name one that it has.
    * * `FAILED_PRECONDITION` (COLUMN_NOT_FOUND): the table has no such column; name one that it has.
-   * * `ABORTED` (CONFLICT): others committed at the same time, again and again; send the call again.
-   * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
-   * * `UNAVAILABLE` (COMMIT_UNKNOWN): whether it was done is not known; send the same call again.
-   * * `UNAVAILABLE` (DRAINING): the commit coordinator is stopping; send the same call again.
+   * * `ABORTED` (CONFLICT): other writers committed at the same time at every try; retry the call.
+   * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and a retry would not help; do what the message says.
+   * * `UNAVAILABLE` (COMMIT_UNKNOWN): the outcome is unknown; retry the same call.
+   * * `UNAVAILABLE` (DRAINING): the commit coordinator is stopping; retry the same call.
    * * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
    * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
    *   Leman.

@@ -16,13 +16,13 @@ export const file_leman_v1_databases: GenFile = /*@__PURE__*/
   fileDesc("ChhsZW1hbi92MS9kYXRhYmFzZXMucHJvdG8SCGxlbWFuLnYxIqYCCghEYXRhYmFzZRIMCgRuYW1lGAEgASgJEgwKBHJvb3QYAiABKAkSEwoLZGVzY3JpcHRpb24YAyABKAkSLgoGbGFiZWxzGAQgAygLMh4ubGVtYW4udjEuRGF0YWJhc2UuTGFiZWxzRW50cnkSLwoLY3JlYXRlX3RpbWUYBSABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEi8KC3VwZGF0ZV90aW1lGAYgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIoCgZsaW1pdHMYByABKAsyGC5sZW1hbi52MS5EYXRhYmFzZUxpbWl0cxotCgtMYWJlbHNFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBIngKDkRhdGFiYXNlTGltaXRzEh0KEG1heF9ydW5uaW5nX2pvYnMYASABKAVIAIgBARIdChBtYXhfd2FpdGluZ19qb2JzGAIgASgFSAGIAQFCEwoRX21heF9ydW5uaW5nX2pvYnNCEwoRX21heF93YWl0aW5nX2pvYnMiUwoXUmVnaXN0ZXJEYXRhYmFzZVJlcXVlc3QSJAoIZGF0YWJhc2UYASABKAsyEi5sZW1hbi52MS5EYXRhYmFzZRISCgpyZXF1ZXN0X2lkGAIgASgJIkAKGFJlZ2lzdGVyRGF0YWJhc2VSZXNwb25zZRIkCghkYXRhYmFzZRgBIAEoCzISLmxlbWFuLnYxLkRhdGFiYXNlIiIKEkdldERhdGFiYXNlUmVxdWVzdBIMCgRuYW1lGAEgASgJIjsKE0dldERhdGFiYXNlUmVzcG9uc2USJAoIZGF0YWJhc2UYASABKAsyEi5sZW1hbi52MS5EYXRhYmFzZSI9ChRMaXN0RGF0YWJhc2VzUmVxdWVzdBIRCglwYWdlX3NpemUYASABKAUSEgoKcGFnZV90b2tlbhgCIAEoCSJpChVMaXN0RGF0YWJhc2VzUmVzcG9uc2USJQoJZGF0YWJhc2VzGAEgAygLMhIubGVtYW4udjEuRGF0YWJhc2USFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJEhAKCHdhcm5pbmdzGAMgAygJIm4KFVVwZGF0ZURhdGFiYXNlUmVxdWVzdBIkCghkYXRhYmFzZRgBIAEoCzISLmxlbWFuLnYxLkRhdGFiYXNlEi8KC3VwZGF0ZV9tYXNrGAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLkZpZWxkTWFzayI+ChZVcGRhdGVEYXRhYmFzZVJlc3BvbnNlEiQKCGRhdGFiYXNlGAEgASgLMhIubGVtYW4udjEuRGF0YWJhc2UiTAoZVW5yZWdpc3RlckRhdGFiYXNlUmVxdWVzdBIMCgRuYW1lGAEgASgJEg0KBWZvcmNlGAIgASgIEhIKCnJlcXVlc3RfaWQYAyABKAkiHAoaVW5yZWdpc3RlckRhdGFiYXNlUmVzcG9uc2Uy8QMKD0RhdGFiYXNlU2VydmljZRJhChBSZWdpc3RlckRhdGFiYXNlEiEubGVtYW4udjEuUmVnaXN0ZXJEYXRhYmFzZVJlcXVlc3QaIi5sZW1hbi52MS5SZWdpc3RlckRhdGFiYXNlUmVzcG9uc2UiBrLeIgIIBBJVCgtHZXREYXRhYmFzZRIcLmxlbWFuLnYxLkdldERhdGFiYXNlUmVxdWVzdBodLmxlbWFuLnYxLkdldERhdGFiYXNlUmVzcG9uc2UiCZACAbLeIgIIARJbCg1MaXN0RGF0YWJhc2VzEh4ubGVtYW4udjEuTGlzdERhdGFiYXNlc1JlcXVlc3QaHy5sZW1hbi52MS5MaXN0RGF0YWJhc2VzUmVzcG9uc2UiCZACAbLeIgIIARJeCg5VcGRhdGVEYXRhYmFzZRIfLmxlbWFuLnYxLlVwZGF0ZURhdGFiYXNlUmVxdWVzdBogLmxlbWFuLnYxLlVwZGF0ZURhdGFiYXNlUmVzcG9uc2UiCZACArLeIgIIBBJnChJVbnJlZ2lzdGVyRGF0YWJhc2USIy5sZW1hbi52MS5VbnJlZ2lzdGVyRGF0YWJhc2VSZXF1ZXN0GiQubGVtYW4udjEuVW5yZWdpc3RlckRhdGFiYXNlUmVzcG9uc2UiBrLeIgIIBEJnCgxkZXYubGVtYW4udjFCDkRhdGFiYXNlc1Byb3RvUAFaHWxlbWFuLmRldi9nby9sZW1hbi92MTtsZW1hbnYxogIDTE1OqgIITGVtYW4uVjHKAghMZW1hblxWMeoCCUxlbWFuOjpWMWIGcHJvdG8z", [file_google_protobuf_field_mask, file_google_protobuf_timestamp, file_leman_v1_annotations]);
 
 /**
- * A database that has a name.
+ * A registered database.
  *
  * @generated from message leman.v1.Database
  */
 export type Database = Message<"leman.v1.Database"> & {
   /**
-   * 1 to 63 letters, digits, `-` and `_`, the first a letter or a digit. Case counts.
+   * 1 to 63 letters, digits, `-` and `_`, the first a letter or a digit. Case-sensitive.
    *
    * @generated from field: string name = 1;
    */
@@ -57,14 +57,14 @@ export type Database = Message<"leman.v1.Database"> & {
   createTime?: Timestamp | undefined;
 
   /**
-   * When what is said of it was changed last. Not read in requests.
+   * When it was last updated. Not read in requests.
    *
    * @generated from field: google.protobuf.Timestamp update_time = 6;
    */
   updateTime?: Timestamp | undefined;
 
   /**
-   * How much of an executor its jobs may take.
+   * Limits of its jobs in each executor.
    *
    * @generated from field: leman.v1.DatabaseLimits limits = 7;
    */
@@ -79,23 +79,22 @@ export const DatabaseSchema: GenMessage<Database> = /*@__PURE__*/
   messageDesc(file_leman_v1_databases, 0);
 
 /**
- * How much of an executor the jobs of a database may take. What is set holds in place of the executor's own settings for
- * all databases, some seconds after it was set. Jobs that run already go on.
+ * Limits of the jobs of a database in each executor. They replace the executor's own settings for all databases, some
+ * seconds after they were set. Running jobs continue.
  *
  * @generated from message leman.v1.DatabaseLimits
  */
 export type DatabaseLimits = Message<"leman.v1.DatabaseLimits"> & {
   /**
-   * Jobs that run at once, 1 or more; more wait, and let those of other databases go first. Never more than the executor
-   * runs in all. Unset: LEMAN_EXECUTOR__MAX_RUNNING_JOBS_PER_DATABASE.
+   * Concurrent jobs, 1 or more; further jobs wait, and let those of other databases go first. Never more than the
+   * executor runs in total. Unset: LEMAN_EXECUTOR__MAX_RUNNING_JOBS_PER_DATABASE.
    *
    * @generated from field: optional int32 max_running_jobs = 1;
    */
   maxRunningJobs?: number | undefined;
 
   /**
-   * Jobs that may wait for their turn, 0 or more; one more is refused (TOO_MANY_WAITING_JOBS). Unset: as many as there is
-   * room for.
+   * Waiting jobs, 0 or more; further jobs are refused (TOO_MANY_WAITING_JOBS). Unset: no limit of its own.
    *
    * @generated from field: optional int32 max_waiting_jobs = 2;
    */
@@ -116,15 +115,15 @@ export const DatabaseLimitsSchema: GenMessage<DatabaseLimits> = /*@__PURE__*/
  */
 export type RegisterDatabaseRequest = Message<"leman.v1.RegisterDatabaseRequest"> & {
   /**
-   * What to register.
+   * The definition.
    *
    * @generated from field: leman.v1.Database database = 1;
    */
   database?: Database | undefined;
 
   /**
-   * Chosen by the caller, for as long as the name stands for this database. The same request again is answered with the
-   * registration; another one under the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
+   * Chosen by the caller, for as long as the name belongs to this database. A retry returns the registration; another
+   * request with the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
    *
    * @generated from field: string request_id = 2;
    */
@@ -215,7 +214,7 @@ export type ListDatabasesRequest = Message<"leman.v1.ListDatabasesRequest"> & {
   pageSize: number;
 
   /**
-   * `next_page_token` of the page before; empty: the first page.
+   * `next_page_token` of the previous page; empty: the first page.
    *
    * @generated from field: string page_token = 2;
    */
@@ -250,7 +249,7 @@ export type ListDatabasesResponse = Message<"leman.v1.ListDatabasesResponse"> & 
   nextPageToken: string;
 
   /**
-   * On the first page: names of which the registration is damaged, each with what to do, for a person.
+   * On the first page: names with a damaged registration, with what to do, as texts.
    *
    * @generated from field: repeated string warnings = 3;
    */
@@ -271,7 +270,7 @@ export const ListDatabasesResponseSchema: GenMessage<ListDatabasesResponse> = /*
  */
 export type UpdateDatabaseRequest = Message<"leman.v1.UpdateDatabaseRequest"> & {
   /**
-   * The name says which; the rest, what it is to be.
+   * The name selects the database; the other fields are its new values.
    *
    * @generated from field: leman.v1.Database database = 1;
    */
@@ -327,15 +326,15 @@ export type UnregisterDatabaseRequest = Message<"leman.v1.UnregisterDatabaseRequ
   name: string;
 
   /**
-   * Although jobs of the database have not ended: they go on.
+   * Unregister it although jobs of the database have not ended: they continue.
    *
    * @generated from field: bool force = 2;
    */
   force: boolean;
 
   /**
-   * Chosen by the caller; remembered for the last 16 databases that were unregistered. The same request again is answered
-   * like the first time; another one under the same id: ALREADY_EXISTS (REQUEST_ID_REUSED).
+   * Chosen by the caller; remembered for the last 16 unregistered databases. A retry gets the first answer; another
+   * request with the same id: ALREADY_EXISTS (REQUEST_ID_REUSED).
    *
    * @generated from field: string request_id = 3;
    */
@@ -365,19 +364,19 @@ export const UnregisterDatabaseResponseSchema: GenMessage<UnregisterDatabaseResp
   messageDesc(file_leman_v1_databases, 11);
 
 /**
- * Databases that have names. Wherever a request has a field `database`, the name of a registered one stands for its root;
- * answers name the root. Served by the planner; every service reads the registrations.
+ * Registered databases. Wherever a request has a field `database`, the name of a registered one stands for its root;
+ * responses name the root. Served by the planner; every service reads the registrations.
  *
- * Every error carries google.rpc.ErrorInfo with domain `leman`, a reason and facts; the reasons stand in parentheses.
+ * Every error carries google.rpc.ErrorInfo with domain `leman`, a reason and facts; reasons are in parentheses.
  *
  * Errors of every call:
- * * `UNAUTHENTICATED` (TOKEN_REQUIRED, TOKEN_INVALID, TOKEN_EXPIRED): the call carries no token that holds; send
- *   `authorization: Bearer <token>` with one that does.
+ * * `UNAUTHENTICATED` (TOKEN_REQUIRED, TOKEN_INVALID, TOKEN_EXPIRED): the call has no valid token; send
+ *   `authorization: Bearer <token>` with one.
  * * `PERMISSION_DENIED` (ROLE_REQUIRED): the caller lacks the role that the message names; ask for it.
- * * `UNAVAILABLE` (KEYS_UNAVAILABLE): the issuer of JWTs does not tell its public keys; send the call again later.
- * * `INVALID_ARGUMENT` (BAD_MESSAGE, BAD_REQUEST): what was sent is not the call's message, or an id, a text or a list
- *   in it is not valid or too long; correct the field that BadRequest names.
- * * `FAILED_PRECONDITION` (REGISTRY_NOT_SET): the services keep no registrations; name databases by path or uri, or set
+ * * `UNAVAILABLE` (KEYS_UNAVAILABLE): the issuer of JWTs does not return its public keys; retry later.
+ * * `INVALID_ARGUMENT` (BAD_MESSAGE, BAD_REQUEST): the request is not the call's message, or an id, a text or a list in
+ *   it is invalid or too long; correct the field that BadRequest names.
+ * * `FAILED_PRECONDITION` (REGISTRY_NOT_SET): the services have no registry; name databases by path or uri, or set
  *   LEMAN_SERVER__REGISTRY for all services.
  * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
  *   someone acts; do what the message says, then send the call again.
@@ -394,19 +393,19 @@ export const UnregisterDatabaseResponseSchema: GenMessage<UnregisterDatabaseResp
  */
 export const DatabaseService: GenService<{
   /**
-   * Gives a database a name. Nothing is written to the database itself, and it need not be there yet: it is made with its
-   * first table.
+   * Gives a database a name. Nothing is written to the database itself, and it need not exist yet: its first table
+   * creates it.
    *
    * Errors:
    * * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_DATABASE_NAME, BAD_DATABASE, RESERVED_DATABASE, BAD_LABEL, BAD_TEXT,
-   *   BAD_NUMBER): a name, a root, a label, a description or a limit that no database can have; fix the field that
-   *   BadRequest names.
-   * * `PERMISSION_DENIED` (DATABASE_NOT_ALLOWED): the root does not lie where the services may work; name another one.
-   * * `ALREADY_EXISTS` (DATABASE_EXISTS): the name stands for another database, or the root has another name; take
-   *   another name, or use the one that the message tells.
-   * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
+   *   BAD_NUMBER): an invalid name, root, label, description or limit; correct the field that BadRequest names.
+   * * `PERMISSION_DENIED` (DATABASE_NOT_ALLOWED): the root is outside of the locations that the services may use; name
+   *   another one.
+   * * `ALREADY_EXISTS` (DATABASE_EXISTS): the name belongs to another database, or the root has another name; use
+   *   another name, or the one in the message.
+   * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request used this id; use a new one.
    * * `RESOURCE_EXHAUSTED` (TOO_MANY_DATABASES): no more can be registered; unregister one.
-   * * `ABORTED` (CONFLICT): others wrote to the registry at the same time, again and again; send the call again.
+   * * `ABORTED` (CONFLICT): others wrote to the registry at the same time at every try; retry the call.
    *
    * @generated from rpc leman.v1.DatabaseService.RegisterDatabase
    */
@@ -420,7 +419,7 @@ export const DatabaseService: GenService<{
    *
    * Errors:
    * * `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database has this name; check it, or register one.
-   * * `DATA_LOSS` (REGISTRATION_DAMAGED): what is stored of it is not what was written; register it again, which heals it.
+   * * `DATA_LOSS` (REGISTRATION_DAMAGED): its registration is damaged; register it again to repair it.
    *
    * @generated from rpc leman.v1.DatabaseService.GetDatabase
    */
@@ -444,16 +443,16 @@ export const DatabaseService: GenService<{
     output: typeof ListDatabasesResponseSchema;
   },
   /**
-   * Changes what is said of a database. Its name and its root stay: what callers began under a name must not go on
-   * elsewhere. Unregister it and register another one, where that is meant.
+   * Changes the description, labels or limits of a database. Its name and its root stay, as work that began under a
+   * name must not continue elsewhere. To change them, unregister it and register another one.
    *
    * Errors:
-   * * `INVALID_ARGUMENT` (BAD_UPDATE_MASK): the mask names nothing, or what cannot be changed; name `description`,
-   *   `labels` or `limits`.
+   * * `INVALID_ARGUMENT` (BAD_UPDATE_MASK): the mask is empty, or names a field that cannot be changed; name
+   *   `description`, `labels` or `limits`.
    * * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_LABEL, BAD_TEXT, BAD_NUMBER): as for RegisterDatabase.
    * * `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database has this name; check it, or register one.
-   * * `DATA_LOSS` (REGISTRATION_DAMAGED): what is stored of it is not what was written; register it again, which heals it.
-   * * `ABORTED` (CONFLICT): others wrote to the registry at the same time, again and again; send the call again.
+   * * `DATA_LOSS` (REGISTRATION_DAMAGED): its registration is damaged; register it again to repair it.
+   * * `ABORTED` (CONFLICT): others wrote to the registry at the same time at every try; retry the call.
    *
    * @generated from rpc leman.v1.DatabaseService.UpdateDatabase
    */
@@ -463,16 +462,16 @@ export const DatabaseService: GenService<{
     output: typeof UpdateDatabaseResponseSchema;
   },
   /**
-   * Takes a name from a database. Its tables, functions and jobs stay; they can be reached by path or uri, where the
-   * services allow that, or under another name. A service may take the name for some seconds more.
+   * Removes the name of a database. Its tables, functions and jobs stay; they can be reached by path or uri, if the
+   * services allow that, or under another name. A service may accept the name for some more seconds.
    *
    * Errors:
    * * `INVALID_ARGUMENT` (MISSING_FIELD): `name` or `request_id` is empty; fill it.
    * * `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database has this name; check it.
    * * `FAILED_PRECONDITION` (DATABASE_IN_USE): jobs of the database have not ended; wait for them or cancel them, or set
    *   `force`.
-   * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
-   * * `ABORTED` (CONFLICT): others wrote to the registry at the same time, again and again; send the call again.
+   * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request used this id; use a new one.
+   * * `ABORTED` (CONFLICT): others wrote to the registry at the same time at every try; retry the call.
    *
    * @generated from rpc leman.v1.DatabaseService.UnregisterDatabase
    */

@@ -12,9 +12,9 @@ export const file_leman_v1_errors: GenFile = /*@__PURE__*/
   fileDesc("ChVsZW1hbi92MS9lcnJvcnMucHJvdG8SCGxlbWFuLnYxKpYhCgtFcnJvclJlYXNvbhIcChhFUlJPUl9SRUFTT05fVU5TUEVDSUZJRUQQABIOCgpCQURfQ09MVU1OEAESEwoPQkFEX0NPTFVNTl9OQU1FEAISEAoMQkFEX0RBVEFCQVNFEAMSEAoMQkFEX0VOVkVMT1BFEAQSDAoHQkFEX0VOVhC+ARIRCg1CQURfRklMRV9OQU1FEAUSDgoKQkFEX0hFQURFUhAGEg0KCUJBRF9MQUJFTBAHEg8KC0JBRF9NRVNTQUdFEAgSEAoMQkFEX01FVEFEQVRBEAkSDgoKQkFEX05VTUJFUhAKEhEKDUJBRF9QQUdFX1NJWkUQCxISCg5CQURfUEFHRV9UT0tFThAMEg8KC0JBRF9SRVFVRVNUEA0SDgoKQkFEX1NDSEVNQRAOEg4KCkJBRF9TVFJFQU0QDxISCg5CQURfVEFCTEVfTkFNRRAQEhEKDUJBRF9UQUJMRV9VUkkQERIMCghCQURfVElNRRASEgsKB0JBRF9VREYQExITCg9CQURfVVBEQVRFX01BU0sQFBITCg9CQVRDSF9UT09fTEFSR0UQFRIVChBCVU5ETEVfVE9PX0xBUkdFEKUBEhYKEUJBRF9EQVRBQkFTRV9OQU1FEKYBEg0KCEJBRF9URVhUEKcBEhEKDUJPRFlfVE9PX1NMT1cQFhIQCgxDT05URU5UX1RZUEUQFxISCg5GUkFHTUVOVF9UV0lDRRAYEg8KC0hUVFBfTUVUSE9EEBkSFgoSSU5WQUxJRF9FWFBSRVNTSU9OEBoSEgoOSU5WQUxJRF9GSUxURVIQGxIUCg9NRVJHRV9UT09fTEFSR0UQvAESEQoNTUlTU0lOR19GSUVMRBAcEg4KCk5BTUVfQ0xBU0gQHRIVChFSRVNFUlZFRF9EQVRBQkFTRRAeEhEKDVJFU0VSVkVEX05BTUUQHxIRCg1VTktOT1dOX1ZBTFVFECASFQoRVk9MQVRJTEVfRlVOQ1RJT04QIRIUChBDT01NSVRfTk9UX0ZPVU5EECISFgoSREFUQUJBU0VfTk9UX0ZPVU5EECMSHAoXREFUQUJBU0VfTk9UX1JFR0lTVEVSRUQQqAESEAoMRklMRV9NSVNTSU5HECQSFgoSSElTVE9SWV9VTlJFQURBQkxFECUSEwoPSU5ERVhfTk9UX0ZPVU5EECYSEQoNSk9CX05PVF9GT1VORBAnEhIKDk5PX1NVQ0hfTUVUSE9EECgSHAoYU09VUkNFX1ZFUlNJT05fTk9UX0ZPVU5EECkSEwoPVEFCTEVfTk9UX0ZPVU5EECoSEQoNVEFHX05PVF9GT1VORBArEhcKEkZVTkNUSU9OX05PVF9GT1VORBC3ARIRCg1VREZfTk9UX0ZPVU5EECwSFQoRVkVSU0lPTl9OT1RfRk9VTkQQLRIVChFSRVFVRVNUX0lEX1JFVVNFRBAuEhAKDFRBQkxFX0VYSVNUUxAvEg4KClVERl9FWElTVFMQMBIUCg9EQVRBQkFTRV9FWElTVFMQqQESGwoWRlVOQ1RJT05fQUNDRVNTX0RFTklFRBCzARIWChFGVU5DVElPTl9QUk9UT0NPTBC0ARIgChtGVU5DVElPTl9TSUdOQVRVUkVfTUlTTUFUQ0gQtQESHgoZRlVOQ1RJT05fVkVSU0lPTl9NSVNNQVRDSBC2ARIYChNGVU5DVElPTl9UTFNfRkFJTEVEEMMBEhIKDkFUVEVNUFRfRkVOQ0VEEDESEQoMQ09MVU1OX0NZQ0xFELoBEhcKEklOUFVUX0NPTFVNTl9TVEFMRRC7ARITCg5DT0xVTU5fQ0hBTkdFRBC5ARIRCg1DT0xVTU5fRVhJU1RTEDISEQoNQ09MVU1OX0lOX1VTRRAzEhYKEkNPTFVNTl9JU19DT01QVVRFRBA0EhYKEkNPTFVNTl9OT1RfREVGSU5FRBA1EhQKEENPTFVNTl9OT1RfRk9VTkQQNhITCg9DT0xVTU5fUkVRVUlSRUQQNxISCg5DT01NSVRfUkVGVVNFRBA4EhQKD0RBVEFCQVNFX0lOX1VTRRCqARISCg1EVVBMSUNBVEVfS0VZEL0BEg0KCEVOVl9MT1NUEL8BEhMKDkVOVl9OT1RfVVNBQkxFEMABEhUKEUVYUFJFU1NJT05fRkFJTEVEEDkSEwoPRVhURVJOQUxfV1JJVEVTEDoSHQoZRklMRV9GT1JNQVRfTk9UX1NVUFBPUlRFRBA7EhMKD0ZJTEVfTEFDS1NfUk9XUxA8EhEKDUZJTFRFUl9GQUlMRUQQPRIUChBGUkFHTUVOVF9DSEFOR0VEED4SEQoNRlJBR01FTlRfR09ORRA/EhcKE0ZVTExfUkVGUkVTSF9ORUVERUQQQBIRCg1JTlBVVF9DSEFOR0VEEEESGAoUSU5QVVRfQ09MVU1OX01JU1NJTkcQQhIYChRJTlBVVF9DT1VOVF9NSVNNQVRDSBBDEhMKD0lOUFVUX0lTX09VVFBVVBBEEg0KCUlTX0FfVklFVxBFEhMKDkpPQl9DQU5DRUxMSU5HELEBEg0KCUpPQl9FTkRFRBBGEg8KC0pPQl9SVU5OSU5HEEcSGAoUS0VFUF9PVEhFUlNfRlVOQ1RJT04QSBIWChJLRVBUX0lOUFVUU19ESUZGRVIQSRIPCgtMQVNUX0NPTFVNThBKEhQKEE5PVEhJTkdfVE9fUkVUUlkQSxISCg5OT1RfQV9CQUNLRklMTBBMEg4KCk5PVF9BX1ZJRVcQTRIOCgpOVUxMX1ZBTFVFEE4SEAoMUEVFUl9OT1RfU0VUEE8SEQoMUEVFUl9SRUZVU0VEEMUBEh4KGlJFQURfVkVSU0lPTl9JTlBVVF9NSVNTSU5HEFASGwoXUkVBRF9WRVJTSU9OX1JPV1NfTU9WRUQQURIVChBSRUdJU1RSWV9OT1RfU0VUEKsBEhgKFFJFTkFNRV9OT1RfU1VQUE9SVEVEEFISGwoXUkVTT1VSQ0VTX05PVF9BVkFJTEFCTEUQUxIWChJST1dfQ09VTlRfTUlTTUFUQ0gQVBIZChVTT1VSQ0VfQ09MVU1OX01JU1NJTkcQVRIbChdTVEFCTEVfUk9XX0lEU19SRVFVSVJFRBBWEhIKDlNUT1JBR0VfREVOSUVEEFcSFAoPU1RPUkFHRV9NSVNTSU5HEMQBEhUKEFNUT1JFX05PVF9BVE9NSUMQwgESEAoMU1RPUkFHRV9GVUxMEFgSFQoRU1RPUkFHRV9SRUFEX09OTFkQWRIQCgxUQUJMRV9JTl9VU0UQWhIXChNUQUJMRV9OT1RfU1VQUE9SVEVEEFsSEwoORk9STUFUX1RPT19ORVcQxgESEwoORk9STUFUX1RPT19PTEQQxwESEwoPVE9PX01BTllfRVJST1JTEFwSEQoNVE9PX01BTllfS0VQVBBdEhEKDVRZUEVfTUlTTUFUQ0gQXhIVChFUWVBFX05PVF9TVE9SQUJMRRBfEhkKFVVERl9CUk9LRV9ERVNDUklQVE9SUxBgEhYKElVERl9CVU5ETEVfTUlTU0lORxBhEhcKE1VERl9ESUdFU1RfTUlTTUFUQ0gQYhIOCgpVREZfRkFJTEVEEGMSFAoQVURGX05PVF9MT0FEQUJMRRBkEhcKE1VERl9QWVRIT05fTUlTTUFUQ0gQZRIPCgtVREZfVElNRU9VVBBmEhAKDFZFUlNJT05fR09ORRBnEg8KC1ZJRVdfSU5fVVNFEGgSDwoLV09SS0VSX0xPU1QQaRIaChZXT1JLRVJfUFlUSE9OX1VOVVNBQkxFEGoSDgoKV1JPTkdfUEVFUhBrEgwKCENPTkZMSUNUEGwSDgoKRklMRVNfR09ORRBtEg8KC05PX1BST0dSRVNTEG4SEgoOU0NIRU1BX0NIQU5HRUQQbxIXChNTQ1JBVENIX1RBQkxFX1RBS0VOEHASEgoOU09VUkNFX0NIQU5HRUQQcRITCg9TT1VSQ0VfUk9XX0dPTkUQchIRCg1TVE9SQUdFX0VSUk9SEHMSEgoOVEFCTEVfUkVQTEFDRUQQdBIQCgxVUExPQURfRU5ERUQQdRISCg5VUExPQURfU1RBTExFRBB2EhAKDFZJRVdfQ0hBTkdFRBB3Eg8KC1ZJRVdfSVNfU0VUEHgSEgoOQ09NTUlUX1VOS05PV04QeRIMCghEUkFJTklORxB6EhkKFEZVTkNUSU9OX1VOQVZBSUxBQkxFELgBEhEKDUVYRUNVVE9SX0xPU1QQexIRCg1KT0JfRUxTRVdIRVJFEHwSFAoQS0VZU19VTkFWQUlMQUJMRRB9EhQKEFBFRVJfVU5BVkFJTEFCTEUQfhISCg5SRUFERVJfU1RBTExFRBB/EhEKDFNQQVJLX0ZBSUxFRBCAARIWChFTUEFSS19OT1RfU1RBUlRFRBCBARITCg5TUEFSS19TVEFSVElORxCCARIWChFTVE9SRV9VTkFWQUlMQUJMRRCDARIgChtXT1JLRVJTX0NBTk5PVF9SRUFDSF9EUklWRVIQhAESEAoLQ0FMTEVSX1JBVEUQrgESEwoOQ0FMTEVSX1NUUkVBTVMQrwESEQoMQ0xVU1RFUl9CVVNZEIUBEhYKEUNPTU1JVF9RVUVVRV9GVUxMEIYBEhYKEU1FU1NBR0VfVE9PX0xBUkdFEIcBEg8KClFVRVVFX0ZVTEwQiAESEwoOVE9PX01BTllfQ0FMTFMQiQESFwoSVE9PX01BTllfREFUQUJBU0VTEKwBEhIKDVRPT19NQU5ZX0pPQlMQigESEwoOVE9PX01BTllfUkVBRFMQiwESFQoQVE9PX01BTllfVVBMT0FEUxCMARIaChVUT09fTUFOWV9XQUlUSU5HX0pPQlMQsAESFAoPQklORElOR19EQU1BR0VEEI0BEhcKEkNIRUNLUE9JTlRfREFNQUdFRBCOARIRCgxGSUxFX0RBTUFHRUQQjwESEQoMSElTVE9SWV9MT1NUEJABEhMKDlJFQ09SRF9EQU1BR0VEEJEBEhkKFFJFR0lTVFJBVElPTl9EQU1BR0VEEK0BEhIKDVRBQkxFX0RBTUFHRUQQkgESEAoLVURGX0RBTUFHRUQQkwESEQoMVklFV19EQU1BR0VEEJQBEhkKFERBVEFCQVNFX05PVF9BTExPV0VEEJUBEhQKD0VOVl9OT1RfQUxMT1dFRBDBARITCg5IT1NUX05PVF9MT0NBTBCWARIXChJPUklHSU5fTk9UX0FMTE9XRUQQlwESEgoNUk9MRV9SRVFVSVJFRBCYARISCg1UT0tFTl9FWFBJUkVEEJkBEhIKDVRPS0VOX0lOVkFMSUQQmgESEwoOVE9LRU5fUkVRVUlSRUQQmwESFAoPVURGX05PVF9BTExPV0VEEJwBEhUKEENBTExfTk9UX09GRkVSRUQQsgESEgoNQ0xJRU5UX1NUUkVBTRCdARIPCgpDT01QUkVTU0VEEJ4BEhQKD05PVF9TRVJWRURfSEVSRRCfARIRCgxJTlRFUk5BTF9CVUcQoAESHAoXUExBTl9XSVRIT1VUX0RFRklOSVRJT04QoQESGAoTUExBTl9XSVRIT1VUX0hFQURFUhCiARIPCgpSQU5HRV9MT1NUEKMBEh0KGFNDUkFUQ0hfVEFCTEVfSU5DT01QTEVURRCkAUJkCgxkZXYubGVtYW4udjFCC0Vycm9yc1Byb3RvUAFaHWxlbWFuLmRldi9nby9sZW1hbi92MTtsZW1hbnYxogIDTE1OqgIITGVtYW4uVjHKAghMZW1hblxWMeoCCUxlbWFuOjpWMWIGcHJvdG8z");
 
 /**
- * What went wrong, for programs. Every error carries a google.rpc.ErrorInfo with domain `leman`, whose `reason` is the
- * name of one of these values, as in google.api.ErrorReason; its metadata has facts. A failed job carries one in
- * `Job.error`. Later releases add values: take one that you do not know by the code of its status.
+ * The reason of an error, for programs. Every error carries a google.rpc.ErrorInfo with domain `leman`, whose `reason`
+ * is the name of one of these values, as in google.api.ErrorReason; its metadata has facts. A failed job carries one in
+ * `Job.error`. Later releases add values: treat an unknown one by the code of its status.
  *
  * @generated from enum leman.v1.ErrorReason
  */
@@ -27,70 +27,70 @@ export enum ErrorReason {
   ERROR_REASON_UNSPECIFIED = 0,
 
   /**
-   * The request says of a column what it cannot; correct the field that BadRequest names.
+   * The request contradicts the column; correct the field that BadRequest names.
    *
    * @generated from enum value: BAD_COLUMN = 1;
    */
   BAD_COLUMN = 1,
 
   /**
-   * No column can have that name; take another one, without `.`.
+   * The name is not valid for a column; use another one, without `.`.
    *
    * @generated from enum value: BAD_COLUMN_NAME = 2;
    */
   BAD_COLUMN_NAME = 2,
 
   /**
-   * The path or uri names no database; give an absolute path, or a uri of a store that the message lists.
+   * The path or uri does not name a database; give an absolute path, or a uri of a store that the message lists.
    *
    * @generated from enum value: BAD_DATABASE = 3;
    */
   BAD_DATABASE = 3,
 
   /**
-   * The body of a Connect stream is not enveloped as the protocol says; send it so.
+   * The body of a Connect stream is not enveloped as the protocol requires; correct it.
    *
    * @generated from enum value: BAD_ENVELOPE = 4;
    */
   BAD_ENVELOPE = 4,
 
   /**
-   * A variable of `env` has a name or a value that none can have, or there are too many; correct what the message says.
+   * A variable of `env` has an invalid name or value, or there are too many; correct what the message says.
    *
    * @generated from enum value: BAD_ENV = 190;
    */
   BAD_ENV = 190,
 
   /**
-   * A file is not named as the services name theirs; a bug of the caller's.
+   * A file does not have a name of the services; a bug of the caller.
    *
    * @generated from enum value: BAD_FILE_NAME = 5;
    */
   BAD_FILE_NAME = 5,
 
   /**
-   * An HTTP header has no value that it can have; correct it.
+   * An HTTP header has an invalid value; correct it.
    *
    * @generated from enum value: BAD_HEADER = 6;
    */
   BAD_HEADER = 6,
 
   /**
-   * A label has a key or a value that none can have, or there are too many; correct them.
+   * A label has an invalid key or value, or there are too many; correct them.
    *
    * @generated from enum value: BAD_LABEL = 7;
    */
   BAD_LABEL = 7,
 
   /**
-   * The bytes are no message of the call's type; encode the request by the same protos.
+   * The bytes are not a message of the call's type; encode the request by the same protos.
    *
    * @generated from enum value: BAD_MESSAGE = 8;
    */
   BAD_MESSAGE = 8,
 
   /**
-   * A key of the metadata is not a view's; a bug of the caller's.
+   * A key of the metadata is not a view's; a bug of the caller.
    *
    * @generated from enum value: BAD_METADATA = 9;
    */
@@ -126,35 +126,35 @@ export enum ErrorReason {
   BAD_REQUEST = 13,
 
   /**
-   * The bytes are no Arrow schema, or not the one that is needed; send an Arrow IPC schema message.
+   * The bytes are not an Arrow schema, or not the required one; send an Arrow IPC schema message.
    *
    * @generated from enum value: BAD_SCHEMA = 14;
    */
   BAD_SCHEMA = 14,
 
   /**
-   * What was streamed is no header followed by whole messages; begin again.
+   * The stream is not a header followed by whole messages; start over.
    *
    * @generated from enum value: BAD_STREAM = 15;
    */
   BAD_STREAM = 15,
 
   /**
-   * No table can have that name; take another one.
+   * The name is not valid for a table; use another one.
    *
    * @generated from enum value: BAD_TABLE_NAME = 16;
    */
   BAD_TABLE_NAME = 16,
 
   /**
-   * The uri names no table; write `<database>/<name>.lance`.
+   * The uri does not name a table; write `<database>/<name>.lance`.
    *
    * @generated from enum value: BAD_TABLE_URI = 17;
    */
   BAD_TABLE_URI = 17,
 
   /**
-   * A time is not one of the years 1 to 9999; correct it, or leave it out.
+   * A time is not in the years 1 to 9999; correct it, or omit it.
    *
    * @generated from enum value: BAD_TIME = 18;
    */
@@ -168,35 +168,35 @@ export enum ErrorReason {
   BAD_UDF = 19,
 
   /**
-   * The mask is empty, or names what cannot be changed; name fields that can.
+   * The mask is empty, or names a field that cannot be changed; name fields that can.
    *
    * @generated from enum value: BAD_UPDATE_MASK = 20;
    */
   BAD_UPDATE_MASK = 20,
 
   /**
-   * A record batch is larger than the service takes; send smaller ones.
+   * A record batch is larger than the service accepts; send smaller ones.
    *
    * @generated from enum value: BATCH_TOO_LARGE = 21;
    */
   BATCH_TOO_LARGE = 21,
 
   /**
-   * A bundle has more bytes than the services take; load large data when the function is built.
+   * A bundle is larger than the services accept; load large data when the function is built.
    *
    * @generated from enum value: BUNDLE_TOO_LARGE = 165;
    */
   BUNDLE_TOO_LARGE = 165,
 
   /**
-   * No database can have that name; give letters, digits, `-` and `_`.
+   * The name is not valid for a database; use letters, digits, `-` and `_`.
    *
    * @generated from enum value: BAD_DATABASE_NAME = 166;
    */
   BAD_DATABASE_NAME = 166,
 
   /**
-   * A text is longer than what is kept, or has control characters; shorten it, or send it without them.
+   * A text is too long, or has control characters; shorten it, or send it without them.
    *
    * @generated from enum value: BAD_TEXT = 167;
    */
@@ -210,14 +210,14 @@ export enum ErrorReason {
   BODY_TOO_SLOW = 22,
 
   /**
-   * The HTTP content type is none that is spoken here; send one that the message lists.
+   * The HTTP content type is not supported; send one that the message lists.
    *
    * @generated from enum value: CONTENT_TYPE = 23;
    */
   CONTENT_TYPE = 23,
 
   /**
-   * A fragment stands in the request more than once; a bug of the caller's.
+   * A fragment is repeated in the request; a bug of the caller.
    *
    * @generated from enum value: FRAGMENT_TWICE = 24;
    */
@@ -238,42 +238,42 @@ export enum ErrorReason {
   INVALID_EXPRESSION = 26,
 
   /**
-   * The filter is no SQL over the table's columns; correct it.
+   * The filter is not valid SQL over the table's columns; correct it.
    *
    * @generated from enum value: INVALID_FILTER = 27;
    */
   INVALID_FILTER = 27,
 
   /**
-   * The rows of a merge have more bytes than the service takes; send them in several calls.
+   * The rows of a merge are larger than the service accepts; send them in several calls.
    *
    * @generated from enum value: MERGE_TOO_LARGE = 188;
    */
   MERGE_TOO_LARGE = 188,
 
   /**
-   * A field that is needed is not set; set the one that BadRequest names.
+   * A required field is not set; set the one that BadRequest names.
    *
    * @generated from enum value: MISSING_FIELD = 28;
    */
   MISSING_FIELD = 28,
 
   /**
-   * Two columns of a view have one name; rename one.
+   * Two columns of a view have the same name; rename one.
    *
    * @generated from enum value: NAME_CLASH = 29;
    */
   NAME_CLASH = 29,
 
   /**
-   * The place lies within a folder that Leman keeps for itself; name the database above it.
+   * The location is in a folder of Leman's own; name the database above it.
    *
    * @generated from enum value: RESERVED_DATABASE = 30;
    */
   RESERVED_DATABASE = 30,
 
   /**
-   * Names like this one are Leman's own; take another one.
+   * Names like this one are Leman's own; use another one.
    *
    * @generated from enum value: RESERVED_NAME = 31;
    */
@@ -287,21 +287,21 @@ export enum ErrorReason {
   UNKNOWN_VALUE = 32,
 
   /**
-   * A view's SQL calls a function of time or chance; write a constant instead.
+   * A view's SQL calls a volatile function; write a constant instead.
    *
    * @generated from enum value: VOLATILE_FUNCTION = 33;
    */
   VOLATILE_FUNCTION = 33,
 
   /**
-   * The table's history, as far as it was kept, knows no commit of the request; send the request again.
+   * The existing history of the table has no commit of the request; retry the request.
    *
    * @generated from enum value: COMMIT_NOT_FOUND = 34;
    */
   COMMIT_NOT_FOUND = 34,
 
   /**
-   * There is no such folder; check the path.
+   * The folder does not exist; check the path.
    *
    * @generated from enum value: DATABASE_NOT_FOUND = 35;
    */
@@ -315,14 +315,14 @@ export enum ErrorReason {
   DATABASE_NOT_REGISTERED = 168,
 
   /**
-   * A file that is needed is gone; `VerifyDatabase` tells what else is.
+   * A required file is missing; `VerifyDatabase` lists others.
    *
    * @generated from enum value: FILE_MISSING = 36;
    */
   FILE_MISSING = 36,
 
   /**
-   * Versions of the table that are needed cannot be read; send the call again, or do what the message says.
+   * Required versions of the table cannot be read; retry the call, or do what the message says.
    *
    * @generated from enum value: HISTORY_UNREADABLE = 37;
    */
@@ -343,14 +343,14 @@ export enum ErrorReason {
   JOB_NOT_FOUND = 39,
 
   /**
-   * The HTTP path names no call; see the reference for those that there are.
+   * The HTTP path names no call; see the reference for the existing ones.
    *
    * @generated from enum value: NO_SUCH_METHOD = 40;
    */
   NO_SUCH_METHOD = 40,
 
   /**
-   * A version of the view's source was cleaned away; refresh again.
+   * A version of the view's source was deleted; refresh again.
    *
    * @generated from enum value: SOURCE_VERSION_NOT_FOUND = 41;
    */
@@ -371,7 +371,7 @@ export enum ErrorReason {
   TAG_NOT_FOUND = 43,
 
   /**
-   * The server of a remote function has none of that name; name one that the message lists.
+   * The server of a remote function has no function of that name; use one that the message lists.
    *
    * @generated from enum value: FUNCTION_NOT_FOUND = 183;
    */
@@ -385,21 +385,21 @@ export enum ErrorReason {
   UDF_NOT_FOUND = 44,
 
   /**
-   * The table has no such version, or it was cleaned away; name another one.
+   * The table has no such version, or it was deleted; name another one.
    *
    * @generated from enum value: VERSION_NOT_FOUND = 45;
    */
   VERSION_NOT_FOUND = 45,
 
   /**
-   * Another request had this id, or other rows came with it, as the message says; take a new one.
+   * Another request, or other rows, used this id, as the message says; use a new one.
    *
    * @generated from enum value: REQUEST_ID_REUSED = 46;
    */
   REQUEST_ID_REUSED = 46,
 
   /**
-   * A table or view of that name exists; take another name, or drop it.
+   * A table or view of that name exists; use another name, or drop it.
    *
    * @generated from enum value: TABLE_EXISTS = 47;
    */
@@ -413,30 +413,30 @@ export enum ErrorReason {
   UDF_EXISTS = 48,
 
   /**
-   * The name stands for another database, or the root has another name; take another name, or use that one.
+   * The name belongs to another database, or the root has another name; use another name, or that one.
    *
    * @generated from enum value: DATABASE_EXISTS = 169;
    */
   DATABASE_EXISTS = 169,
 
   /**
-   * The server of a remote function does not take the services' credentials; set right what LEMAN_UDF__REMOTE_CREDENTIALS
-   * says of its address.
+   * The server of a remote function refuses the services' credentials; correct the entry for its address in
+   * LEMAN_UDF__REMOTE_CREDENTIALS.
    *
    * @generated from enum value: FUNCTION_ACCESS_DENIED = 179;
    */
   FUNCTION_ACCESS_DENIED = 179,
 
   /**
-   * What answers at the address of a remote function does not serve functions as docs/remote_functions.md says; correct the
-   * address, or the server.
+   * The server at the address of a remote function does not follow docs/remote_functions.md; correct the address, or
+   * the server.
    *
    * @generated from enum value: FUNCTION_PROTOCOL = 180;
    */
   FUNCTION_PROTOCOL = 180,
 
   /**
-   * A remote function reads or gives other types than is said; register it as its server describes it.
+   * A remote function has other types than registered; register it as its server describes it.
    *
    * @generated from enum value: FUNCTION_SIGNATURE_MISMATCH = 181;
    */
@@ -451,8 +451,8 @@ export enum ErrorReason {
   FUNCTION_VERSION_MISMATCH = 182,
 
   /**
-   * TLS with the server of a remote function fails: its certificate does not verify, or one side speaks TLS and the other
-   * does not; do what the message says.
+   * TLS with the server of a remote function fails: its certificate does not verify, or only one side uses TLS; do what
+   * the message says.
    *
    * @generated from enum value: FUNCTION_TLS_FAILED = 195;
    */
@@ -466,7 +466,7 @@ export enum ErrorReason {
   ATTEMPT_FENCED = 49,
 
   /**
-   * Computed columns would read one another in a circle; have one of them read something else.
+   * Computed columns would form a cycle; change the inputs of one of them.
    *
    * @generated from enum value: COLUMN_CYCLE = 186;
    */
@@ -481,16 +481,16 @@ export enum ErrorReason {
   INPUT_COLUMN_STALE = 187,
 
   /**
-   * A column is there with another definition than the request has; send it again with ON_CHANGE_UPDATE, which computes its
-   * rows again, or ON_CHANGE_KEEP, which keeps their values, or take another name.
+   * A column exists with another definition than the request has; repeat it with ON_CHANGE_UPDATE, which computes its
+   * rows again, or ON_CHANGE_KEEP, which keeps their values, or use another name.
    *
    * @generated from enum value: COLUMN_CHANGED = 185;
    */
   COLUMN_CHANGED = 185,
 
   /**
-   * The table has a column of that name; take another name, or alter that column. ALREADY_EXISTS where it was there
-   * before the call.
+   * The table has a column of that name; use another name, or alter that column. ALREADY_EXISTS if it existed before
+   * the call.
    *
    * @generated from enum value: COLUMN_EXISTS = 50;
    */
@@ -511,7 +511,7 @@ export enum ErrorReason {
   COLUMN_IS_COMPUTED = 52,
 
   /**
-   * The column is no computed one; add it.
+   * The column is not a computed one; add it.
    *
    * @generated from enum value: COLUMN_NOT_DEFINED = 53;
    */
@@ -525,14 +525,14 @@ export enum ErrorReason {
   COLUMN_NOT_FOUND = 54,
 
   /**
-   * The rows lack a column that may not be NULL; send it.
+   * The rows lack a column that must not be NULL; send it.
    *
    * @generated from enum value: COLUMN_REQUIRED = 55;
    */
   COLUMN_REQUIRED = 55,
 
   /**
-   * Lance refuses the commit, and would again; do what the message says.
+   * Lance refuses the commit, and a retry would not help; do what the message says.
    *
    * @generated from enum value: COMMIT_REFUSED = 56;
    */
@@ -560,35 +560,35 @@ export enum ErrorReason {
   ENV_LOST = 191,
 
   /**
-   * Nothing that the call runs has an environment of its own, as SQL and remote functions have none; leave `env` out.
+   * Nothing that the call runs uses environment variables, as with SQL and remote functions; omit `env`.
    *
    * @generated from enum value: ENV_NOT_USABLE = 192;
    */
   ENV_NOT_USABLE = 192,
 
   /**
-   * SQL that is right fails on a value; correct it, or exclude such rows.
+   * Valid SQL fails on a value; correct it, or exclude such rows.
    *
    * @generated from enum value: EXPRESSION_FAILED = 57;
    */
   EXPRESSION_FAILED = 57,
 
   /**
-   * Someone else wrote to the view; restore the version before, or refresh with policy FULL.
+   * Another writer wrote to the view; restore the previous version, or refresh with policy FULL.
    *
    * @generated from enum value: EXTERNAL_WRITES = 58;
    */
   EXTERNAL_WRITES = 58,
 
   /**
-   * The table is in Lance's first file format; write it again.
+   * The table is in Lance's first file format; rewrite it.
    *
    * @generated from enum value: FILE_FORMAT_NOT_SUPPORTED = 59;
    */
   FILE_FORMAT_NOT_SUPPORTED = 59,
 
   /**
-   * A staged file has not all rows that the fragment has by now; the job plans again.
+   * A staged file lacks rows that the fragment has now; the job plans again.
    *
    * @generated from enum value: FILE_LACKS_ROWS = 60;
    */
@@ -602,7 +602,7 @@ export enum ErrorReason {
   FILTER_FAILED = 61,
 
   /**
-   * Someone else filled the fragment meanwhile; the job plans again.
+   * Another writer filled the fragment meanwhile; the job plans again.
    *
    * @generated from enum value: FRAGMENT_CHANGED = 62;
    */
@@ -616,14 +616,14 @@ export enum ErrorReason {
   FRAGMENT_GONE = 63,
 
   /**
-   * What changed cannot be told, and the policy forbids to compute all; refresh with policy AUTO or FULL.
+   * The changes cannot be determined, and the policy forbids a full refresh; refresh with policy AUTO or FULL.
    *
    * @generated from enum value: FULL_REFRESH_NEEDED = 64;
    */
   FULL_REFRESH_NEEDED = 64,
 
   /**
-   * Columns that were read changed since the plan; the job plans again.
+   * Input columns changed since the plan; the job plans again.
    *
    * @generated from enum value: INPUT_CHANGED = 65;
    */
@@ -637,7 +637,7 @@ export enum ErrorReason {
   INPUT_COLUMN_MISSING = 66,
 
   /**
-   * The function reads another number of columns; name as many as it has parameters.
+   * The function has another number of parameters; name as many columns.
    *
    * @generated from enum value: INPUT_COUNT_MISMATCH = 67;
    */
@@ -651,21 +651,21 @@ export enum ErrorReason {
   INPUT_IS_OUTPUT = 68,
 
   /**
-   * A view gets its rows and columns from its query; refresh it, or make another view.
+   * A view gets its rows and columns from its query; refresh it, or create another view.
    *
    * @generated from enum value: IS_A_VIEW = 69;
    */
   IS_A_VIEW = 69,
 
   /**
-   * The job was asked to stop for good.
+   * The job is being cancelled.
    *
    * @generated from enum value: JOB_CANCELLING = 177;
    */
   JOB_CANCELLING = 177,
 
   /**
-   * The job has ended, and stays as it is.
+   * The job has ended and cannot be changed.
    *
    * @generated from enum value: JOB_ENDED = 70;
    */
@@ -679,21 +679,21 @@ export enum ErrorReason {
   JOB_RUNNING = 71,
 
   /**
-   * The job computed with a function that is not the column's; leave `keep_others` out.
+   * The job used a function that is not the column's; omit `keep_others`.
    *
    * @generated from enum value: KEEP_OTHERS_FUNCTION = 72;
    */
   KEEP_OTHERS_FUNCTION = 72,
 
   /**
-   * Values cannot be kept, as the function reads other columns; leave `keep_values` out.
+   * Values cannot be kept, as the function has other inputs; omit `keep_values`.
    *
    * @generated from enum value: KEPT_INPUTS_DIFFER = 73;
    */
   KEPT_INPUTS_DIFFER = 73,
 
   /**
-   * A table keeps one column at the least; drop the table.
+   * A table must have at least one column; drop the table.
    *
    * @generated from enum value: LAST_COLUMN = 74;
    */
@@ -714,57 +714,57 @@ export enum ErrorReason {
   NOT_A_BACKFILL = 76,
 
   /**
-   * The table has no query; `DescribeTable` tells of it.
+   * The table has no query; use `DescribeTable`.
    *
    * @generated from enum value: NOT_A_VIEW = 77;
    */
   NOT_A_VIEW = 77,
 
   /**
-   * A column that may not be NULL would be; correct the rows.
+   * A column that must not be NULL would be; correct the rows.
    *
    * @generated from enum value: NULL_VALUE = 78;
    */
   NULL_VALUE = 78,
 
   /**
-   * The service does not know the address of another one; set it where the message says.
+   * The address of another service is not set; set it as the message says.
    *
    * @generated from enum value: PEER_NOT_SET = 79;
    */
   PEER_NOT_SET = 79,
 
   /**
-   * A service and another one that it asks do not believe each other: a token, a role or a certificate is wrong; correct
-   * the setting that the message names.
+   * A service and its peer do not trust each other: a token, a role or a certificate is wrong; correct the setting that
+   * the message names.
    *
    * @generated from enum value: PEER_REFUSED = 197;
    */
   PEER_REFUSED = 197,
 
   /**
-   * The version to be read does not have an input column; read a later one.
+   * The requested version does not have an input column; read a later one.
    *
    * @generated from enum value: READ_VERSION_INPUT_MISSING = 80;
    */
   READ_VERSION_INPUT_MISSING = 80,
 
   /**
-   * Rows of the version to be read cannot be told among those of now; read the latest.
+   * Rows of the requested version cannot be matched with current ones; read the latest.
    *
    * @generated from enum value: READ_VERSION_ROWS_MOVED = 81;
    */
   READ_VERSION_ROWS_MOVED = 81,
 
   /**
-   * The services keep no names of databases; name these by path or uri, or set LEMAN_SERVER__REGISTRY.
+   * The services have no registry of databases; name databases by path or uri, or set LEMAN_SERVER__REGISTRY.
    *
    * @generated from enum value: REGISTRY_NOT_SET = 171;
    */
   REGISTRY_NOT_SET = 171,
 
   /**
-   * An object store can only copy; make a table of the new name, and append the rows of this one.
+   * An object store can only copy; create a table of the new name, and append the rows of this one.
    *
    * @generated from enum value: RENAME_NOT_SUPPORTED = 82;
    */
@@ -778,63 +778,63 @@ export enum ErrorReason {
   RESOURCES_NOT_AVAILABLE = 83,
 
   /**
-   * A file has not the rows of its fragment; the job plans again.
+   * A file does not have the rows of its fragment; the job plans again.
    *
    * @generated from enum value: ROW_COUNT_MISMATCH = 84;
    */
   ROW_COUNT_MISMATCH = 84,
 
   /**
-   * The view's source lacks a column that the view reads; put it back, or make another view.
+   * The view's source lacks a column that the view reads; restore it, or create another view.
    *
    * @generated from enum value: SOURCE_COLUMN_MISSING = 85;
    */
   SOURCE_COLUMN_MISSING = 85,
 
   /**
-   * Rows of the source have no stable ids; make the view again for another version.
+   * Rows of the source have no stable ids; create the view again for another version.
    *
    * @generated from enum value: STABLE_ROW_IDS_REQUIRED = 86;
    */
   STABLE_ROW_IDS_REQUIRED = 86,
 
   /**
-   * The storage refuses access; grant it to the services, then send the call again.
+   * The storage refuses access; grant it to the services, then retry the call.
    *
    * @generated from enum value: STORAGE_DENIED = 87;
    */
   STORAGE_DENIED = 87,
 
   /**
-   * There is no such bucket or container; correct the name or the endpoint, or make it, then send the call again.
+   * The bucket or container does not exist; correct the name or the endpoint, or create it, then retry the call.
    *
    * @generated from enum value: STORAGE_MISSING = 196;
    */
   STORAGE_MISSING = 196,
 
   /**
-   * More than one of several writers of an object may succeed there; use a store with atomic conditional puts.
+   * Several writers of one object may succeed there; use a store with atomic conditional puts.
    *
    * @generated from enum value: STORE_NOT_ATOMIC = 194;
    */
   STORE_NOT_ATOMIC = 194,
 
   /**
-   * The storage is full; make room, then send the call again.
+   * The storage is full; free space, then retry the call.
    *
    * @generated from enum value: STORAGE_FULL = 88;
    */
   STORAGE_FULL = 88,
 
   /**
-   * The storage cannot be written to; allow it, then send the call again.
+   * The storage cannot be written to; allow it, then retry the call.
    *
    * @generated from enum value: STORAGE_READ_ONLY = 89;
    */
   STORAGE_READ_ONLY = 89,
 
   /**
-   * Views or jobs rest on the table; drop or end them first, or set `force`.
+   * Views or jobs use the table; drop or end them first, or set `force`.
    *
    * @generated from enum value: TABLE_IN_USE = 90;
    */
@@ -848,14 +848,14 @@ export enum ErrorReason {
   TABLE_NOT_SUPPORTED = 91,
 
   /**
-   * A later release of Leman stored it, and it is whole; use that release, or a later one.
+   * A later release of Leman stored it, and it is intact; use that release, or a later one.
    *
    * @generated from enum value: FORMAT_TOO_NEW = 198;
    */
   FORMAT_TOO_NEW = 198,
 
   /**
-   * An earlier release stored it in a way that this one does not read, and it is whole; do what the message says.
+   * An earlier release stored it in a format that this one does not read, and it is intact; do what the message says.
    *
    * @generated from enum value: FORMAT_TOO_OLD = 199;
    */
@@ -876,28 +876,28 @@ export enum ErrorReason {
   TOO_MANY_KEPT = 93,
 
   /**
-   * A column has another type than is needed; change the function or the query.
+   * A column has another type than required; change the function or the query.
    *
    * @generated from enum value: TYPE_MISMATCH = 94;
    */
   TYPE_MISMATCH = 94,
 
   /**
-   * The table cannot hold the type; change the function.
+   * The table does not support the type; change the function.
    *
    * @generated from enum value: TYPE_NOT_STORABLE = 95;
    */
   TYPE_NOT_STORABLE = 95,
 
   /**
-   * The function closed what its process needs; change the function.
+   * The function closed descriptors that its process needs; change the function.
    *
    * @generated from enum value: UDF_BROKE_DESCRIPTORS = 96;
    */
   UDF_BROKE_DESCRIPTORS = 96,
 
   /**
-   * The bundle is not stored, or damaged; send it along.
+   * The bundle is not stored, or damaged; send it.
    *
    * @generated from enum value: UDF_BUNDLE_MISSING = 97;
    */
@@ -911,7 +911,7 @@ export enum ErrorReason {
   UDF_DIGEST_MISMATCH = 98,
 
   /**
-   * The function raised, and the error policy says that the job fails; see `ListJobErrors`.
+   * The function raised, and the error policy ends the job; see `ListJobErrors`.
    *
    * @generated from enum value: UDF_FAILED = 99;
    */
@@ -926,7 +926,7 @@ export enum ErrorReason {
   UDF_NOT_LOADABLE = 100,
 
   /**
-   * Workers run another Python than the bundle's; make the bundle with theirs.
+   * Workers run another Python than the bundle's; create the bundle with theirs.
    *
    * @generated from enum value: UDF_PYTHON_MISMATCH = 101;
    */
@@ -940,21 +940,21 @@ export enum ErrorReason {
   UDF_TIMEOUT = 102,
 
   /**
-   * The version that was read was cleaned away; the job plans again.
+   * The version that was read was deleted; the job plans again.
    *
    * @generated from enum value: VERSION_GONE = 103;
    */
   VERSION_GONE = 103,
 
   /**
-   * Views of the database rest on it; drop these first, or set `force`.
+   * Views of the database read it; drop these first, or set `force`.
    *
    * @generated from enum value: VIEW_IN_USE = 104;
    */
   VIEW_IN_USE = 104,
 
   /**
-   * A row ended the worker process again and again; see `ListJobErrors`, or skip such rows by the error policy.
+   * A row ended the worker process repeatedly; see `ListJobErrors`, or skip such rows by the error policy.
    *
    * @generated from enum value: WORKER_LOST = 105;
    */
@@ -968,35 +968,35 @@ export enum ErrorReason {
   WORKER_PYTHON_UNUSABLE = 106,
 
   /**
-   * The address that is set is another service's, or one of another release; set it as the message says.
+   * The configured address is that of another service, or of another release; correct it as the message says.
    *
    * @generated from enum value: WRONG_PEER = 107;
    */
   WRONG_PEER = 107,
 
   /**
-   * Others committed at the same time, again and again.
+   * Others committed at the same time at every try.
    *
    * @generated from enum value: CONFLICT = 108;
    */
   CONFLICT = 108,
 
   /**
-   * What was sent was removed before all was sent; send the rows again.
+   * Sent data was removed before all was sent; send the rows again.
    *
    * @generated from enum value: FILES_GONE = 109;
    */
   FILES_GONE = 109,
 
   /**
-   * The table changes faster than the job can commit; what was finished is kept. Run the job again.
+   * The table changes faster than the job can commit; finished work is kept. Run the job again.
    *
    * @generated from enum value: NO_PROGRESS = 110;
    */
   NO_PROGRESS = 110,
 
   /**
-   * A column was changed meanwhile; look at the table, and send the rows again.
+   * A column was changed meanwhile; check the table, and send the rows again.
    *
    * @generated from enum value: SCHEMA_CHANGED = 111;
    */
@@ -1010,14 +1010,14 @@ export enum ErrorReason {
   SCRATCH_TABLE_TAKEN = 112,
 
   /**
-   * Files of the view's source went while they were read.
+   * Files of the view's source were removed while they were read.
    *
    * @generated from enum value: SOURCE_CHANGED = 113;
    */
   SOURCE_CHANGED = 113,
 
   /**
-   * Rows of the view's source went while they were read; refresh again.
+   * Rows of the view's source were removed while they were read; refresh again.
    *
    * @generated from enum value: SOURCE_ROW_GONE = 114;
    */
@@ -1045,7 +1045,7 @@ export enum ErrorReason {
   UPLOAD_ENDED = 117,
 
   /**
-   * Nothing came for a while; send it again from the beginning.
+   * Nothing was received for a while; send it again from the beginning.
    *
    * @generated from enum value: UPLOAD_STALLED = 118;
    */
@@ -1066,7 +1066,7 @@ export enum ErrorReason {
   VIEW_IS_SET = 120,
 
   /**
-   * Whether the commit was made is not known; send the same call again.
+   * It is unknown whether the commit was made; retry the same call.
    *
    * @generated from enum value: COMMIT_UNKNOWN = 121;
    */
@@ -1080,29 +1080,29 @@ export enum ErrorReason {
   DRAINING = 122,
 
   /**
-   * No server of a remote function can be reached, or servers answer none of the batches that they are given; start one,
-   * or fix it, and run the job again: what was finished is kept.
+   * No server of a remote function can be reached, or servers answer none of their batches; start or repair one, and
+   * run the job again: finished work is kept.
    *
    * @generated from enum value: FUNCTION_UNAVAILABLE = 184;
    */
   FUNCTION_UNAVAILABLE = 184,
 
   /**
-   * Executors died under the job again and again; what was finished is kept. Run it again once the cause is found.
+   * Executors died repeatedly while they ran the job; finished work is kept. Run it again once the cause is found.
    *
    * @generated from enum value: EXECUTOR_LOST = 123;
    */
   EXECUTOR_LOST = 123,
 
   /**
-   * Another executor runs the job; ask that one, or send the call again.
+   * Another executor runs the job; call that one, or retry.
    *
    * @generated from enum value: JOB_ELSEWHERE = 124;
    */
   JOB_ELSEWHERE = 124,
 
   /**
-   * The issuer of JWTs does not tell its public keys.
+   * The issuer of JWTs does not return its public keys.
    *
    * @generated from enum value: KEYS_UNAVAILABLE = 125;
    */
@@ -1116,21 +1116,21 @@ export enum ErrorReason {
   PEER_UNAVAILABLE = 126,
 
   /**
-   * No one took a message of the stream for a while; open it again.
+   * The reader took no message of the stream for a while; open it again.
    *
    * @generated from enum value: READER_STALLED = 127;
    */
   READER_STALLED = 127,
 
   /**
-   * Spark gave up on a worker of a job; the message has its words.
+   * Spark gave up on a worker of a job; see its text in the message.
    *
    * @generated from enum value: SPARK_FAILED = 128;
    */
   SPARK_FAILED = 128,
 
   /**
-   * Spark could not be started; the message says why, and which settings to see to.
+   * Spark could not be started; the message gives the cause and the settings to check.
    *
    * @generated from enum value: SPARK_NOT_STARTED = 129;
    */
@@ -1172,7 +1172,7 @@ export enum ErrorReason {
   CALLER_STREAMS = 175,
 
   /**
-   * Others have the cluster's cores.
+   * Other applications use the cluster's cores.
    *
    * @generated from enum value: CLUSTER_BUSY = 133;
    */
@@ -1186,64 +1186,64 @@ export enum ErrorReason {
   COMMIT_QUEUE_FULL = 134,
 
   /**
-   * The message, or its answer, is larger than the service lets it be; send less, or ask for less, at once. Sending the
-   * call again does not help.
+   * The message, or its answer, is larger than the service allows; send or request less in one call. A retry does not
+   * help.
    *
    * @generated from enum value: MESSAGE_TOO_LARGE = 135;
    */
   MESSAGE_TOO_LARGE = 135,
 
   /**
-   * The service has too much to do.
+   * The service is overloaded.
    *
    * @generated from enum value: QUEUE_FULL = 136;
    */
   QUEUE_FULL = 136,
 
   /**
-   * Too many calls of this method are at work.
+   * Too many concurrent calls of this method.
    *
    * @generated from enum value: TOO_MANY_CALLS = 137;
    */
   TOO_MANY_CALLS = 137,
 
   /**
-   * As many databases are registered as can be; unregister one.
+   * The limit of registered databases is reached; unregister one.
    *
    * @generated from enum value: TOO_MANY_DATABASES = 172;
    */
   TOO_MANY_DATABASES = 172,
 
   /**
-   * As many jobs run and wait as may.
+   * The limits of running and waiting jobs are reached.
    *
    * @generated from enum value: TOO_MANY_JOBS = 138;
    */
   TOO_MANY_JOBS = 138,
 
   /**
-   * Too many calls read rows at once.
+   * Too many concurrent calls read rows.
    *
    * @generated from enum value: TOO_MANY_READS = 139;
    */
   TOO_MANY_READS = 139,
 
   /**
-   * Too many calls send rows or bundles at once.
+   * Too many concurrent calls send rows or bundles.
    *
    * @generated from enum value: TOO_MANY_UPLOADS = 140;
    */
   TOO_MANY_UPLOADS = 140,
 
   /**
-   * Too many jobs of the caller, or of the database, wait for their turn.
+   * Too many jobs of the caller, or of the database, are waiting.
    *
    * @generated from enum value: TOO_MANY_WAITING_JOBS = 176;
    */
   TOO_MANY_WAITING_JOBS = 176,
 
   /**
-   * What a column says of its function is damaged; restore the table's version before, or where there is none, drop the
+   * A column's metadata about its function is damaged; restore the previous version of the table; without one, drop the
    * column and add it again.
    *
    * @generated from enum value: BINDING_DAMAGED = 141;
@@ -1251,35 +1251,35 @@ export enum ErrorReason {
   BINDING_DAMAGED = 141,
 
   /**
-   * A checkpoint is damaged; what it held is computed again.
+   * A checkpoint is damaged; its rows are computed again.
    *
    * @generated from enum value: CHECKPOINT_DAMAGED = 142;
    */
   CHECKPOINT_DAMAGED = 142,
 
   /**
-   * A file is damaged; `VerifyDatabase` tells what else is.
+   * A file is damaged; `VerifyDatabase` lists others.
    *
    * @generated from enum value: FILE_DAMAGED = 143;
    */
   FILE_DAMAGED = 143,
 
   /**
-   * Versions of the table that would tell what compaction moved were cleaned away.
+   * Versions of the table that show what compaction moved were deleted.
    *
    * @generated from enum value: HISTORY_LOST = 144;
    */
   HISTORY_LOST = 144,
 
   /**
-   * A record is damaged; what it pointed at is computed again.
+   * A record is damaged; its rows are computed again.
    *
    * @generated from enum value: RECORD_DAMAGED = 145;
    */
   RECORD_DAMAGED = 145,
 
   /**
-   * The registration of a database is not what was written; register it again.
+   * The registration of a database is damaged; register it again.
    *
    * @generated from enum value: REGISTRATION_DAMAGED = 173;
    */
@@ -1294,30 +1294,29 @@ export enum ErrorReason {
   TABLE_DAMAGED = 146,
 
   /**
-   * The stored function is damaged; register it again, which heals it.
+   * The stored function is damaged; register it again to repair it.
    *
    * @generated from enum value: UDF_DAMAGED = 147;
    */
   UDF_DAMAGED = 147,
 
   /**
-   * What a view says of itself is damaged; restore its version before, or where there is none, drop the view and make it
-   * again.
+   * A view's metadata is damaged; restore its previous version; without one, drop the view and create it again.
    *
    * @generated from enum value: VIEW_DAMAGED = 148;
    */
   VIEW_DAMAGED = 148,
 
   /**
-   * The place does not lie where the services may work; name another one.
+   * The location is outside of those that the services may use; name another one.
    *
    * @generated from enum value: DATABASE_NOT_ALLOWED = 149;
    */
   DATABASE_NOT_ALLOWED = 149,
 
   /**
-   * The services let no one set that environment variable; use one of the names that the message tells. Of a job: its
-   * column was given another function meanwhile, which is not given the values; run it again if that one may have them.
+   * The policy of the services does not allow that environment variable; use one of the names in the message. Of a job:
+   * its column was given another function meanwhile, which must not get the values; run it again if it may have them.
    *
    * @generated from enum value: ENV_NOT_ALLOWED = 193;
    */
@@ -1352,7 +1351,7 @@ export enum ErrorReason {
   TOKEN_EXPIRED = 153,
 
   /**
-   * The token is not one that holds; send one that does.
+   * The token is not valid; send a valid one.
    *
    * @generated from enum value: TOKEN_INVALID = 154;
    */
@@ -1366,7 +1365,7 @@ export enum ErrorReason {
   TOKEN_REQUIRED = 155,
 
   /**
-   * The services run no functions of this kind, or not this one; use another one.
+   * The policy of the services does not allow functions of this kind, or this one; use another one.
    *
    * @generated from enum value: UDF_NOT_ALLOWED = 156;
    */
@@ -1381,28 +1380,28 @@ export enum ErrorReason {
   CALL_NOT_OFFERED = 178,
 
   /**
-   * Streams of requests are spoken over gRPC only.
+   * Streams of requests are supported over gRPC only.
    *
    * @generated from enum value: CLIENT_STREAM = 157;
    */
   CLIENT_STREAM = 157,
 
   /**
-   * Compressed messages are not taken over HTTP; send them as they are.
+   * Compressed messages are not supported over HTTP; send them uncompressed.
    *
    * @generated from enum value: COMPRESSED = 158;
    */
   COMPRESSED = 158,
 
   /**
-   * The address of the service that serves the call is not set here; ask that service.
+   * The address of the service that serves the call is not set here; call that service.
    *
    * @generated from enum value: NOT_SERVED_HERE = 159;
    */
   NOT_SERVED_HERE = 159,
 
   /**
-   * A bug in a service; its log says more under the request id.
+   * A bug in a service; see its log for the request id.
    *
    * @generated from enum value: INTERNAL_BUG = 160;
    */
@@ -1423,7 +1422,7 @@ export enum ErrorReason {
   PLAN_WITHOUT_HEADER = 162,
 
   /**
-   * No one computed a range of rows; run the job again.
+   * A range of rows was not computed; run the job again.
    *
    * @generated from enum value: RANGE_LOST = 163;
    */

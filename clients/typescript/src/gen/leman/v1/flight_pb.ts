@@ -15,8 +15,8 @@ export const file_leman_v1_flight: GenFile = /*@__PURE__*/
   fileDesc("ChVsZW1hbi92MS9mbGlnaHQucHJvdG8SCGxlbWFuLnYxInwKDlB1dFJvd3NDb21tYW5kEiEKBXRhYmxlGAEgASgLMhIubGVtYW4udjEuVGFibGVSZWYSEgoKcmVxdWVzdF9pZBgCIAEoCRIdChVtYXhfcm93c19wZXJfZnJhZ21lbnQYAyABKAMSFAoMY3JlYXRlX3RhYmxlGAQgASgIIjQKDVB1dFJvd3NSZXN1bHQSDwoHdmVyc2lvbhgBIAEoAxISCgpyb3dzX2FkZGVkGAIgASgDQmQKDGRldi5sZW1hbi52MUILRmxpZ2h0UHJvdG9QAVodbGVtYW4uZGV2L2dvL2xlbWFuL3YxO2xlbWFudjGiAgNMTU6qAghMZW1hbi5WMcoCCExlbWFuXFYx6gIJTGVtYW46OlYxYgZwcm90bzM", [file_leman_v1_catalog]);
 
 /**
- * The command of a descriptor with which rows are put: what DoPut of Arrow Flight adds rows to, and how. As the bytes of
- * this message, or as its JSON. docs/flight.md has all that is said over Flight; which rows are read says ReadRowsRequest.
+ * The command of a descriptor for DoPut of Arrow Flight, as the bytes of this message, or as its JSON. See
+ * docs/flight.md; to read rows use ReadRowsRequest.
  *
  * @generated from message leman.v1.PutRowsCommand
  */
@@ -29,23 +29,23 @@ export type PutRowsCommand = Message<"leman.v1.PutRowsCommand"> & {
   table?: TableRef | undefined;
 
   /**
-   * Chosen by the caller; as AppendRowsHeader.request_id: the same rows again are added once, other rows are refused.
-   * Empty: what is sent again is added again.
+   * Chosen by the caller; as AppendRowsHeader.request_id: the same rows are added once, other rows are refused. Empty:
+   * rows that are sent again are added again.
    *
    * @generated from field: string request_id = 2;
    */
   requestId: string;
 
   /**
-   * Rows in a new fragment at the most; 0: 1,048,576.
+   * Most rows in a new fragment; 0: 1,048,576.
    *
    * @generated from field: int64 max_rows_per_fragment = 3;
    */
   maxRowsPerFragment: bigint;
 
   /**
-   * Whether to make the table, with the columns of the rows, where there is none. It stays, without rows, where the call
-   * ends early.
+   * Whether to create the table, with the columns of the rows, if it does not exist. It stays, without rows, if the
+   * call ends early.
    *
    * @generated from field: bool create_table = 4;
    */
@@ -60,7 +60,7 @@ export const PutRowsCommandSchema: GenMessage<PutRowsCommand> = /*@__PURE__*/
   messageDesc(file_leman_v1_flight, 0);
 
 /**
- * What DoPut of Arrow Flight answers once the rows are in the table, as JSON in `PutResult.app_metadata`.
+ * The answer of DoPut of Arrow Flight once the rows are in the table, as JSON in `PutResult.app_metadata`.
  *
  * @generated from message leman.v1.PutRowsResult
  */
@@ -73,7 +73,7 @@ export type PutRowsResult = Message<"leman.v1.PutRowsResult"> & {
   version: bigint;
 
   /**
-   * How many there are.
+   * Their number.
    *
    * @generated from field: int64 rows_added = 2;
    */

@@ -56,28 +56,28 @@ export type GetInfoResponse = Message<"leman.v1.GetInfoResponse"> & {
   pid: number;
 
   /**
-   * host:port of the planner, as callers reach it; empty: not known, call where this answer came from.
+   * host:port of the planner for callers; empty: unknown, use the address of this call.
    *
    * @generated from field: string planner_address = 4;
    */
   plannerAddress: string;
 
   /**
-   * host:port of the executor, as callers reach it; empty: not known, call where this answer came from.
+   * host:port of the executor for callers; empty: unknown, use the address of this call.
    *
    * @generated from field: string executor_address = 5;
    */
   executorAddress: string;
 
   /**
-   * host:port of the commit coordinator, as callers reach it; empty: not known, call where this answer came from.
+   * host:port of the commit coordinator for callers; empty: unknown, use the address of this call.
    *
    * @generated from field: string commit_coordinator_address = 6;
    */
   commitCoordinatorAddress: string;
 
   /**
-   * Path or uri of the database that an embedded system was started for; empty otherwise.
+   * Path or uri of the database that a local system was started for; empty otherwise.
    *
    * @generated from field: string database = 7;
    */
@@ -92,32 +92,33 @@ export const GetInfoResponseSchema: GenMessage<GetInfoResponse> = /*@__PURE__*/
   messageDesc(file_leman_v1_info, 1);
 
 /**
- * Served by every process, so that a caller who knows one address finds the others. These are a shorter way, and no
- * other one: every process answers every call of `leman.v1`, those of other services by asking them.
+ * Served by every process, so that a caller who knows one address finds the others. Calling these directly is faster,
+ * but not necessary: every process answers every call of `leman.v1`, forwarding those of other services.
  *
- * An error of any call, beside those that stand on it:
- * * `INVALID_ARGUMENT` (BAD_MESSAGE): what was sent is not the call's message; generate the client again.
+ * An error of any call, besides those listed there:
+ * * `INVALID_ARGUMENT` (BAD_MESSAGE): the request is not the call's message; generate the client again.
  *
- * Errors of a call that its own service was not asked for, beside those that it has there:
- * * `UNAVAILABLE` (PEER_UNAVAILABLE): the service that serves the call cannot be reached from here, or did not say to
- *   its end what became of the call; send the same call again after RetryInfo's delay.
- * * `UNAVAILABLE` (DRAINING): the service that was asked is shutting down; open the stream again.
+ * Errors of a call that is forwarded to its service, besides those listed there:
+ * * `UNAVAILABLE` (PEER_UNAVAILABLE): the service that serves the call cannot be reached from here, or the outcome of
+ *   the call is unknown; retry the same call after RetryInfo's delay.
+ * * `UNAVAILABLE` (DRAINING): the called service is shutting down; open the stream again.
  * * `UNIMPLEMENTED` (NOT_SERVED_HERE): the address of the service that serves the call is not set here; ask that
  *   service, or set its address as the message says.
- * * `FAILED_PRECONDITION` (WRONG_PEER): the address that is set here is another service's; set it as the message says.
+ * * `FAILED_PRECONDITION` (WRONG_PEER): the address that is set here is another service's; correct it as the message
+ *   says.
  *
  * @generated from service leman.v1.InfoService
  */
 export const InfoService: GenService<{
   /**
-   * Who this is and where the services are.
+   * Returns this service and the addresses of all services.
    *
    * Errors:
-   * * `UNAUTHENTICATED` (TOKEN_REQUIRED, TOKEN_INVALID, TOKEN_EXPIRED): the call carries no token that holds; send
-   *   `authorization: Bearer <token>` with one that does.
+   * * `UNAUTHENTICATED` (TOKEN_REQUIRED, TOKEN_INVALID, TOKEN_EXPIRED): the call has no valid token; send
+   *   `authorization: Bearer <token>` with one.
    * * `PERMISSION_DENIED` (ROLE_REQUIRED): the caller lacks the role that the message names; ask for it.
-   * * `UNAVAILABLE` (KEYS_UNAVAILABLE): the issuer of JWTs does not tell its public keys; send the call again later.
-   * * `RESOURCE_EXHAUSTED` (CALLER_RATE): the caller calls too often; send the call again after RetryInfo's delay.
+   * * `UNAVAILABLE` (KEYS_UNAVAILABLE): the issuer of JWTs does not return its public keys; retry later.
+   * * `RESOURCE_EXHAUSTED` (CALLER_RATE): the caller calls too often; retry the call after RetryInfo's delay.
    *
    * @generated from rpc leman.v1.InfoService.GetInfo
    */

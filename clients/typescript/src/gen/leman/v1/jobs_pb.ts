@@ -26,27 +26,27 @@ export const file_leman_v1_jobs: GenFile = /*@__PURE__*/
   fileDesc("ChNsZW1hbi92MS9qb2JzLnByb3RvEghsZW1hbi52MSLfCQoDSm9iEg4KBmpvYl9pZBgBIAEoCRIiCgVzdGF0ZRgCIAEoDjITLmxlbWFuLnYxLkpvYi5TdGF0ZRIqCghiYWNrZmlsbBgDIAEoCzIWLmxlbWFuLnYxLkJhY2tmaWxsU3BlY0gAEigKB3JlZnJlc2gYBCABKAsyFS5sZW1hbi52MS5SZWZyZXNoU3BlY0gAEiQKCHByb2dyZXNzGAUgASgLMhIubGVtYW4udjEuUHJvZ3Jlc3MSIQoFZXJyb3IYBiABKAsyEi5nb29nbGUucnBjLlN0YXR1cxIvCgtjcmVhdGVfdGltZRgHIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLwoLdXBkYXRlX3RpbWUYCCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEh0KA3VkZhgJIAEoCzIQLmxlbWFuLnYxLlVkZlJlZhImCgdyZWFzb25zGAogAygLMhUubGVtYW4udjEuUmVhc29uQ291bnQSFAoMcGxhbl9zdW1tYXJ5GAsgASgJEhoKDXRhYmxlX3ZlcnNpb24YDCABKANIAYgBARIPCgdhdHRlbXB0GA0gASgFEhAKCHJldHJ5X29mGA4gASgJEhsKDnF1ZXVlX3Bvc2l0aW9uGA8gASgFSAKIAQESHwoGc3RhbGxzGBAgAygLMg8ubGVtYW4udjEuU3RhbGwSEQoJZmFpbGVkX2luGBEgAygJEi4KDXN0YWxlX2luZGljZXMYEiADKAsyFy5sZW1hbi52MS5JbmRleENvdmVyYWdlEi8KDnJlZnJlc2hfcmVzdWx0GBMgASgLMhcubGVtYW4udjEuUmVmcmVzaFJlc3VsdBIpCgZsYWJlbHMYFCADKAsyGS5sZW1hbi52MS5Kb2IuTGFiZWxzRW50cnkSEAoIcHJpb3JpdHkYFSABKAUSLgoKc3RhcnRfdGltZRgWIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLAoIZW5kX3RpbWUYFyABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhEKCWluaXRpYXRvchgYIAEoCRI3ChNleHBlY3RlZF9zdGFydF90aW1lGBkgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIRCgllbnZfbmFtZXMYGiADKAkSEwoLdHJhY2VwYXJlbnQYGyABKAkaLQoLTGFiZWxzRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4ASLmAQoFU3RhdGUSFQoRU1RBVEVfVU5TUEVDSUZJRUQQABIRCg1TVEFURV9QRU5ESU5HEAESEgoOU1RBVEVfUExBTk5JTkcQAhIRCg1TVEFURV9SVU5OSU5HEAMSDgoKU1RBVEVfRE9ORRAEEhoKFlNUQVRFX0RPTkVfV0lUSF9FUlJPUlMQBRIQCgxTVEFURV9GQUlMRUQQBhIUChBTVEFURV9DQU5DRUxMSU5HEAcSEwoPU1RBVEVfQ0FOQ0VMTEVEEAgSEQoNU1RBVEVfUEFVU0lORxAJEhAKDFNUQVRFX1BBVVNFRBAKQgkKB3JlcXVlc3RCEAoOX3RhYmxlX3ZlcnNpb25CEQoPX3F1ZXVlX3Bvc2l0aW9uIrYBCgVTdGFsbBIOCgZ3b3JrZXIYASABKAkSGAoLZnJhZ21lbnRfaWQYAiABKANIAIgBARIgCgRyb3dzGAMgASgLMhIubGVtYW4udjEuUm93UmFuZ2USMAoNaWRsZV9kdXJhdGlvbhgEIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbhIOCgZzaWxlbnQYBSABKAgSDwoHbWVzc2FnZRgGIAEoCUIOCgxfZnJhZ21lbnRfaWQi4wIKDVJlZnJlc2hSZXN1bHQSIwoEbW9kZRgBIAEoDjIVLmxlbWFuLnYxLlJlZnJlc2hNb2RlEicKBnJlYXNvbhgCIAEoDjIXLmxlbWFuLnYxLlJlZnJlc2hSZWFzb24SEgoKcm93c19hZGRlZBgDIAEoAxIXCg9yb3dzX3JlY29tcHV0ZWQYBCABKAMSFAoMcm93c19ldmljdGVkGAUgASgDEhMKC3Jvd3NfcmV1c2VkGAYgASgDEhYKDnJvd3NfZXZhbHVhdGVkGAcgASgDEhgKEHNvdXJjZV9yb3dzX3JlYWQYCCABKAMSGwoTZnJhZ21lbnRzX3Jld3JpdHRlbhgJIAEoBRIdChVzb3VyY2VfdmVyc2lvbl9iZWZvcmUYCiABKAMSFgoOc291cmNlX3ZlcnNpb24YCyABKAMSFAoMdmlld192ZXJzaW9uGAwgASgDEhAKCHdhcm5pbmdzGA0gAygJIr4ICghQcm9ncmVzcxISCgpyb3dzX3RvdGFsGAEgASgDEhMKC3Jvd3NfcmV1c2VkGAIgASgDEhQKDHJvd3NfcGxhbm5lZBgDIAEoAxIZChFyb3dzX2NoZWNrcG9pbnRlZBgEIAEoAxIcChRyb3dzX3JlYWR5X3RvX2NvbW1pdBgFIAEoAxIWCg5yb3dzX2NvbW1pdHRlZBgGIAEoAxIUCgxyb3dzX3NraXBwZWQYByABKAMSEwoLcm93c19mYWlsZWQYCCABKAMSFgoOcm93c19ldmFsdWF0ZWQYCSABKAMSGQoRZnJhZ21lbnRzX3BsYW5uZWQYCiABKAUSGwoTZnJhZ21lbnRzX2NvbW1pdHRlZBgLIAEoBRIvCgx1ZGZfZHVyYXRpb24YDCABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SMAoNcmVhZF9kdXJhdGlvbhgNIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbhI2ChNjaGVja3BvaW50X2R1cmF0aW9uGA4gASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEjEKDndyaXRlX2R1cmF0aW9uGA8gASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEjIKD2NvbW1pdF9kdXJhdGlvbhgQIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbhIxCgpib3R0bGVuZWNrGBEgASgOMh0ubGVtYW4udjEuUHJvZ3Jlc3MuQm90dGxlbmVjaxIzChBlbGFwc2VkX2R1cmF0aW9uGBIgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEhIKCnNwYXJrX2pvYnMYEyABKAUSFwoPcm93c19wZXJfc2Vjb25kGBQgASgBEjUKEnJlbWFpbmluZ19kdXJhdGlvbhgVIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbhIPCgdjb21taXRzGBYgASgFEhUKDXJvd3NfY29tcHV0ZWQYFyABKAMSGgoScm93c19mYWlsZWRfYmVmb3JlGBggASgDEjAKDWxvYWRfZHVyYXRpb24YGSABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24i4gEKCkJvdHRsZW5lY2sSGgoWQk9UVExFTkVDS19VTlNQRUNJRklFRBAAEhIKDkJPVFRMRU5FQ0tfVURGEAESEwoPQk9UVExFTkVDS19SRUFEEAISGQoVQk9UVExFTkVDS19DSEVDS1BPSU5UEAMSFAoQQk9UVExFTkVDS19XUklURRAEEhMKD0JPVFRMRU5FQ0tfTE9BRBAFEhUKEUJPVFRMRU5FQ0tfQ09NTUlUEAYSFwoTQk9UVExFTkVDS19QTEFOTklORxAHEhkKFUJPVFRMRU5FQ0tfU0NIRURVTElORxAIIuMCChBDcmVhdGVKb2JSZXF1ZXN0EioKCGJhY2tmaWxsGAEgASgLMhYubGVtYW4udjEuQmFja2ZpbGxTcGVjSAASKAoHcmVmcmVzaBgCIAEoCzIVLmxlbWFuLnYxLlJlZnJlc2hTcGVjSAASEgoKcmVxdWVzdF9pZBgDIAEoCRI2CgZsYWJlbHMYBCADKAsyJi5sZW1hbi52MS5DcmVhdGVKb2JSZXF1ZXN0LkxhYmVsc0VudHJ5EhAKCHByaW9yaXR5GAUgASgFEjUKA2VudhgGIAMoCzIjLmxlbWFuLnYxLkNyZWF0ZUpvYlJlcXVlc3QuRW52RW50cnlCA4ABARotCgtMYWJlbHNFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBGioKCEVudkVudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAFCCQoHcmVxdWVzdCIvChFDcmVhdGVKb2JSZXNwb25zZRIaCgNqb2IYASABKAsyDS5sZW1hbi52MS5Kb2IiMQoNR2V0Sm9iUmVxdWVzdBIQCghkYXRhYmFzZRgBIAEoCRIOCgZqb2JfaWQYAiABKAkiLAoOR2V0Sm9iUmVzcG9uc2USGgoDam9iGAEgASgLMg0ubGVtYW4udjEuSm9iIq4BCg9MaXN0Sm9ic1JlcXVlc3QSEAoIZGF0YWJhc2UYASABKAkSIwoGZmlsdGVyGAIgASgLMhMubGVtYW4udjEuSm9iRmlsdGVyEhEKCXBhZ2Vfc2l6ZRgDIAEoBRISCgpwYWdlX3Rva2VuGAQgASgJEiEKBW9yZGVyGAUgASgOMhIubGVtYW4udjEuSm9iT3JkZXISGgoSaW5jbHVkZV90b3RhbF9zaXplGAYgASgIIrECCglKb2JGaWx0ZXISIwoGc3RhdGVzGAEgAygOMhMubGVtYW4udjEuSm9iLlN0YXRlEg4KBnRhYmxlcxgCIAMoCRIOCgZjb2x1bW4YAyABKAkSLwoGbGFiZWxzGAQgAygLMh8ubGVtYW4udjEuSm9iRmlsdGVyLkxhYmVsc0VudHJ5EjQKEGNyZWF0ZV90aW1lX2Zyb20YBSABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEjYKEmNyZWF0ZV90aW1lX2JlZm9yZRgGIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASEQoJaW5pdGlhdG9yGAcgASgJGi0KC0xhYmVsc0VudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAEiggEKEExpc3RKb2JzUmVzcG9uc2USGwoEam9icxgBIAMoCzINLmxlbWFuLnYxLkpvYhIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkSEAoId2FybmluZ3MYAyADKAkSFwoKdG90YWxfc2l6ZRgEIAEoA0gAiAEBQg0KC190b3RhbF9zaXplIksKD1dhdGNoSm9iUmVxdWVzdBIQCghkYXRhYmFzZRgBIAEoCRIOCgZqb2JfaWQYAiABKAkSFgoOYWZ0ZXJfc2VxdWVuY2UYAyABKAMifAoQV2F0Y2hKb2JSZXNwb25zZRIQCghzZXF1ZW5jZRgBIAEoAxIaCgNqb2IYAiABKAsyDS5sZW1hbi52MS5Kb2ISIgoGZXZlbnRzGAMgAygLMhIubGVtYW4udjEuSm9iRXZlbnQSFgoOZXZlbnRzX21pc3NpbmcYBCABKAgiggMKCEpvYkV2ZW50EhAKCHNlcXVlbmNlGAEgASgDEi4KCmV2ZW50X3RpbWUYAiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEiUKBGtpbmQYAyABKA4yFy5sZW1hbi52MS5Kb2JFdmVudC5LaW5kEg8KB21lc3NhZ2UYBCABKAki+wEKBEtpbmQSFAoQS0lORF9VTlNQRUNJRklFRBAAEg4KCktJTkRfU1RBVEUQARIOCgpLSU5EX1FVRVVFEAISDQoJS0lORF9QTEFOEAMSEgoOS0lORF9DT0xMRUNURUQQBBIPCgtLSU5EX0NPTU1JVBAFEg4KCktJTkRfRVJST1IQBhIPCgtLSU5EX1JFUExBThAHEg0KCUtJTkRfV0FJVBAIEg4KCktJTkRfU1RBTEwQCRISCg5LSU5EX1JFU09VUkNFUxAKEhEKDUtJTkRfTUlHUkFURUQQCxIOCgpLSU5EX0lOREVYEAwSEgoOS0lORF9MRUZUT1ZFUlMQDSJeCg5XYWl0Sm9iUmVxdWVzdBIQCghkYXRhYmFzZRgBIAEoCRIOCgZqb2JfaWQYAiABKAkSKgoHdGltZW91dBgDIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbiItCg9XYWl0Sm9iUmVzcG9uc2USGgoDam9iGAEgASgLMg0ubGVtYW4udjEuSm9iIt4BChBVcGRhdGVKb2JSZXF1ZXN0EhAKCGRhdGFiYXNlGAEgASgJEg4KBmpvYl9pZBgCIAEoCRI2CgZsYWJlbHMYAyADKAsyJi5sZW1hbi52MS5VcGRhdGVKb2JSZXF1ZXN0LkxhYmVsc0VudHJ5EhAKCHByaW9yaXR5GAQgASgFEi8KC3VwZGF0ZV9tYXNrGAUgASgLMhouZ29vZ2xlLnByb3RvYnVmLkZpZWxkTWFzaxotCgtMYWJlbHNFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBIi8KEVVwZGF0ZUpvYlJlc3BvbnNlEhoKA2pvYhgBIAEoCzINLmxlbWFuLnYxLkpvYiI0ChBDYW5jZWxKb2JSZXF1ZXN0EhAKCGRhdGFiYXNlGAEgASgJEg4KBmpvYl9pZBgCIAEoCSIvChFDYW5jZWxKb2JSZXNwb25zZRIaCgNqb2IYASABKAsyDS5sZW1hbi52MS5Kb2IiMwoPUGF1c2VKb2JSZXF1ZXN0EhAKCGRhdGFiYXNlGAEgASgJEg4KBmpvYl9pZBgCIAEoCSIuChBQYXVzZUpvYlJlc3BvbnNlEhoKA2pvYhgBIAEoCzINLmxlbWFuLnYxLkpvYiI0ChBSZXN1bWVKb2JSZXF1ZXN0EhAKCGRhdGFiYXNlGAEgASgJEg4KBmpvYl9pZBgCIAEoCSIvChFSZXN1bWVKb2JSZXNwb25zZRIaCgNqb2IYASABKAsyDS5sZW1hbi52MS5Kb2IiSgoRQ2FuY2VsSm9ic1JlcXVlc3QSEAoIZGF0YWJhc2UYASABKAkSIwoGZmlsdGVyGAIgASgLMhMubGVtYW4udjEuSm9iRmlsdGVyIkkKEkNhbmNlbEpvYnNSZXNwb25zZRIbCgRqb2JzGAEgAygLMg0ubGVtYW4udjEuSm9iEhYKDmpvYnNfZWxzZXdoZXJlGAIgAygJIjQKEERlbGV0ZUpvYlJlcXVlc3QSEAoIZGF0YWJhc2UYASABKAkSDgoGam9iX2lkGAIgASgJIhMKEURlbGV0ZUpvYlJlc3BvbnNlItUCCg9SZXRyeUpvYlJlcXVlc3QSEAoIZGF0YWJhc2UYASABKAkSDgoGam9iX2lkGAIgASgJEh0KA3VkZhgDIAEoCzIQLmxlbWFuLnYxLlVkZlJlZhITCgtrZWVwX290aGVycxgEIAEoCBISCgpyZXF1ZXN0X2lkGAUgASgJEjUKBmxhYmVscxgGIAMoCzIlLmxlbWFuLnYxLlJldHJ5Sm9iUmVxdWVzdC5MYWJlbHNFbnRyeRIQCghwcmlvcml0eRgHIAEoBRI0CgNlbnYYCCADKAsyIi5sZW1hbi52MS5SZXRyeUpvYlJlcXVlc3QuRW52RW50cnlCA4ABARotCgtMYWJlbHNFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBGioKCEVudkVudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAEiVwoQUmV0cnlKb2JSZXNwb25zZRIaCgNqb2IYASABKAsyDS5sZW1hbi52MS5Kb2ISJwoGY29sdW1uGAIgASgLMhcubGVtYW4udjEuQ29sdW1uT3V0Y29tZSKEAQoUTGlzdEpvYkVycm9yc1JlcXVlc3QSEAoIZGF0YWJhc2UYASABKAkSDgoGam9iX2lkGAIgASgJEhEKCXBhZ2Vfc2l6ZRgDIAEoBRISCgpwYWdlX3Rva2VuGAQgASgJEg4KBmNvbHVtbhgFIAEoCRITCgtwbGFjZXNfb25seRgGIAEoCCJmChVMaXN0Sm9iRXJyb3JzUmVzcG9uc2USIgoGZXJyb3JzGAEgAygLMhIubGVtYW4udjEuUm93RXJyb3ISFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJEhAKCHdhcm5pbmdzGAMgAygJIsMBCghSb3dFcnJvchIOCgZqb2JfaWQYASABKAkSDgoGY29sdW1uGAIgASgJEhMKC3Jvd19hZGRyZXNzGAMgASgDEhIKCmVycm9yX3R5cGUYBCABKAkSFQoNZXJyb3JfbWVzc2FnZRgFIAEoCRIRCgl0cmFjZWJhY2sYBiABKAkSDwoHYXR0ZW1wdBgHIAEoBRITCgZyb3dfaWQYCCABKANIAIgBARITCgt1ZGZfdmVyc2lvbhgJIAEoCUIJCgdfcm93X2lkIpQBChVHcm91cEpvYkVycm9yc1JlcXVlc3QSEAoIZGF0YWJhc2UYASABKAkSDgoGam9iX2lkGAIgASgJEhEKCXBhZ2Vfc2l6ZRgDIAEoBRISCgpwYWdlX3Rva2VuGAQgASgJEg4KBmNvbHVtbhgFIAEoCRIVCghleGFtcGxlcxgGIAEoBUgAiAEBQgsKCV9leGFtcGxlcyKmAQoWR3JvdXBKb2JFcnJvcnNSZXNwb25zZRInCgZncm91cHMYASADKAsyFy5sZW1hbi52MS5Sb3dFcnJvckdyb3VwEhcKD25leHRfcGFnZV90b2tlbhgCIAEoCRIQCgh3YXJuaW5ncxgDIAMoCRISCgp0b3RhbF9zaXplGAQgASgDEgwKBHJvd3MYBSABKAMSFgoOcm93c191bmdyb3VwZWQYBiABKAMibgoNUm93RXJyb3JHcm91cBISCgplcnJvcl90eXBlGAEgASgJEhUKDWVycm9yX21lc3NhZ2UYAiABKAkSDAoEcm93cxgDIAEoAxIkCghleGFtcGxlcxgEIAMoCzISLmxlbWFuLnYxLlJvd0Vycm9yIrYEChZQcmV2aWV3RnVuY3Rpb25SZXF1ZXN0EiEKBXRhYmxlGAEgASgLMhIubGVtYW4udjEuVGFibGVSZWYSDgoGY29sdW1uGAIgASgJEh8KA3VkZhgDIAEoCzIQLmxlbWFuLnYxLlVkZlJlZkgAEi0KCmRlZmluaXRpb24YBCABKAsyFy5sZW1hbi52MS5VZGZEZWZpbml0aW9uSAASGAoOc3FsX2V4cHJlc3Npb24YBSABKAlIABIOCgZidW5kbGUYBiABKAwSFQoNaW5wdXRfY29sdW1ucxgHIAMoCRINCgV3aGVyZRgIIAEoCRIWCgxyZWFkX3ZlcnNpb24YCSABKANIARISCghyZWFkX3RhZxgKIAEoCUgBEhEKBHJvd3MYCyABKAVIAogBARIqCgd0aW1lb3V0GAwgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEhgKC2NvbmN1cnJlbmN5GA0gASgFSAOIAQESKwoMZXJyb3JfcG9saWN5GA4gASgLMhUubGVtYW4udjEuRXJyb3JQb2xpY3kSOwoDZW52GA8gAygLMikubGVtYW4udjEuUHJldmlld0Z1bmN0aW9uUmVxdWVzdC5FbnZFbnRyeUIDgAEBGioKCEVudkVudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAFCCgoIZnVuY3Rpb25CCQoHdmVyc2lvbkIHCgVfcm93c0IOCgxfY29uY3VycmVuY3kixAMKF1ByZXZpZXdGdW5jdGlvblJlc3BvbnNlEh0KA3VkZhgBIAEoCzIQLmxlbWFuLnYxLlVkZlJlZhIVCg1pbnB1dF9jb2x1bW5zGAIgAygJEhQKDHJlYWRfdmVyc2lvbhgDIAEoAxINCgV3aGVyZRgEIAEoCRIiCgRyb3dzGAUgAygLMhQubGVtYW4udjEuUHJldmlld1JvdxIOCgZ2YWx1ZXMYBiABKAwSGAoQY29sdW1uc19sZWZ0X291dBgHIAMoCRIVCg1vdXRwdXRfc2NoZW1hGAggASgMEjUKEmpzb25fb3V0cHV0X3NjaGVtYRgJIAEoCzIZLmxlbWFuLnYxLkpzb25BcnJvd1NjaGVtYRIyCg9zZXRfdXBfZHVyYXRpb24YCiABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SDwoHcHJpbnRlZBgLIAEoCRIaChJwcmludGVkX3NpemVfYnl0ZXMYDCABKAMSEQoJdGltZWRfb3V0GA0gASgIEg0KBWZhaWxzGA4gASgIEi8KCnByb2plY3Rpb24YDyABKAsyGy5sZW1hbi52MS5QcmV2aWV3UHJvamVjdGlvbiLMAgoKUHJldmlld1JvdxIpCgVzdGF0ZRgBIAEoDjIaLmxlbWFuLnYxLlByZXZpZXdSb3cuU3RhdGUSEwoLcm93X2FkZHJlc3MYAiABKAQSEwoGcm93X2lkGAMgASgESACIAQESDgoGaW5wdXRzGAQgAygJEg4KBm91dHB1dBgFIAEoCRIqCgdlbGFwc2VkGAYgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEiUKBWVycm9yGAcgASgLMhYubGVtYW4udjEuUHJldmlld0Vycm9yImsKBVN0YXRlEhUKEVNUQVRFX1VOU1BFQ0lGSUVEEAASEgoOU1RBVEVfQ09NUFVURUQQARIQCgxTVEFURV9GQUlMRUQQAhIPCgtTVEFURV9GQUlMUxADEhQKEFNUQVRFX1VORklOSVNIRUQQBEIJCgdfcm93X2lkIlgKDFByZXZpZXdFcnJvchISCgplcnJvcl90eXBlGAEgASgJEg8KB21lc3NhZ2UYAiABKAkSEQoJdHJhY2ViYWNrGAMgASgJEhAKCGF0dGVtcHRzGAQgASgFIqgBChFQcmV2aWV3UHJvamVjdGlvbhIXCg9yb3dzX3RvX2NvbXB1dGUYASABKAMSMwoQZHVyYXRpb25fcGVyX3JvdxgCIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbhIPCgd3b3JrZXJzGAMgASgFEjQKEWV4cGVjdGVkX2R1cmF0aW9uGAQgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uKl0KCEpvYk9yZGVyEhkKFUpPQl9PUkRFUl9VTlNQRUNJRklFRBAAEhoKFkpPQl9PUkRFUl9ORVdFU1RfRklSU1QQARIaChZKT0JfT1JERVJfT0xERVNUX0ZJUlNUEAIy+gkKCkpvYlNlcnZpY2USTAoJQ3JlYXRlSm9iEhoubGVtYW4udjEuQ3JlYXRlSm9iUmVxdWVzdBobLmxlbWFuLnYxLkNyZWF0ZUpvYlJlc3BvbnNlIgay3iICCAISRgoGR2V0Sm9iEhcubGVtYW4udjEuR2V0Sm9iUmVxdWVzdBoYLmxlbWFuLnYxLkdldEpvYlJlc3BvbnNlIgmQAgGy3iICCAESTAoITGlzdEpvYnMSGS5sZW1hbi52MS5MaXN0Sm9ic1JlcXVlc3QaGi5sZW1hbi52MS5MaXN0Sm9ic1Jlc3BvbnNlIgmQAgGy3iICCAESTgoIV2F0Y2hKb2ISGS5sZW1hbi52MS5XYXRjaEpvYlJlcXVlc3QaGi5sZW1hbi52MS5XYXRjaEpvYlJlc3BvbnNlIgmQAgGy3iICCAEwARJLCgdXYWl0Sm9iEhgubGVtYW4udjEuV2FpdEpvYlJlcXVlc3QaGS5sZW1hbi52MS5XYWl0Sm9iUmVzcG9uc2UiC5ACArLeIgQIASABEk8KCVVwZGF0ZUpvYhIaLmxlbWFuLnYxLlVwZGF0ZUpvYlJlcXVlc3QaGy5sZW1hbi52MS5VcGRhdGVKb2JSZXNwb25zZSIJkAICst4iAggCEk8KCUNhbmNlbEpvYhIaLmxlbWFuLnYxLkNhbmNlbEpvYlJlcXVlc3QaGy5sZW1hbi52MS5DYW5jZWxKb2JSZXNwb25zZSIJkAICst4iAggCEkwKCFBhdXNlSm9iEhkubGVtYW4udjEuUGF1c2VKb2JSZXF1ZXN0GhoubGVtYW4udjEuUGF1c2VKb2JSZXNwb25zZSIJkAICst4iAggCEk8KCVJlc3VtZUpvYhIaLmxlbWFuLnYxLlJlc3VtZUpvYlJlcXVlc3QaGy5sZW1hbi52MS5SZXN1bWVKb2JSZXNwb25zZSIJkAICst4iAggCElIKCkNhbmNlbEpvYnMSGy5sZW1hbi52MS5DYW5jZWxKb2JzUmVxdWVzdBocLmxlbWFuLnYxLkNhbmNlbEpvYnNSZXNwb25zZSIJkAICst4iAggCEk8KCURlbGV0ZUpvYhIaLmxlbWFuLnYxLkRlbGV0ZUpvYlJlcXVlc3QaGy5sZW1hbi52MS5EZWxldGVKb2JSZXNwb25zZSIJkAICst4iAggDEkkKCFJldHJ5Sm9iEhkubGVtYW4udjEuUmV0cnlKb2JSZXF1ZXN0GhoubGVtYW4udjEuUmV0cnlKb2JSZXNwb25zZSIGst4iAggCElsKDUxpc3RKb2JFcnJvcnMSHi5sZW1hbi52MS5MaXN0Sm9iRXJyb3JzUmVxdWVzdBofLmxlbWFuLnYxLkxpc3RKb2JFcnJvcnNSZXNwb25zZSIJkAIBst4iAggBEl4KDkdyb3VwSm9iRXJyb3JzEh8ubGVtYW4udjEuR3JvdXBKb2JFcnJvcnNSZXF1ZXN0GiAubGVtYW4udjEuR3JvdXBKb2JFcnJvcnNSZXNwb25zZSIJkAIBst4iAggBEn0KD1ByZXZpZXdGdW5jdGlvbhIgLmxlbWFuLnYxLlByZXZpZXdGdW5jdGlvblJlcXVlc3QaIS5sZW1hbi52MS5QcmV2aWV3RnVuY3Rpb25SZXNwb25zZSIlkAICst4iHggDGhhkZWZpbml0aW9uLnB5dGhvbl9idW5kbGUgAUJiCgxkZXYubGVtYW4udjFCCUpvYnNQcm90b1ABWh1sZW1hbi5kZXYvZ28vbGVtYW4vdjE7bGVtYW52MaICA0xNTqoCCExlbWFuLlYxygIITGVtYW5cVjHqAglMZW1hbjo6VjFiBnByb3RvMw", [file_google_protobuf_duration, file_google_protobuf_field_mask, file_google_protobuf_timestamp, file_google_rpc_status, file_leman_v1_annotations, file_leman_v1_catalog, file_leman_v1_planner, file_leman_v1_types, file_leman_v1_udf]);
 
 /**
- * A job: what was asked, how far it is, how it ended.
+ * A job: its request, its progress, its end.
  *
  * @generated from message leman.v1.Job
  */
 export type Job = Message<"leman.v1.Job"> & {
   /**
-   * Given by the service.
+   * Assigned by the service.
    *
    * @generated from field: string job_id = 1;
    */
   jobId: string;
 
   /**
-   * Where it stands.
+   * The current state.
    *
    * @generated from field: leman.v1.Job.State state = 2;
    */
   state: Job_State;
 
   /**
-   * What was asked.
+   * The request.
    *
    * @generated from oneof leman.v1.Job.request
    */
@@ -69,17 +69,17 @@ export type Job = Message<"leman.v1.Job"> & {
   } | { case: undefined; value?: undefined };
 
   /**
-   * How far it is.
+   * The progress.
    *
    * @generated from field: leman.v1.Progress progress = 5;
    */
   progress?: Progress | undefined;
 
   /**
-   * Why it failed. Beside the reasons of CreateJob, which a later plan of the job may meet:
-   * * UDF_FAILED, TOO_MANY_ERRORS: the function failed on a row, or on more rows than its error policy allows; fix the
-   *   function or the policy. The details tell the row.
-   * * WORKER_LOST, UDF_TIMEOUT: a row, or too many rows one after another, ended the worker that computed it, or overran
+   * Why it failed. Besides the reasons of CreateJob, which a later plan of the job may meet:
+   * * UDF_FAILED, TOO_MANY_ERRORS: the function failed on a row, or on more rows than its error policy allows; correct
+   *   the function or the policy. The details name the row.
+   * * WORKER_LOST, UDF_TIMEOUT: a row, or too many rows in succession, ended the worker that computed it, or exceeded
    *   the function's timeout; as for UDF_FAILED, or give the workers more memory.
    * * UDF_NOT_LOADABLE, UDF_DIGEST_MISMATCH, UDF_PYTHON_MISMATCH: workers cannot load the function, or it ends their
    *   process meanwhile; install what it imports, or mend it and register it again.
@@ -91,12 +91,13 @@ export type Job = Message<"leman.v1.Job"> & {
    * * EXECUTOR_LOST: executors died under the job again and again; look at their logs, then run it again.
    * * TYPE_NOT_STORABLE: Lance does not store values of the column's type in the table's file format; use another type, or a
    *   newer format.
-   * * NO_PROGRESS: plan after plan found the same work, as others write to the table; run it again when they are done.
-   * * SPARK_STARTING, SPARK_FAILED, CLUSTER_BUSY: Spark ended, gave up on a worker, or had no cores free for long; run it
-   *   again.
-   * * TABLE_REPLACED: its table or view was dropped, and another one has the name, or that of the source of which a refresh
-   *   was asked for a version; run it again if it is meant for the one that is there now.
-   * * VIEW_CHANGED, STORAGE_ERROR: a refresh met other writers, or storage that failed, again and again; run it again.
+   * * NO_PROGRESS: plan after plan found the same work, because others write to the table; run it again when they are
+   *   done.
+   * * SPARK_STARTING, SPARK_FAILED, CLUSTER_BUSY: Spark ended, gave up on a worker, or had no free cores for long; run
+   *   it again.
+   * * TABLE_REPLACED: its table or view, or the source of a refresh to a given version, was dropped, and a new one has
+   *   the name; run it again if the new one is meant.
+   * * VIEW_CHANGED, STORAGE_ERROR: other writers or failing storage stopped a refresh at every try; run it again.
    * * STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING: the storage refuses; do what the message says, then
    *   run it again.
    * * INTERNAL_BUG: a bug; report it.
@@ -120,7 +121,7 @@ export type Job = Message<"leman.v1.Job"> & {
   updateTime?: Timestamp | undefined;
 
   /**
-   * The function of a backfill, as resolved; unset: it is not resolved yet, or the job refreshes a view.
+   * The function of a backfill, with its version; unset: not resolved yet, or the job refreshes a view.
    *
    * @generated from field: leman.v1.UdfRef udf = 9;
    */
@@ -134,101 +135,100 @@ export type Job = Message<"leman.v1.Job"> & {
   reasons: ReasonCount[];
 
   /**
-   * One sentence on the plan, for a person.
+   * One sentence on the plan, as text.
    *
    * @generated from field: string plan_summary = 11;
    */
   planSummary: string;
 
   /**
-   * Version of the table after the job's last commit; unset: it committed nothing.
+   * Version of the table after the job's last commit; unset: no commit.
    *
    * @generated from field: optional int64 table_version = 12;
    */
   tableVersion?: bigint | undefined;
 
   /**
-   * How often an executor has begun the job: more than once when one died or was stopped.
+   * How often an executor has begun the job: more than once if an executor died or was stopped.
    *
    * @generated from field: int32 attempt = 13;
    */
   attempt: number;
 
   /**
-   * The job whose failed rows it tried again; empty: it is no retry.
+   * The job whose failed rows it retries; empty: it is not a retry.
    *
    * @generated from field: string retry_of = 14;
    */
   retryOf: string;
 
   /**
-   * Its place among the jobs that wait for their turn, 1: it is next; unset: it does not wait, or in another executor's
-   * queue. Higher priorities come first. Among equals databases take turns, and callers (`initiator`) within a database:
-   * the one with the fewest running jobs, then the one that has waited longest for a turn, then the one with the oldest
-   * job; of one caller's jobs the oldest is next. The place is that in the order of the turns to come, as
-   * `expected_start_time` has them; where that is not known, jobs are taken to end in the order in which they began. At
-   * one moment each place is that of one job; it changes where others come, or end in another order.
+   * Its place in the queue, 1: it is next; unset: it does not wait, or in another executor's queue. Higher priorities
+   * come first. Within a priority databases take turns, and callers (`initiator`) within a database: the next one has
+   * the fewest running jobs, then the longest wait for a turn, then the oldest job; a caller's oldest job is next.
+   * Places follow the expected order of turns, as in `expected_start_time`; if that is unknown, jobs are assumed to end
+   * in the order in which they began. At one moment each place belongs to one job; it changes when others arrive, or
+   * end in another order.
    *
    * @generated from field: optional int32 queue_position = 15;
    */
   queuePosition?: number | undefined;
 
   /**
-   * What a running job waits for, where nothing has moved there for a while (LEMAN_WRITER__STALL_IDLE_CHECKS looks at
-   * intervals of LEMAN_WRITER__STALL_CHECK_SECONDS). Each was an event of kind `stall` too.
+   * What a running job waits for without progress (LEMAN_WRITER__STALL_IDLE_CHECKS checks at intervals of
+   * LEMAN_WRITER__STALL_CHECK_SECONDS). Each was an event of kind `stall` too.
    *
    * @generated from field: repeated leman.v1.Stall stalls = 16;
    */
   stalls: Stall[];
 
   /**
-   * Other jobs that recorded failures: of the `progress.rows_failed_before` rows, and of those `progress.rows_failed` that
-   * a job which was not finished (cancelled, for example) had left stored. As far as history tells: the newest first, a
-   * few at the most. Set when the job has ended.
+   * Other jobs that recorded failures: of the `progress.rows_failed_before` rows, and of those `progress.rows_failed`
+   * that an unfinished job (a cancelled one, for example) had stored. From history: the newest first, only a few. Set
+   * when the job has ended.
    *
    * @generated from field: repeated string failed_in = 17;
    */
   failedIn: string[];
 
   /**
-   * Indexes on the column (of a view: on any of its columns) that do not cover the whole table after the job's commits:
-   * a fast search misses values there. Empty while the job runs, and where it committed nothing.
+   * Indexes on the column (of a view: on any of its columns) that do not cover the whole table after the job's commits,
+   * so a fast search misses values there. Empty while the job runs, and if it committed nothing.
    *
    * @generated from field: repeated leman.v1.IndexCoverage stale_indices = 18;
    */
   staleIndices: IndexCoverage[];
 
   /**
-   * What a refresh did so far.
+   * The result of a refresh so far.
    *
    * @generated from field: leman.v1.RefreshResult refresh_result = 19;
    */
   refreshResult?: RefreshResult | undefined;
 
   /**
-   * What its caller said of it, see CreateJobRequest.labels.
+   * The caller's labels, see CreateJobRequest.labels.
    *
    * @generated from field: map<string, string> labels = 20;
    */
   labels: { [key: string]: string };
 
   /**
-   * Among jobs that wait, those with a higher priority have their turn first, whatever their database or caller: −100 to
-   * 100.
+   * Of waiting jobs, those with a higher priority run first, across databases and callers: −100 to 100.
    *
    * @generated from field: int32 priority = 21;
    */
   priority: number;
 
   /**
-   * When it first had its turn; unset: it has not had it yet.
+   * When it first had its turn; unset: not yet.
    *
    * @generated from field: google.protobuf.Timestamp start_time = 22;
    */
   startTime?: Timestamp | undefined;
 
   /**
-   * When it ended; unset: it has not ended.
+   * When it ended; unset: not yet.
    *
    * @generated from field: google.protobuf.Timestamp end_time = 23;
    */
@@ -243,27 +243,27 @@ export type Job = Message<"leman.v1.Job"> & {
   initiator: string;
 
   /**
-   * When a job that waits will have its turn, if no other comes before it: from the rows that running jobs have left and
-   * the rate that is measured of each; for those that wait before it, from their planned rows and what a row of the same
-   * function cost one worker in earlier jobs, where jobs that run at once share the task slots. Not in the past, and not
-   * before that of a job in a place before it. Unset: it does not wait, or too little is known of those before it, such as
-   * a function that never ran, or a refresh. An estimate: it moves with what is measured.
+   * The expected start of a waiting job, if no other comes before it. It is computed from the remaining rows of running
+   * jobs and their measured rates; for waiting jobs before it, from their planned rows and the cost of a row of the
+   * same function in earlier jobs, where concurrent jobs share the task slots. Never in the past, and never before that
+   * of a job in an earlier place. Unset: it does not wait, or too little is known of those before it, such as a
+   * function that never ran, or a refresh. An estimate: it changes with the measurements.
    *
    * @generated from field: google.protobuf.Timestamp expected_start_time = 25;
    */
   expectedStartTime?: Timestamp | undefined;
 
   /**
-   * The environment variables that its functions have by CreateJobRequest.env, in alphabetical order. Their values are
-   * told to no one.
+   * The names of its functions' environment variables from CreateJobRequest.env, in alphabetical order. Their values
+   * are never returned.
    *
    * @generated from field: repeated string env_names = 26;
    */
   envNames: string[];
 
   /**
-   * What its trace began with, as `traceparent` of W3C Trace Context has it: the trace's id is the second of its four
-   * parts. Empty: it is not traced (docs/observability.md).
+   * The start of its trace as `traceparent` of W3C Trace Context: the trace's id is the second of its four parts.
+   * Empty: it is not traced (docs/observability.md).
    *
    * @generated from field: string traceparent = 27;
    */
@@ -312,50 +312,50 @@ export enum Job_State {
   RUNNING = 3,
 
   /**
-   * Everything asked is in the table.
+   * All requested rows are in the table.
    *
    * @generated from enum value: STATE_DONE = 4;
    */
   DONE = 4,
 
   /**
-   * As DONE, but for rows on which the function failed and which the error policy skipped: in this job
-   * (`progress.rows_failed`), or before it (`progress.rows_failed_before`; `failed_in` says where).
+   * As DONE, except for rows on which the function failed and which the error policy skipped: in this job
+   * (`progress.rows_failed`), or before it (`progress.rows_failed_before`; `failed_in` names the jobs).
    *
    * @generated from enum value: STATE_DONE_WITH_ERRORS = 5;
    */
   DONE_WITH_ERRORS = 5,
 
   /**
-   * Ended early; `error` says why. What was finished is kept.
+   * Ended early; `error` says why. Finished work is kept.
    *
    * @generated from enum value: STATE_FAILED = 6;
    */
   FAILED = 6,
 
   /**
-   * Asked to stop.
+   * Asked to cancel.
    *
    * @generated from enum value: STATE_CANCELLING = 7;
    */
   CANCELLING = 7,
 
   /**
-   * Stopped on request. What was finished is kept.
+   * Stopped on request. Finished work is kept.
    *
    * @generated from enum value: STATE_CANCELLED = 8;
    */
   CANCELLED = 8,
 
   /**
-   * Asked to stop for a while; what workers have at hand is being stored.
+   * Asked to pause; computed rows are being stored.
    *
    * @generated from enum value: STATE_PAUSING = 9;
    */
   PAUSING = 9,
 
   /**
-   * Stopped until it is resumed or cancelled. What was finished is kept.
+   * Stopped until it is resumed or cancelled. Finished work is kept.
    *
    * @generated from enum value: STATE_PAUSED = 10;
    */
@@ -369,27 +369,27 @@ export const Job_StateSchema: GenEnum<Job_State> = /*@__PURE__*/
   enumDesc(file_leman_v1_jobs, 0, 0);
 
 /**
- * Something that a job waits for and that has not moved for a while.
+ * Something that a job waits for without progress.
  *
  * @generated from message leman.v1.Stall
  */
 export type Stall = Message<"leman.v1.Stall"> & {
   /**
-   * The worker process that a unit of work was given to; empty: it is not one that the job waits for.
+   * The worker process of a unit of work; empty: the job does not wait for one.
    *
    * @generated from field: string worker = 1;
    */
   worker: string;
 
   /**
-   * The fragment at hand; unset: none.
+   * The current fragment; unset: none.
    *
    * @generated from field: optional int64 fragment_id = 2;
    */
   fragmentId?: bigint | undefined;
 
   /**
-   * Rows at hand, as physical offsets: those that the function was called with last, if it was called.
+   * The current rows, as physical offsets: those of the last call of the function, if there was one.
    *
    * @generated from field: leman.v1.RowRange rows = 3;
    */
@@ -403,14 +403,14 @@ export type Stall = Message<"leman.v1.Stall"> & {
   idleDuration?: Duration | undefined;
 
   /**
-   * The worker does not even say that it lives: it is frozen, or cut off. Its work has been given to another one.
+   * The worker sends no sign of life: it is frozen, or disconnected. Its work was handed to another one.
    *
    * @generated from field: bool silent = 5;
    */
   silent: boolean;
 
   /**
-   * All of this for a person.
+   * A summary as text.
    *
    * @generated from field: string message = 6;
    */
@@ -425,7 +425,7 @@ export const StallSchema: GenMessage<Stall> = /*@__PURE__*/
   messageDesc(file_leman_v1_jobs, 1);
 
 /**
- * What a refresh did. Rows that failed are its job's business: `progress.rows_failed`, `progress.rows_failed_before` and
+ * The result of a refresh. For failed rows see its job: `progress.rows_failed`, `progress.rows_failed_before` and
  * `failed_in`.
  *
  * @generated from message leman.v1.RefreshResult
@@ -446,35 +446,35 @@ export type RefreshResult = Message<"leman.v1.RefreshResult"> & {
   reason: RefreshReason;
 
   /**
-   * Rows that came into the view, a first fill's included.
+   * Rows added to the view, including those of a first fill.
    *
    * @generated from field: int64 rows_added = 3;
    */
   rowsAdded: bigint;
 
   /**
-   * Rows whose values were recomputed in their place.
+   * Rows whose values were recomputed in place.
    *
    * @generated from field: int64 rows_recomputed = 4;
    */
   rowsRecomputed: bigint;
 
   /**
-   * Rows that left.
+   * Rows removed from the view.
    *
    * @generated from field: int64 rows_evicted = 5;
    */
   rowsEvicted: bigint;
 
   /**
-   * Rows that stayed as they were.
+   * Unchanged rows.
    *
    * @generated from field: int64 rows_reused = 6;
    */
   rowsReused: bigint;
 
   /**
-   * Rows given to functions, each function column's counted apart.
+   * Rows passed to functions, counted for each function column.
    *
    * @generated from field: int64 rows_evaluated = 7;
    */
@@ -488,35 +488,35 @@ export type RefreshResult = Message<"leman.v1.RefreshResult"> & {
   sourceRowsRead: bigint;
 
   /**
-   * Fragments of the view of which files were swapped.
+   * Fragments of the view with replaced files.
    *
    * @generated from field: int32 fragments_rewritten = 9;
    */
   fragmentsRewritten: number;
 
   /**
-   * The source version that the view was right for.
+   * The source version of the view before.
    *
    * @generated from field: int64 source_version_before = 10;
    */
   sourceVersionBefore: bigint;
 
   /**
-   * The source version that it is right for now.
+   * The source version of the view now.
    *
    * @generated from field: int64 source_version = 11;
    */
   sourceVersion: bigint;
 
   /**
-   * Version of the view's table that says so.
+   * Version of the view's table with this state.
    *
    * @generated from field: int64 view_version = 12;
    */
   viewVersion: bigint;
 
   /**
-   * What of the view's records is damaged or gone, for people: each names the file, what that means and what to do.
+   * Damaged or missing records of the view, as texts: each names the file, the consequence and what to do.
    *
    * @generated from field: repeated string warnings = 13;
    */
@@ -531,13 +531,14 @@ export const RefreshResultSchema: GenMessage<RefreshResult> = /*@__PURE__*/
   messageDesc(file_leman_v1_jobs, 2);
 
 /**
- * Counts of one job, over all executors that had it: the next one continues from what the one before wrote down, when the job
- * began, was paused, or, of a refresh, was about to commit. Rows do not count deleted ones. Those of a refresh are the view's, whatever the number of its
- * functions; `rows_failed`, `rows_evaluated` and `udf_duration` are sums over all of them.
+ * Counts of one job, over all executors that had it: each continues the counts that the previous one wrote, when the
+ * job began, was paused, or, for a refresh, was about to commit. Deleted rows are not counted. Rows of a refresh are
+ * the view's, for any number of functions; `rows_failed`, `rows_evaluated` and `udf_duration` are sums over its
+ * functions.
  *
- * What a function did with a row is one of two: it gave a value (`rows_computed`), or it failed and the error policy
- * skipped the row, which then is NULL (`rows_failed`). Both are settled, safe and committed alike, and both count in
- * `rows_checkpointed`, `rows_ready_to_commit` and `rows_committed`.
+ * A function either gives a value for a row (`rows_computed`), or it fails and the error policy skips the row, which is
+ * NULL (`rows_failed`). Both are settled, safe and committed alike, and both count in `rows_checkpointed`,
+ * `rows_ready_to_commit` and `rows_committed`.
  *
  * @generated from message leman.v1.Progress
  */
@@ -557,29 +558,30 @@ export type Progress = Message<"leman.v1.Progress"> & {
   rowsReused: bigint;
 
   /**
-   * Rows to be computed, from the plan (at the most, where there is a filter).
+   * Rows to compute, from the plan (an upper bound if there is a filter).
    *
    * @generated from field: int64 rows_planned = 3;
    */
   rowsPlanned: bigint;
 
   /**
-   * Rows that are settled and safe, in a checkpoint or a staged file: computed or failed. Where a view has several
-   * functions, each row counts by how many of its values are.
+   * Rows that are settled and safe, in a checkpoint or a staged file: computed or failed. If a view has several
+   * functions, each row counts in proportion to its values.
    *
    * @generated from field: int64 rows_checkpointed = 4;
    */
   rowsCheckpointed: bigint;
 
   /**
-   * Rows in complete column files that wait for their commit, but for those that the filter left out.
+   * Rows in complete column files that wait for their commit, without those that the filter left out.
    *
    * @generated from field: int64 rows_ready_to_commit = 5;
    */
   rowsReadyToCommit: bigint;
 
   /**
-   * Rows that queries see: those of the column files that the job has committed, but for those that the filter left out.
+   * Rows that queries see: those of the column files that the job has committed, without those that the filter left
+   * out.
    *
    * @generated from field: int64 rows_committed = 6;
    */
@@ -593,17 +595,17 @@ export type Progress = Message<"leman.v1.Progress"> & {
   rowsSkipped: bigint;
 
   /**
-   * Rows that the job leaves without a value because the function failed for them: in this job, by whichever executor,
-   * or in an earlier one whose checkpoints it continues with. Each counts once, as soon as that is stored, so that the
-   * number never falls while the job runs and the inputs stay as they are; its end is the number of such rows in what
-   * was committed. The error policy's `max_errors` is compared with it.
+   * Rows that the job leaves without a value because the function failed for them: in this job, on any executor, or in
+   * an earlier one whose checkpoints it continues. Each counts once, as soon as that is stored, so the number never
+   * falls while the job runs and the inputs are unchanged; at the end it is the number of such rows in what was
+   * committed. The error policy's `max_errors` is compared with it.
    *
    * @generated from field: int64 rows_failed = 8;
    */
   rowsFailed: bigint;
 
   /**
-   * Calls' worth of rows given to the function, retries not counted: computed and failed ones.
+   * Rows passed to the function, without retries: computed and failed ones.
    *
    * @generated from field: int64 rows_evaluated = 9;
    */
@@ -680,21 +682,21 @@ export type Progress = Message<"leman.v1.Progress"> & {
   sparkJobs: number;
 
   /**
-   * Rows computed a second of wall time, of late.
+   * Rows computed per second of wall time, recently.
    *
    * @generated from field: double rows_per_second = 20;
    */
   rowsPerSecond: number;
 
   /**
-   * Time left at that rate; unset: unknown, or the job has ended or stands still.
+   * Time left at that rate; unset: unknown, or the job has ended or is not running.
    *
    * @generated from field: google.protobuf.Duration remaining_duration = 21;
    */
   remainingDuration?: Duration | undefined;
 
   /**
-   * Table versions that the job's commits made.
+   * Number of table versions with the job's commits.
    *
    * @generated from field: int32 commits = 22;
    */
@@ -708,15 +710,15 @@ export type Progress = Message<"leman.v1.Progress"> & {
   rowsComputed: bigint;
 
   /**
-   * Rows of what was asked that had failed before the job and that it left as they are: still NULL. Deleted rows do not
-   * count, nor rows that the filter leaves out: see ExplainPlanResponse.rows_failed_before.
+   * Requested rows that had failed before the job and stay NULL. Deleted rows do not count, nor rows that the filter
+   * leaves out: see ExplainPlanResponse.rows_failed_before.
    *
    * @generated from field: int64 rows_failed_before = 24;
    */
   rowsFailedBefore: bigint;
 
   /**
-   * Time setting the function up (loading a model, for example), summed over workers; no part of `udf_duration`.
+   * Time setting the function up (loading a model, for example), summed over workers; not included in `udf_duration`.
    *
    * @generated from field: google.protobuf.Duration load_duration = 25;
    */
@@ -737,7 +739,7 @@ export const ProgressSchema: GenMessage<Progress> = /*@__PURE__*/
  */
 export enum Progress_Bottleneck {
   /**
-   * Not known (yet).
+   * Unknown (yet).
    *
    * @generated from enum value: BOTTLENECK_UNSPECIFIED = 0;
    */
@@ -793,7 +795,7 @@ export enum Progress_Bottleneck {
   PLANNING = 7,
 
   /**
-   * Workers have nothing to do: Spark starts them, or too little work is left for all.
+   * Workers are idle: Spark starts them, or too little work is left for all.
    *
    * @generated from enum value: BOTTLENECK_SCHEDULING = 8;
    */
@@ -813,7 +815,7 @@ export const Progress_BottleneckSchema: GenEnum<Progress_Bottleneck> = /*@__PURE
  */
 export type CreateJobRequest = Message<"leman.v1.CreateJobRequest"> & {
   /**
-   * What to do. One of both is set.
+   * The work. Exactly one of both is set.
    *
    * @generated from oneof leman.v1.CreateJobRequest.request
    */
@@ -836,9 +838,9 @@ export type CreateJobRequest = Message<"leman.v1.CreateJobRequest"> & {
   } | { case: undefined; value?: undefined };
 
   /**
-   * Chosen by the caller; remembered as long as the database's history has the job. The same id and body gives the same
-   * job; the same id with another body for this database is refused: ALREADY_EXISTS (REQUEST_ID_REUSED). So is the id of a
-   * request whose job was deleted: a request that comes late does not make the job again.
+   * Chosen by the caller; remembered as long as the database's history has the job. The same id and body returns the
+   * same job; the same id with another body for this database is refused: ALREADY_EXISTS (REQUEST_ID_REUSED). So is the
+   * id of a request whose job was deleted: a late retry does not create the job again.
    *
    * @generated from field: string request_id = 3;
    */
@@ -853,19 +855,20 @@ export type CreateJobRequest = Message<"leman.v1.CreateJobRequest"> & {
   labels: { [key: string]: string };
 
   /**
-   * −100 to 100: among jobs that wait, those with a higher priority have their turn first; 0 is usual.
+   * −100 to 100: of waiting jobs, those with a higher priority run first; default 0.
    *
    * @generated from field: int32 priority = 5;
    */
   priority: number;
 
   /**
-   * Environment variables of the processes in which the job's functions run, such as an API key. At most 64, with names of
-   * letters, digits and `_` that do not begin with a digit, and 32 KiB of names and values altogether; names that the
-   * processes themselves go by, such as PATH, are refused (docs/jobs.md lists them). Values are secrets: they are kept in
-   * the executor's memory, and in Redis until the job ends, and are in no record, log or error. They are no part of the
-   * function's version: other values make nothing stale. Under a request id, values that differ count as another body as
-   * long as the job has not ended; names always do. Takes the right `code`, unless LEMAN_UDF__ENV_NAMES lists the names.
+   * Environment variables of the processes in which the job's functions run, such as an API key. At most 64, with names
+   * of letters, digits and `_` that do not begin with a digit, and 32 KiB of names and values altogether; names that
+   * the processes use themselves, such as PATH, are refused (docs/jobs.md lists them). Values are secrets: they are
+   * kept in the executor's memory, and in Redis until the job ends, and are in no record, log or error. They are not
+   * part of the function's version: other values make nothing stale. Under a request id, other values count as another
+   * body while the job has not ended; other names always do. Requires the right `code`, unless LEMAN_UDF__ENV_NAMES
+   * lists the names.
    *
    * @generated from field: map<string, string> env = 6;
    */
@@ -977,7 +980,7 @@ export type ListJobsRequest = Message<"leman.v1.ListJobsRequest"> & {
   pageSize: number;
 
   /**
-   * `next_page_token` of the page before; empty: the first page. Everything else is as for the page before.
+   * `next_page_token` of the previous page; empty: the first page. All other fields must be as for the previous page.
    *
    * @generated from field: string page_token = 4;
    */
@@ -991,7 +994,7 @@ export type ListJobsRequest = Message<"leman.v1.ListJobsRequest"> & {
   order: JobOrder;
 
   /**
-   * Say in `total_size` how many jobs there are on all pages.
+   * Return in `total_size` the number of jobs on all pages.
    *
    * @generated from field: bool include_total_size = 6;
    */
@@ -1006,20 +1009,20 @@ export const ListJobsRequestSchema: GenMessage<ListJobsRequest> = /*@__PURE__*/
   messageDesc(file_leman_v1_jobs, 8);
 
 /**
- * Which jobs are meant: those for which all that is set holds.
+ * A filter of jobs; all given conditions must hold.
  *
  * @generated from message leman.v1.JobFilter
  */
 export type JobFilter = Message<"leman.v1.JobFilter"> & {
   /**
-   * In one of these states; empty: in any.
+   * In one of these states; empty: any.
    *
    * @generated from field: repeated leman.v1.Job.State states = 1;
    */
   states: Job_State[];
 
   /**
-   * Of one of these tables or views; empty: of any.
+   * Of one of these tables or views; empty: any.
    *
    * @generated from field: repeated string tables = 2;
    */
@@ -1054,7 +1057,7 @@ export type JobFilter = Message<"leman.v1.JobFilter"> & {
   createTimeBefore?: Timestamp | undefined;
 
   /**
-   * Asked for by this caller; empty: by any.
+   * Created by this caller; empty: any.
    *
    * @generated from field: string initiator = 7;
    */
@@ -1089,14 +1092,14 @@ export type ListJobsResponse = Message<"leman.v1.ListJobsResponse"> & {
   nextPageToken: string;
 
   /**
-   * For people: what of the database's job history was damaged and set aside. Such jobs may be missing here.
+   * Damaged parts of the database's job history that were set aside, as texts. Jobs may be missing here.
    *
    * @generated from field: repeated string warnings = 3;
    */
   warnings: string[];
 
   /**
-   * How many jobs the filter lets through, on all pages; set where it was asked for.
+   * Number of matching jobs on all pages; set if it was requested.
    *
    * @generated from field: optional int64 total_size = 4;
    */
@@ -1131,7 +1134,7 @@ export type WatchJobRequest = Message<"leman.v1.WatchJobRequest"> & {
   jobId: string;
 
   /**
-   * The `sequence` of the last message of this job that was seen; 0: none was.
+   * The `sequence` of the last received message of this job; 0: none.
    *
    * @generated from field: int64 after_sequence = 3;
    */
@@ -1152,27 +1155,26 @@ export const WatchJobRequestSchema: GenMessage<WatchJobRequest> = /*@__PURE__*/
  */
 export type WatchJobResponse = Message<"leman.v1.WatchJobResponse"> & {
   /**
-   * How far the watcher is with this message: `after_sequence` of the next call. It never falls, within a stream or from
-   * call to call, over restarts of services and whichever executor answers; a message that comes only as nothing changed
-   * for a while may have that of the one before. That of the last message, with a terminal state, is the same whenever and
-   * wherever it is asked for: a call with it is answered with the ended job and no event. Only compare it: what it is made
-   * of may change.
+   * The watcher's position: `after_sequence` of the next call. It never decreases, within a stream or from call to
+   * call, over restarts of services and on any executor; a message without changes may repeat the previous one. The
+   * last message, with a terminal state, always has the same sequence: a call with it returns the ended job and no
+   * event. Only compare sequences: their structure may change.
    *
    * @generated from field: int64 sequence = 1;
    */
   sequence: bigint;
 
   /**
-   * The whole job as it stands.
+   * The current job.
    *
    * @generated from field: leman.v1.Job job = 2;
    */
   job?: Job | undefined;
 
   /**
-   * What happened since the sequence that the watcher saw last, in this order, each event once. The executor that has the
-   * job keeps the last thousand in memory. Where another one answers, they come once it has taken the job over, or from
-   * the first one when that is asked again.
+   * Events since the sequence that the watcher saw last, in this order, each once. The executor that has the job keeps
+   * the last thousand in memory. If another one answers, they come once it has taken the job over, or when the first
+   * one is called again.
    *
    * @generated from field: repeated leman.v1.JobEvent events = 3;
    */
@@ -1180,8 +1182,8 @@ export type WatchJobResponse = Message<"leman.v1.WatchJobResponse"> & {
 
   /**
    * Events may be missing between the sequence that the watcher saw last and those in `events`: there were more than a
-   * thousand, or the executor that kept them was restarted, or died. `job` is whole all the same, and that a job ended is
-   * told in any case, by an event of kind KIND_STATE.
+   * thousand, or their executor was restarted, or died. `job` is complete all the same, and the end of a job is always
+   * reported, by an event of kind KIND_STATE.
    *
    * @generated from field: bool events_missing = 4;
    */
@@ -1196,13 +1198,13 @@ export const WatchJobResponseSchema: GenMessage<WatchJobResponse> = /*@__PURE__*
   messageDesc(file_leman_v1_jobs, 12);
 
 /**
- * Something worth a line in a log.
+ * An event for a log.
  *
  * @generated from message leman.v1.JobEvent
  */
 export type JobEvent = Message<"leman.v1.JobEvent"> & {
   /**
-   * Grows within a job: that of the first message with the event is as high, or higher.
+   * Grows within a job: the first message with the event has the same sequence or a higher one.
    *
    * @generated from field: int64 sequence = 1;
    */
@@ -1223,7 +1225,7 @@ export type JobEvent = Message<"leman.v1.JobEvent"> & {
   kind: JobEvent_Kind;
 
   /**
-   * For a person.
+   * A message for people.
    *
    * @generated from field: string message = 4;
    */
@@ -1300,43 +1302,43 @@ export enum JobEvent_Kind {
   REPLAN = 7,
 
   /**
-   * Something that the job needs is away, and is waited for.
+   * The job waits for something that is unavailable.
    *
    * @generated from enum value: KIND_WAIT = 8;
    */
   WAIT = 8,
 
   /**
-   * Something has not moved for a while, see Stall.
+   * Something made no progress for a while, see Stall.
    *
    * @generated from enum value: KIND_STALL = 9;
    */
   STALL = 9,
 
   /**
-   * What the function asks for on a worker is there, or is waited for; or how long the job's environment variables are
-   * kept.
+   * The resources of the function are available, or the job waits for them; or how long the job's environment
+   * variables are kept.
    *
    * @generated from enum value: KIND_RESOURCES = 10;
    */
   RESOURCES = 10,
 
   /**
-   * Values that were stored for rows that moved since were stored again.
+   * Stored values of rows that moved were stored again.
    *
    * @generated from enum value: KIND_MIGRATED = 11;
    */
   MIGRATED = 11,
 
   /**
-   * Indexes are brought up to date.
+   * Indexes are updated.
    *
    * @generated from enum value: KIND_INDEX = 12;
    */
   INDEX = 12,
 
   /**
-   * What an earlier refresh left could not be removed yet.
+   * Leftovers of an earlier refresh could not be removed yet.
    *
    * @generated from enum value: KIND_LEFTOVERS = 13;
    */
@@ -1370,7 +1372,7 @@ export type WaitJobRequest = Message<"leman.v1.WaitJobRequest"> & {
   jobId: string;
 
   /**
-   * How long to wait at the most; unset, and what is longer: a minute.
+   * How long to wait; unset, or longer: a minute.
    *
    * @generated from field: google.protobuf.Duration timeout = 3;
    */
@@ -1636,7 +1638,7 @@ export type CancelJobsRequest = Message<"leman.v1.CancelJobsRequest"> & {
   database: string;
 
   /**
-   * Which jobs; an empty message: all.
+   * A filter; an empty message: all.
    *
    * @generated from field: leman.v1.JobFilter filter = 2;
    */
@@ -1657,14 +1659,14 @@ export const CancelJobsRequestSchema: GenMessage<CancelJobsRequest> = /*@__PURE_
  */
 export type CancelJobsResponse = Message<"leman.v1.CancelJobsResponse"> & {
   /**
-   * The jobs that were asked to stop, after the request; newest first.
+   * The cancelled jobs, after the request; newest first.
    *
    * @generated from field: repeated leman.v1.Job jobs = 1;
    */
   jobs: Job[];
 
   /**
-   * Ids of jobs that could not be asked, as another executor runs them: ask that one, or send the call again.
+   * Ids of jobs that could not be cancelled, as another executor runs them: call that one, or retry.
    *
    * @generated from field: repeated string jobs_elsewhere = 2;
    */
@@ -1742,8 +1744,8 @@ export type RetryJobRequest = Message<"leman.v1.RetryJobRequest"> & {
   jobId: string;
 
   /**
-   * A registered function that takes the place of the column's, without a version: the one registered last; unset: the
-   * same function again.
+   * A registered function to replace the column's, without a version: the one registered last; unset: the same
+   * function.
    *
    * @generated from field: leman.v1.UdfRef udf = 3;
    */
@@ -1778,7 +1780,7 @@ export type RetryJobRequest = Message<"leman.v1.RetryJobRequest"> & {
   priority: number;
 
   /**
-   * As CreateJobRequest.env: a retry has none of the variables of the job that it retries.
+   * As CreateJobRequest.env: a retry does not inherit the variables of the job that it retries.
    *
    * @generated from field: map<string, string> env = 8;
    */
@@ -1806,8 +1808,8 @@ export type RetryJobResponse = Message<"leman.v1.RetryJobResponse"> & {
   job?: Job | undefined;
 
   /**
-   * With another function: what became of the column, such as how many finished rows the job computes again without
-   * `keep_others`. Unset: the function is the same, or that cannot be told, or the call was sent again.
+   * With another function: the result for the column, such as how many finished rows the job computes again without
+   * `keep_others`. Unset: the function is the same, or this is unknown, or the call was retried.
    *
    * @generated from field: leman.v1.ColumnOutcome column = 2;
    */
@@ -1849,7 +1851,7 @@ export type ListJobErrorsRequest = Message<"leman.v1.ListJobErrorsRequest"> & {
   pageSize: number;
 
   /**
-   * `next_page_token` of the page before; empty: the first page.
+   * `next_page_token` of the previous page; empty: the first page.
    *
    * @generated from field: string page_token = 4;
    */
@@ -1863,8 +1865,8 @@ export type ListJobErrorsRequest = Message<"leman.v1.ListJobErrorsRequest"> & {
   column: string;
 
   /**
-   * Only where the rows are (job_id, column, row_address, row_id), and that of all of them: without it, rows of a function
-   * whose error policy stores no errors are left out, as nothing but their place is stored.
+   * Return only the positions (job_id, column, row_address, row_id), of all failed rows. Otherwise rows of a function
+   * whose error policy stores no errors are left out, as only their positions are stored.
    *
    * @generated from field: bool places_only = 6;
    */
@@ -1885,8 +1887,8 @@ export const ListJobErrorsRequestSchema: GenMessage<ListJobErrorsRequest> = /*@_
  */
 export type ListJobErrorsResponse = Message<"leman.v1.ListJobErrorsResponse"> & {
   /**
-   * One page, in the order of row addresses, then columns. A listing shows what was stored when its first page was asked
-   * for.
+   * One page, in the order of row addresses, then columns. A listing shows what was stored at the request of its first
+   * page.
    *
    * @generated from field: repeated leman.v1.RowError errors = 1;
    */
@@ -1900,7 +1902,7 @@ export type ListJobErrorsResponse = Message<"leman.v1.ListJobErrorsResponse"> & 
   nextPageToken: string;
 
   /**
-   * On the first page: what of the database's failed rows was damaged or is missing, for people. The listing may lack rows.
+   * On the first page: damaged or missing parts of the database's failed rows, as texts. Rows may be missing here.
    *
    * @generated from field: repeated string warnings = 3;
    */
@@ -2020,7 +2022,7 @@ export type GroupJobErrorsRequest = Message<"leman.v1.GroupJobErrorsRequest"> & 
   pageSize: number;
 
   /**
-   * `next_page_token` of the page before; empty: the first page.
+   * `next_page_token` of the previous page; empty: the first page.
    *
    * @generated from field: string page_token = 4;
    */
@@ -2069,21 +2071,21 @@ export type GroupJobErrorsResponse = Message<"leman.v1.GroupJobErrorsResponse"> 
   nextPageToken: string;
 
   /**
-   * On the first page: what of the database's failed rows was damaged or is missing, for people. Rows may be missing here.
+   * On the first page: damaged or missing parts of the database's failed rows, as texts. Rows may be missing here.
    *
    * @generated from field: repeated string warnings = 3;
    */
   warnings: string[];
 
   /**
-   * How many groups there are, on all pages.
+   * Number of groups, on all pages.
    *
    * @generated from field: int64 total_size = 4;
    */
   totalSize: bigint;
 
   /**
-   * How many rows were counted, in all groups and in none.
+   * Number of rows, including those in no group.
    *
    * @generated from field: int64 rows = 5;
    */
@@ -2105,7 +2107,7 @@ export const GroupJobErrorsResponseSchema: GenMessage<GroupJobErrorsResponse> = 
   messageDesc(file_leman_v1_jobs, 34);
 
 /**
- * Rows of a job on which the function failed alike.
+ * Rows of a job with the same failure.
  *
  * @generated from message leman.v1.RowErrorGroup
  */
@@ -2126,7 +2128,7 @@ export type RowErrorGroup = Message<"leman.v1.RowErrorGroup"> & {
   errorMessage: string;
 
   /**
-   * How many there are.
+   * Their number.
    *
    * @generated from field: int64 rows = 3;
    */
@@ -2161,8 +2163,8 @@ export type PreviewFunctionRequest = Message<"leman.v1.PreviewFunctionRequest"> 
   table?: TableRef | undefined;
 
   /**
-   * A computed column. Its own function is tried, unless another one is named, which then has to fit it. Empty: a function
-   * is named.
+   * A computed column. Its own function is tried, or the named one, which then has to fit it. Empty: a function is
+   * named.
    *
    * @generated from field: string column = 2;
    */
@@ -2183,7 +2185,7 @@ export type PreviewFunctionRequest = Message<"leman.v1.PreviewFunctionRequest"> 
     case: "udf";
   } | {
     /**
-     * One that need not be registered, and is not by this.
+     * An unregistered one; the call does not register it.
      *
      * @generated from field: leman.v1.UdfDefinition definition = 4;
      */
@@ -2207,8 +2209,7 @@ export type PreviewFunctionRequest = Message<"leman.v1.PreviewFunctionRequest"> 
   bundle: Uint8Array;
 
   /**
-   * Columns that take the place of the function's own inputs, in their order; empty: as the function, or the column, names
-   * them.
+   * Columns that replace the function's own inputs, in their order; empty: as the function, or the column, names them.
    *
    * @generated from field: repeated string input_columns = 7;
    */
@@ -2252,30 +2253,30 @@ export type PreviewFunctionRequest = Message<"leman.v1.PreviewFunctionRequest"> 
   rows?: number | undefined;
 
   /**
-   * How long the preview may take, above 0 and up to 10 minutes; unset: 30 seconds. Rows that the function has not come
-   * back with by then are UNFINISHED.
+   * The timeout of the preview, above 0 and up to 10 minutes; unset: 30 seconds. Rows that are not done by then are
+   * UNFINISHED.
    *
    * @generated from field: google.protobuf.Duration timeout = 12;
    */
   timeout?: Duration | undefined;
 
   /**
-   * Worker processes of the backfill that is projected, 1 or more; unset: one for each task slot.
+   * Worker processes of the projected backfill, 1 or more; unset: one for each task slot.
    *
    * @generated from field: optional int32 concurrency = 13;
    */
   concurrency?: number | undefined;
 
   /**
-   * Of `sql_expression`: what happens to rows for which it has no value; unset: what the same expression was registered
-   * with, else the job fails.
+   * For `sql_expression`: what happens to rows without a value; unset: as the same expression was registered, else the
+   * job fails.
    *
    * @generated from field: leman.v1.ErrorPolicy error_policy = 14;
    */
   errorPolicy?: ErrorPolicy | undefined;
 
   /**
-   * As CreateJobRequest.env, for this preview alone; they are forgotten with its answer.
+   * As CreateJobRequest.env, for this preview only; discarded afterwards.
    *
    * @generated from field: map<string, string> env = 15;
    */
@@ -2360,14 +2361,14 @@ export type PreviewFunctionResponse = Message<"leman.v1.PreviewFunctionResponse"
   jsonOutputSchema?: JsonArrowSchema | undefined;
 
   /**
-   * What setting the function up took.
+   * The duration of setting the function up.
    *
    * @generated from field: google.protobuf.Duration set_up_duration = 10;
    */
   setUpDuration?: Duration | undefined;
 
   /**
-   * What the function printed, as far as it is kept: 16 KiB.
+   * The function's output, up to 16 KiB.
    *
    * @generated from field: string printed = 11;
    */
@@ -2381,21 +2382,21 @@ export type PreviewFunctionResponse = Message<"leman.v1.PreviewFunctionResponse"
   printedSizeBytes: bigint;
 
   /**
-   * The time was over before all was done.
+   * The timeout passed before all was done.
    *
    * @generated from field: bool timed_out = 13;
    */
   timedOut: boolean;
 
   /**
-   * A backfill would end as FAILED, as the error policy does not skip what happened on a row.
+   * A backfill would end as FAILED, as the error policy does not skip an error of a row.
    *
    * @generated from field: bool fails = 14;
    */
   fails: boolean;
 
   /**
-   * What a backfill of the whole table would take.
+   * The projected cost of a backfill of the whole table.
    *
    * @generated from field: leman.v1.PreviewProjection projection = 15;
    */
@@ -2410,13 +2411,13 @@ export const PreviewFunctionResponseSchema: GenMessage<PreviewFunctionResponse> 
   messageDesc(file_leman_v1_jobs, 37);
 
 /**
- * A row that the function was tried on.
+ * A row of a preview.
  *
  * @generated from message leman.v1.PreviewRow
  */
 export type PreviewRow = Message<"leman.v1.PreviewRow"> & {
   /**
-   * What the function did.
+   * The result of the function.
    *
    * @generated from field: leman.v1.PreviewRow.State state = 1;
    */
@@ -2437,7 +2438,7 @@ export type PreviewRow = Message<"leman.v1.PreviewRow"> & {
   rowId?: bigint | undefined;
 
   /**
-   * The inputs as JSON, each cut to 1,000 characters; bytes, and what else JSON has no word for, are described.
+   * The inputs as JSON, each cut to 1,000 characters; bytes, and other values without a JSON form, are described.
    *
    * @generated from field: repeated string inputs = 4;
    */
@@ -2458,7 +2459,7 @@ export type PreviewRow = Message<"leman.v1.PreviewRow"> & {
   elapsed?: Duration | undefined;
 
   /**
-   * What it raised; unset where it gave a value, or was not called.
+   * Its error; unset if it gave a value, or was not called.
    *
    * @generated from field: leman.v1.PreviewError error = 7;
    */
@@ -2473,7 +2474,7 @@ export const PreviewRowSchema: GenMessage<PreviewRow> = /*@__PURE__*/
   messageDesc(file_leman_v1_jobs, 38);
 
 /**
- * What the function did.
+ * The result of the function.
  *
  * @generated from enum leman.v1.PreviewRow.State
  */
@@ -2493,7 +2494,7 @@ export enum PreviewRow_State {
   COMPUTED = 1,
 
   /**
-   * It failed; a backfill would leave the row NULL, marked as failed, and go on.
+   * It failed; a backfill would leave the row NULL, marked as failed, and continue.
    *
    * @generated from enum value: STATE_FAILED = 2;
    */
@@ -2507,7 +2508,7 @@ export enum PreviewRow_State {
   FAILS = 3,
 
   /**
-   * Time was over before it came back.
+   * The timeout passed before it returned.
    *
    * @generated from enum value: STATE_UNFINISHED = 4;
    */
@@ -2521,7 +2522,7 @@ export const PreviewRow_StateSchema: GenEnum<PreviewRow_State> = /*@__PURE__*/
   enumDesc(file_leman_v1_jobs, 38, 0);
 
 /**
- * What a function raised on a row.
+ * The error of a function on a row.
  *
  * @generated from message leman.v1.PreviewError
  */
@@ -2564,36 +2565,35 @@ export const PreviewErrorSchema: GenMessage<PreviewError> = /*@__PURE__*/
   messageDesc(file_leman_v1_jobs, 39);
 
 /**
- * What a backfill of a whole table would take, judged by a few rows.
+ * A projection of a backfill of a whole table, from a few rows.
  *
  * @generated from message leman.v1.PreviewProjection
  */
 export type PreviewProjection = Message<"leman.v1.PreviewProjection"> & {
   /**
-   * Rows that it would compute: of a column those that are missing or stale, else all.
+   * Rows that it would compute: the missing or stale rows of a column, else all.
    *
    * @generated from field: int64 rows_to_compute = 1;
    */
   rowsToCompute: bigint;
 
   /**
-   * What the function took for a row: the mean, without the first call where there were several. Unset: nothing was
-   * measured.
+   * The time of the function for a row: the mean, without the first call if there were several. Unset: not measured.
    *
    * @generated from field: google.protobuf.Duration duration_per_row = 2;
    */
   durationPerRow?: Duration | undefined;
 
   /**
-   * Calls that would be made at once.
+   * Concurrent calls.
    *
    * @generated from field: int32 workers = 3;
    */
   workers: number;
 
   /**
-   * `rows_to_compute` × `duration_per_row` / `workers`, without what reading and writing take; unset as that. Of a function
-   * that takes batches it is an upper bound: small batches cost more a row.
+   * `rows_to_compute` × `duration_per_row` / `workers`, without reading and writing; unset if that is. For a function
+   * of batches it is an upper bound: small batches cost more per row.
    *
    * @generated from field: google.protobuf.Duration expected_duration = 4;
    */
@@ -2645,67 +2645,71 @@ export const JobOrderSchema: GenEnum<JobOrder> = /*@__PURE__*/
  * Runs jobs. Served by the executor.
  *
  * A job that cannot start is an error of CreateJob; one that fails while it runs carries a google.rpc.Status. Every
- * error carries google.rpc.ErrorInfo with domain `leman`, a reason and facts; the reasons stand in parentheses.
+ * error carries google.rpc.ErrorInfo with domain `leman`, a reason and facts; reasons are in parentheses.
  *
  * Errors of every call:
- * * `UNAUTHENTICATED` (TOKEN_REQUIRED, TOKEN_INVALID, TOKEN_EXPIRED): the call carries no token that holds; send
- *   `authorization: Bearer <token>` with one that does.
+ * * `UNAUTHENTICATED` (TOKEN_REQUIRED, TOKEN_INVALID, TOKEN_EXPIRED): the call has no valid token; send
+ *   `authorization: Bearer <token>` with one.
  * * `PERMISSION_DENIED` (ROLE_REQUIRED): the caller lacks the role that the message names; ask for it.
- * * `PERMISSION_DENIED` (DATABASE_NOT_ALLOWED): a place does not lie where the service may work; name another one.
- * * `UNAVAILABLE` (KEYS_UNAVAILABLE): the issuer of JWTs does not tell its public keys; send the call again later.
- * * `INVALID_ARGUMENT` (BAD_MESSAGE, BAD_REQUEST): what was sent is not the call's message, or an id, a text or a list
- *   in it is not valid or too long; correct the field that BadRequest names.
+ * * `PERMISSION_DENIED` (DATABASE_NOT_ALLOWED): a location is outside of those that the service may use; name another
+ *   one.
+ * * `UNAVAILABLE` (KEYS_UNAVAILABLE): the issuer of JWTs does not return its public keys; retry later.
+ * * `INVALID_ARGUMENT` (BAD_MESSAGE, BAD_REQUEST): the request is not the call's message, or an id, a text or a list in
+ *   it is invalid or too long; correct the field that BadRequest names.
  * * `INVALID_ARGUMENT` (BAD_DATABASE, RESERVED_DATABASE, BAD_TABLE_URI, BAD_TABLE_NAME, RESERVED_NAME): the database
  *   path or the table name is not valid, or Leman's own; correct the field that BadRequest names.
  * * `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database is registered under the name; check it, or give a path or uri.
- * * `DATA_LOSS` (REGISTRATION_DAMAGED): what is stored under the name is not what was written; register it again.
- * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
- *   someone acts; do what the message says, then send the call again.
- * * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
- * * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
- *   RetryInfo's delay.
- * * `RESOURCE_EXHAUSTED` (CALLER_RATE, CALLER_STREAMS): the caller calls too often, or has too many streams open; send
- *   the call again after RetryInfo's delay, or end a stream.
- * * `RESOURCE_EXHAUSTED` (MESSAGE_TOO_LARGE): the message, or its answer, is larger than the service lets it be; send
- *   less, or ask for less, at once. There is no RetryInfo.
+ * * `DATA_LOSS` (REGISTRATION_DAMAGED): the stored registration is damaged; register it again.
+ * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses
+ *   access until an operator acts; do what the message says, then retry the call.
+ * * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; retry the call after RetryInfo's delay.
+ * * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service is overloaded; retry the call after RetryInfo's
+ *   delay.
+ * * `RESOURCE_EXHAUSTED` (CALLER_RATE, CALLER_STREAMS): the caller calls too often, or has too many streams open; retry
+ *   the call after RetryInfo's delay, or end a stream.
+ * * `RESOURCE_EXHAUSTED` (MESSAGE_TOO_LARGE): the message, or its answer, is larger than the service allows; send or
+ *   request less in one call. There is no RetryInfo.
  * * `INTERNAL` (INTERNAL_BUG): a bug; report it with the request id that the message names.
  *
  * @generated from service leman.v1.JobService
  */
 export const JobService: GenService<{
   /**
-   * Accepts a job and returns once it is planned: running, waiting for its turn (PENDING) where as many run as may, or
-   * done where nothing was to do, or little: a refresh that appends or evicts few rows and calls no function. A call that
-   * is cut off leaves no job, or one that runs to its end: sent again with the same request id it is answered with that
-   * one.
+   * Accepts a job and returns once it is planned: running, queued (PENDING) if the limit of running jobs is reached, or
+   * done if there was little or nothing to do (such as a refresh that appends or evicts few rows and calls no
+   * function). An interrupted call leaves no job, or one that runs to its end: a retry with the same request id returns
+   * that one.
    *
    * Errors:
    * * `INVALID_ARGUMENT` (BAD_REQUEST, BAD_NUMBER): fields that contradict each other, or a negative number; correct the
    *   field that BadRequest names.
-   * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
-   * * `FAILED_PRECONDITION` (RESOURCES_NOT_AVAILABLE): workers cannot have what the function asks for; ask for less, or
-   *   add workers.
-   * * `FAILED_PRECONDITION` (PEER_NOT_SET, PEER_REFUSED, WRONG_PEER): the executor knows no planner or no commit
-   *   coordinator, or is refused by it; correct the setting there that the message names.
-   * * `UNAVAILABLE` (PEER_UNAVAILABLE): the executor cannot reach its planner or commit coordinator; send the same call
-   *   again after RetryInfo's delay.
-   * * `RESOURCE_EXHAUSTED` (TOO_MANY_JOBS, TOO_MANY_WAITING_JOBS): the queue is full, or as many jobs of the caller or of
-   *   the database wait as may; send the call again after RetryInfo's delay.
-   * * `UNAVAILABLE` (DRAINING): the executor is shutting down; send the same call again.
-   * * `UNAVAILABLE` (WORKERS_CANNOT_REACH_DRIVER): none of the workers of Spark has called back; send the same call
-   *   again after RetryInfo's delay, and do what the message says.
-   * * `FAILED_PRECONDITION` (WORKER_PYTHON_UNUSABLE): Spark's workers cannot run Python as they must; do what the
+   * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request used this id; use a new one.
+   * * `FAILED_PRECONDITION` (RESOURCES_NOT_AVAILABLE): no worker has the resources that the function asks for; ask for
+   *   less, or add workers.
+   * * `FAILED_PRECONDITION` (PEER_NOT_SET, PEER_REFUSED, WRONG_PEER): the executor has no planner or commit coordinator
+   *   set, or is refused by it; correct the setting that the message names.
+   * * `UNAVAILABLE` (PEER_UNAVAILABLE): the executor cannot reach its planner or commit coordinator; retry the same
+   *   call after RetryInfo's delay.
+   * * `RESOURCE_EXHAUSTED` (TOO_MANY_JOBS, TOO_MANY_WAITING_JOBS): the queue is full, or the limit of waiting jobs of
+   *   the caller or of the database is reached; retry the call after RetryInfo's delay.
+   * * `UNAVAILABLE` (DRAINING): the executor is shutting down; retry the same call.
+   * * `UNAVAILABLE` (WORKERS_CANNOT_REACH_DRIVER): no Spark worker has connected; retry the same call after RetryInfo's
+   *   delay, and do what the message says.
+   * * `FAILED_PRECONDITION` (WORKER_PYTHON_UNUSABLE): Spark's workers cannot run the required Python; do what the
    *   message says.
    * * `FAILED_PRECONDITION` (INPUT_COLUMN_STALE): the column or the view reads computed columns that are not current;
    *   backfill these first, or set BackfillSpec.on_stale_input or RefreshSpec.on_stale_input.
-   * * `INVALID_ARGUMENT` (BAD_ENV): a variable of `env` that no job can have, or too many; correct it.
-   * * `FAILED_PRECONDITION` (ENV_NOT_USABLE): SQL and remote functions have no environment of the job's; leave `env` out.
-   * * `PERMISSION_DENIED` (ENV_NOT_ALLOWED): the services let no one set that variable; do what the message says.
-   * * `INVALID_ARGUMENT` (BAD_LABEL): a label that no job can have, or too many; correct it.
+   * * `INVALID_ARGUMENT` (BAD_ENV): an invalid variable in `env`, or too many; correct it.
+   * * `FAILED_PRECONDITION` (ENV_NOT_USABLE): SQL and remote functions cannot use the job's environment; leave `env`
+   *   out.
+   * * `PERMISSION_DENIED` (ENV_NOT_ALLOWED): the policy of the services does not allow that variable; do what the
+   *   message says.
+   * * `INVALID_ARGUMENT` (BAD_LABEL): an invalid label, or too many; correct it.
    * * Those of PlannerService.ExplainPlan, such as `INVALID_ARGUMENT` (INVALID_FILTER), `NOT_FOUND` (TAG_NOT_FOUND) and
    *   `FAILED_PRECONDITION` (COLUMN_NOT_DEFINED), for a refresh of PlannerService.ExplainRefresh: the plan is made
    *   before the answer.
-   * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
+   * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the policy of the services does not allow functions of this kind; use
+   *   another one.
    *
    * @generated from rpc leman.v1.JobService.CreateJob
    */
@@ -2728,11 +2732,11 @@ export const JobService: GenService<{
     output: typeof GetJobResponseSchema;
   },
   /**
-   * Jobs that a filter lets through, newest first unless another order is asked for.
+   * Jobs that match a filter, newest first by default.
    *
    * Errors:
    * * `INVALID_ARGUMENT` (UNKNOWN_VALUE): a state or an order that this release does not know; ask for one that it does.
-   * * `INVALID_ARGUMENT` (BAD_TIME): a time that is none; correct the field that BadRequest names.
+   * * `INVALID_ARGUMENT` (BAD_TIME): an invalid time; correct the field that BadRequest names.
    * * `INVALID_ARGUMENT` (BAD_PAGE_SIZE, BAD_PAGE_TOKEN): a negative size, or a token of another listing; begin with
    *   the first page.
    *
@@ -2744,18 +2748,18 @@ export const JobService: GenService<{
     output: typeof ListJobsResponseSchema;
   },
   /**
-   * Tells how a job goes on: the first message is its state now, further ones come when something changed and at least
-   * every 15 seconds, the last has a terminal state. Every message has the whole job.
+   * Streams the changes of a job. The first message is its current state, further ones come when something changed and
+   * at least every 15 seconds, the last one has a terminal state. Every message has the whole job.
    *
-   * A stream that ends without a terminal state is continued by another call, whose `after_sequence` is the `sequence`
-   * of the last message seen: also over restarts of services, and whichever executor answers. No event comes twice then,
-   * the end of the job is always told, and where other events may be missing, `events_missing` says so.
+   * If a stream ends before a terminal state, resume it with a new call whose `after_sequence` is the `sequence` of the
+   * last message received, also over restarts of services and on any executor. Then no event is repeated, the end of
+   * the job is always reported, and `events_missing` says if other events may be missing.
    *
    * Errors:
    * * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
    * * `INVALID_ARGUMENT` (BAD_NUMBER): `after_sequence` is negative; give 0, or the sequence of a message.
    * * `UNAVAILABLE` (DRAINING): the executor is shutting down; watch again.
-   * * `UNAVAILABLE` (READER_STALLED): no one took a message for a minute; watch again, and read what comes.
+   * * `UNAVAILABLE` (READER_STALLED): the reader took no message for a minute; watch again, and read what comes.
    *
    * @generated from rpc leman.v1.JobService.WatchJob
    */
@@ -2765,8 +2769,8 @@ export const JobService: GenService<{
     output: typeof WatchJobResponseSchema;
   },
   /**
-   * Waits until a job has ended, or until `timeout` has passed, and answers with the job as it stands then; a paused job
-   * has not ended. For callers that cannot hold a stream; the others use WatchJob.
+   * Waits until a job has ended, or until `timeout` has passed, and returns the current job; a paused job has not
+   * ended. For callers that cannot hold a stream; others use WatchJob.
    *
    * Errors:
    * * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
@@ -2781,16 +2785,16 @@ export const JobService: GenService<{
     output: typeof WaitJobResponseSchema;
   },
   /**
-   * Changes labels or the priority of a job that has not ended. The priority decides about a job that waits for its turn.
+   * Changes labels or the priority of a job that has not ended. The priority matters only while the job waits for its
+   * turn.
    *
    * Errors:
    * * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
    * * `INVALID_ARGUMENT` (BAD_UPDATE_MASK): the mask is empty, or names a field that cannot be changed; name `labels`,
    *   `priority` or both.
-   * * `INVALID_ARGUMENT` (BAD_LABEL, BAD_NUMBER): a label or a priority that no job can have; fix the field that
-   *   BadRequest names.
-   * * `FAILED_PRECONDITION` (JOB_ENDED): the job has ended and stays as it is.
-   * * `UNAVAILABLE` (JOB_ELSEWHERE): another executor runs the job; ask that one, or send the call again.
+   * * `INVALID_ARGUMENT` (BAD_LABEL, BAD_NUMBER): an invalid label or priority; fix the field that BadRequest names.
+   * * `FAILED_PRECONDITION` (JOB_ENDED): the job has ended and cannot be changed.
+   * * `UNAVAILABLE` (JOB_ELSEWHERE): another executor runs the job; call that one, or retry.
    *
    * @generated from rpc leman.v1.JobService.UpdateJob
    */
@@ -2800,11 +2804,11 @@ export const JobService: GenService<{
     output: typeof UpdateJobResponseSchema;
   },
   /**
-   * Asks a job to stop. Finished work is kept. Answers with the state after the request; ended jobs stay as they are.
+   * Cancels a job. Finished work is kept. Returns the state after the request; ended jobs stay unchanged.
    *
    * Errors:
    * * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
-   * * `UNAVAILABLE` (JOB_ELSEWHERE): another executor runs the job; ask that one, or send the call again.
+   * * `UNAVAILABLE` (JOB_ELSEWHERE): another executor runs the job; call that one, or retry.
    *
    * @generated from rpc leman.v1.JobService.CancelJob
    */
@@ -2814,17 +2818,17 @@ export const JobService: GenService<{
     output: typeof CancelJobResponseSchema;
   },
   /**
-   * Has a job stop for a while. What its workers have at hand is checkpointed first, and complete files are committed, so
-   * that nothing is computed again: until then it is PAUSING, and PAUSED from then on. It gives back its turn, its workers
-   * and what it had reserved, and stays PAUSED over restarts and takeovers, until it is resumed or cancelled. A call of the
-   * function that is under way is waited for. A job that is done before it has stopped ends as it would have. One that
-   * waits for its turn is PAUSED at once. A job that is paused stays as it is.
+   * Pauses a job. Computed rows are checkpointed first, and complete files are committed, so that nothing is computed
+   * again: until then the job is PAUSING, afterwards PAUSED. It releases its turn, its workers and its reservations,
+   * and stays PAUSED over restarts and takeovers, until it is resumed or cancelled. Running calls of the function are
+   * waited for. A job that finishes before it has paused ends normally. A queued job is PAUSED at once. A paused job
+   * stays unchanged.
    *
    * Errors:
    * * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
-   * * `FAILED_PRECONDITION` (JOB_ENDED): the job has ended and stays as it is.
-   * * `FAILED_PRECONDITION` (JOB_CANCELLING): the job was asked to stop for good.
-   * * `UNAVAILABLE` (JOB_ELSEWHERE): another executor runs the job; ask that one, or send the call again.
+   * * `FAILED_PRECONDITION` (JOB_ENDED): the job has ended and cannot be changed.
+   * * `FAILED_PRECONDITION` (JOB_CANCELLING): the job is being cancelled.
+   * * `UNAVAILABLE` (JOB_ELSEWHERE): another executor runs the job; call that one, or retry.
    *
    * @generated from rpc leman.v1.JobService.PauseJob
    */
@@ -2834,14 +2838,14 @@ export const JobService: GenService<{
     output: typeof PauseJobResponseSchema;
   },
   /**
-   * Has a job go on that is paused, or about to be: it waits for its turn with the age that it has (PENDING), is planned
-   * again, and computes what is left. A job that is not paused stays as it is.
+   * Resumes a job that is paused or pausing: it is queued with its original age (PENDING), planned again, and computes
+   * what is left. A job that is not paused stays unchanged.
    *
    * Errors:
    * * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
-   * * `FAILED_PRECONDITION` (JOB_ENDED): the job has ended and stays as it is.
-   * * `FAILED_PRECONDITION` (JOB_CANCELLING): the job was asked to stop for good.
-   * * `UNAVAILABLE` (JOB_ELSEWHERE): another executor runs the job; ask that one, or send the call again.
+   * * `FAILED_PRECONDITION` (JOB_ENDED): the job has ended and cannot be changed.
+   * * `FAILED_PRECONDITION` (JOB_CANCELLING): the job is being cancelled.
+   * * `UNAVAILABLE` (JOB_ELSEWHERE): another executor runs the job; call that one, or retry.
    *
    * @generated from rpc leman.v1.JobService.ResumeJob
    */
@@ -2851,8 +2855,7 @@ export const JobService: GenService<{
     output: typeof ResumeJobResponseSchema;
   },
   /**
-   * Asks all jobs to stop that a filter lets through and that have not ended, as CancelJob asks one. Sent again, it asks
-   * those that are left.
+   * Cancels all open jobs that match a filter, like CancelJob. A retry cancels the remaining ones.
    *
    * Errors:
    * * `INVALID_ARGUMENT` (MISSING_FIELD): `filter` is not set; set an empty one to cancel all jobs of the database.
@@ -2866,10 +2869,9 @@ export const JobService: GenService<{
     output: typeof CancelJobsResponseSchema;
   },
   /**
-   * Takes a job that has ended out of the history for good, with what is stored of its failed rows. What it computed stays
-   * in its table, and what it left for later jobs beside that. Its id is not given again, and its request id stays taken.
-   * Other jobs may still name it (`retry_of`, `failed_in`). Other executors may answer for it for two seconds more. A job
-   * that was deleted before is deleted: sent again, the call is answered likewise.
+   * Deletes an ended job from the history, with its stored failed rows. Computed values stay in its table, and
+   * checkpoints for later jobs stay too. Its id is not reused, and its request id stays taken. Other jobs may still
+   * name it (`retry_of`, `failed_in`). Other executors may return it for two more seconds. Deleting it again succeeds.
    *
    * Errors:
    * * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job and never had; ListJobs lists all.
@@ -2883,16 +2885,16 @@ export const JobService: GenService<{
     output: typeof DeleteJobResponseSchema;
   },
   /**
-   * Starts a job that calls the function again for the rows of an ended job's column that are marked as failed, and for
-   * no others. They are found by their state in the table, wherever updates and compaction have moved them. A row whose
-   * inputs changed since counts as not computed, not as failed: a plain backfill computes it.
+   * Starts a job that calls the function again, only for the rows of an ended job's column that are marked as failed.
+   * They are found by their state in the table, even if updates or compaction have moved them. A row whose inputs
+   * changed since counts as not computed, not as failed: a plain backfill computes it.
    *
-   * With another function the column has that function from then on. `keep_others` says what becomes of the other rows:
-   * true: they keep their values and count as current, the function's version is recorded per row, and rows that failed
-   * under the earlier version are the only ones computed; false: they are stale, as after CatalogService.AlterColumns,
-   * and the job computes them too.
+   * With another function, the column has that function from then on. `keep_others` controls the other rows. True: they
+   * keep their values and count as current, the function's version is recorded per row, and only rows that failed under
+   * the earlier version are computed. False: they are stale, as after CatalogService.AlterColumns, and the job computes
+   * them too.
    *
-   * The job's `where` holds for its retry.
+   * The job's `where` applies to its retry.
    *
    * Errors:
    * * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
@@ -2900,7 +2902,7 @@ export const JobService: GenService<{
    * * `FAILED_PRECONDITION` (JOB_RUNNING): the job has not ended; wait for it, or cancel it.
    * * `FAILED_PRECONDITION` (NOT_A_BACKFILL): the job refreshed a view, or filled several columns and another function is
    *   given; do what the message says.
-   * * `ABORTED` (TABLE_REPLACED): the job's table was dropped, and another one has its name; backfill that one, if it is
+   * * `ABORTED` (TABLE_REPLACED): the job's table was dropped, and a new table has its name; backfill that one if it is
    *   meant.
    * * `FAILED_PRECONDITION` (NOTHING_TO_RETRY): the job ended early and no row is marked as failed; run the backfill
    *   again.
@@ -2908,24 +2910,25 @@ export const JobService: GenService<{
    *   `keep_others` out.
    * * `INVALID_ARGUMENT` (BAD_REQUEST, BAD_NUMBER): fields that contradict each other, or a negative number; correct the
    *   field that BadRequest names.
-   * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
-   * * `FAILED_PRECONDITION` (RESOURCES_NOT_AVAILABLE): workers cannot have what the function asks for; ask for less, or
-   *   add workers.
-   * * `FAILED_PRECONDITION` (PEER_NOT_SET, PEER_REFUSED, WRONG_PEER): the executor knows no planner or no commit
-   *   coordinator, or is refused by it; correct the setting there that the message names.
-   * * `UNAVAILABLE` (PEER_UNAVAILABLE): the executor cannot reach its planner or commit coordinator; send the same call
-   *   again after RetryInfo's delay.
-   * * `RESOURCE_EXHAUSTED` (TOO_MANY_JOBS, TOO_MANY_WAITING_JOBS): the queue is full, or as many jobs of the caller or of
-   *   the database wait as may; send the call again after RetryInfo's delay.
-   * * `UNAVAILABLE` (DRAINING): the executor is shutting down; send the same call again.
-   * * `UNAVAILABLE` (WORKERS_CANNOT_REACH_DRIVER): none of the workers of Spark has called back; send the same call
-   *   again after RetryInfo's delay, and do what the message says.
-   * * `FAILED_PRECONDITION` (WORKER_PYTHON_UNUSABLE): Spark's workers cannot run Python as they must; do what the
+   * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request used this id; use a new one.
+   * * `FAILED_PRECONDITION` (RESOURCES_NOT_AVAILABLE): no worker has the resources that the function asks for; ask for
+   *   less, or add workers.
+   * * `FAILED_PRECONDITION` (PEER_NOT_SET, PEER_REFUSED, WRONG_PEER): the executor has no planner or commit coordinator
+   *   set, or is refused by it; correct the setting that the message names.
+   * * `UNAVAILABLE` (PEER_UNAVAILABLE): the executor cannot reach its planner or commit coordinator; retry the same
+   *   call after RetryInfo's delay.
+   * * `RESOURCE_EXHAUSTED` (TOO_MANY_JOBS, TOO_MANY_WAITING_JOBS): the queue is full, or the limit of waiting jobs of
+   *   the caller or of the database is reached; retry the call after RetryInfo's delay.
+   * * `UNAVAILABLE` (DRAINING): the executor is shutting down; retry the same call.
+   * * `UNAVAILABLE` (WORKERS_CANNOT_REACH_DRIVER): no Spark worker has connected; retry the same call after RetryInfo's
+   *   delay, and do what the message says.
+   * * `FAILED_PRECONDITION` (WORKER_PYTHON_UNUSABLE): Spark's workers cannot run the required Python; do what the
    *   message says.
    * * `INVALID_ARGUMENT` (BAD_ENV), `FAILED_PRECONDITION` (ENV_NOT_USABLE), `PERMISSION_DENIED` (ENV_NOT_ALLOWED): as for
    *   CreateJob.
    * * Those of CatalogService.AlterColumns, with another function, and of PlannerService.ExplainPlan.
-   * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
+   * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the policy of the services does not allow functions of this kind; use
+   *   another one.
    *
    * @generated from rpc leman.v1.JobService.RetryJob
    */
@@ -2935,7 +2938,8 @@ export const JobService: GenService<{
     output: typeof RetryJobResponseSchema;
   },
   /**
-   * The rows of a job for which the function failed. What of them is lost, as files were damaged or removed, `warnings` say.
+   * The rows of a job for which the function failed. `warnings` lists rows that are lost because files were damaged or
+   * removed.
    *
    * Errors:
    * * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
@@ -2950,9 +2954,9 @@ export const JobService: GenService<{
     output: typeof ListJobErrorsResponseSchema;
   },
   /**
-   * Counts the rows of a job for which the function failed, by what went wrong: rows with the same class of exception are
-   * one group where the first lines of their messages differ in numbers and quoted texts alone. The rows are those of
-   * ListJobErrors. What of them is lost, as files were damaged or removed, `warnings` say.
+   * Counts the rows of a job for which the function failed, grouped by cause. Rows with the same class of exception
+   * form one group if the first lines of their messages differ only in numbers and quoted texts. The rows are those of
+   * ListJobErrors. `warnings` lists rows that are lost because files were damaged or removed.
    *
    * Errors:
    * * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
@@ -2968,20 +2972,21 @@ export const JobService: GenService<{
     output: typeof GroupJobErrorsResponseSchema;
   },
   /**
-   * Tries a function on a few rows of a table, and tells what it gives, what it raises and how long it takes. The rows are
-   * read, given to the function and converted as by a job, in a function process of the executor's machine, without Spark.
+   * Tries a function on a few rows of a table, and returns its results, its errors and its duration. The rows are read,
+   * passed to the function and converted as by a job, in a function process of the executor's machine, without Spark.
    * Nothing is written: no column, no checkpoint, no version, no job; a function that comes with the request is not
-   * registered. What the function itself does outside, it does.
+   * registered. Side effects of the function itself do happen.
    *
-   * A row on which the function fails, ends its process or does not come back is no error of the call: the answer says it
-   * at the row. A caller that hangs up ends the function's process.
+   * If the function fails on a row, ends its process or does not return, that is not an error of the call: it is
+   * reported with the row. Disconnecting ends the function's process.
    *
    * Errors:
    * * `INVALID_ARGUMENT` (BAD_REQUEST, BAD_NUMBER, BAD_UDF): no function is named, or fields contradict each other, or a
    *   number is out of its bounds; correct the field that BadRequest names.
-   * * `FAILED_PRECONDITION` (UDF_NOT_LOADABLE, UDF_DIGEST_MISMATCH, UDF_PYTHON_MISMATCH): the function cannot be set up,
-   *   or not within the time that the preview may take; install what it imports, or send its bundle along.
-   * * `FAILED_PRECONDITION` (UDF_BROKE_DESCRIPTORS): the function closed what its process needs; do what the message says.
+   * * `FAILED_PRECONDITION` (UDF_NOT_LOADABLE, UDF_DIGEST_MISMATCH, UDF_PYTHON_MISMATCH): the function cannot be set
+   *   up, or not within the preview's timeout; install what it imports, or send its bundle.
+   * * `FAILED_PRECONDITION` (UDF_BROKE_DESCRIPTORS): the function closed descriptors that its process needs; do what
+   *   the message says.
    * * `FAILED_PRECONDITION` (WORKER_LOST): the function's process ended before it was called; try again.
    * * `FAILED_PRECONDITION` (WORKER_PYTHON_UNUSABLE): no process for functions starts; do what the message says.
    * * `INVALID_ARGUMENT` (BUNDLE_TOO_LARGE): as for CatalogService.RegisterUdf.
@@ -2991,13 +2996,14 @@ export const JobService: GenService<{
    * * `FAILED_PRECONDITION` (FILTER_FAILED): the filter cannot be evaluated for a row; correct it.
    * * `INVALID_ARGUMENT` (BAD_ENV), `FAILED_PRECONDITION` (ENV_NOT_USABLE), `PERMISSION_DENIED` (ENV_NOT_ALLOWED): as for
    *   CreateJob.
-   * * `FAILED_PRECONDITION` (RESOURCES_NOT_AVAILABLE): workers cannot have what the function asks for; ask for less, or
-   *   add workers.
-   * * `FAILED_PRECONDITION` (PEER_NOT_SET, PEER_REFUSED, WRONG_PEER): the executor knows no planner, or is refused by it;
-   *   correct the setting there that the message names.
-   * * `UNAVAILABLE` (PEER_UNAVAILABLE): the executor cannot reach its planner; send the same call again after
-   *   RetryInfo's delay.
-   * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
+   * * `FAILED_PRECONDITION` (RESOURCES_NOT_AVAILABLE): no worker has the resources that the function asks for; ask for
+   *   less, or add workers.
+   * * `FAILED_PRECONDITION` (PEER_NOT_SET, PEER_REFUSED, WRONG_PEER): the executor has no planner set, or is refused by
+   *   it; correct the setting that the message names.
+   * * `UNAVAILABLE` (PEER_UNAVAILABLE): the executor cannot reach its planner; retry the same call after RetryInfo's
+   *   delay.
+   * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the policy of the services does not allow functions of this kind; use
+   *   another one.
    * * Those of CatalogService.AddColumns for a function, of PlannerService.ExplainPlan for a column, such as
    *   `INVALID_ARGUMENT` (INVALID_FILTER), `NOT_FOUND` (TAG_NOT_FOUND) and `FAILED_PRECONDITION` (COLUMN_NOT_DEFINED).
    *

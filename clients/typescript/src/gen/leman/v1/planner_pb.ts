@@ -20,7 +20,7 @@ export const file_leman_v1_planner: GenFile = /*@__PURE__*/
   fileDesc("ChZsZW1hbi92MS9wbGFubmVyLnByb3RvEghsZW1hbi52MSKmBQoMQmFja2ZpbGxTcGVjEiEKBXRhYmxlGAEgASgLMhIubGVtYW4udjEuVGFibGVSZWYSDgoGY29sdW1uGAIgASgJEh0KA3VkZhgDIAEoCzIQLmxlbWFuLnYxLlVkZlJlZhINCgV3aGVyZRgEIAEoCRIWCgxyZWFkX3ZlcnNpb24YBSABKANIABISCghyZWFkX3RhZxgGIAEoCUgAEhgKC2NvbmN1cnJlbmN5GAcgASgFSAGIAQESLgoKY2hlY2twb2ludBgIIAEoCzIaLmxlbWFuLnYxLkNoZWNrcG9pbnRCb3VuZHMSFgoJdGFza19zaXplGAkgASgDSAKIAQESHwoSY29tbWl0X2dyYW51bGFyaXR5GAogASgFSAOIAQESFgoJbnVtX2ZyYWdzGAsgASgFSASIAQESJgoZaW50cmFfYXBwbGllcl9jb25jdXJyZW5jeRgMIAEoBUgFiAEBEhMKC2ZhaWxlZF9vbmx5GA0gASgIEiMKFnRhc2tfc2h1ZmZsZV9kaXZlcnNpdHkYDiABKAVIBogBARIYChBvcHRpbWl6ZV9pbmRpY2VzGA8gASgIEi4KDm9uX3N0YWxlX2lucHV0GBAgASgOMhYubGVtYW4udjEuT25TdGFsZUlucHV0EhgKC2NvbW1pdF9yb3dzGBEgASgDSAeIAQESDwoHY29sdW1ucxgSIAMoCUILCglyZWFkX2Zyb21CDgoMX2NvbmN1cnJlbmN5QgwKCl90YXNrX3NpemVCFQoTX2NvbW1pdF9ncmFudWxhcml0eUIMCgpfbnVtX2ZyYWdzQhwKGl9pbnRyYV9hcHBsaWVyX2NvbmN1cnJlbmN5QhkKF190YXNrX3NodWZmbGVfZGl2ZXJzaXR5Qg4KDF9jb21taXRfcm93cyIqCgpTdGFsZUlucHV0Eg4KBmNvbHVtbhgBIAEoCRIMCgRyb3dzGAIgASgDIoEBCg1JbmRleENvdmVyYWdlEgwKBG5hbWUYASABKAkSDAoEa2luZBgCIAEoCRIPCgdjb2x1bW5zGAMgAygJEhEKCWZyYWdtZW50cxgEIAEoBRIZChFmcmFnbWVudHNfY292ZXJlZBgFIAEoBRIVCg1yb3dzX2xlZnRfb3V0GAYgASgDIjcKCEtlcHRSb3dzEh0KA3VkZhgBIAEoCzIQLmxlbWFuLnYxLlVkZlJlZhIMCgRyb3dzGAIgASgDIlAKC1JlYXNvbkNvdW50EiAKBnJlYXNvbhgBIAEoDjIQLmxlbWFuLnYxLlJlYXNvbhIRCglmcmFnbWVudHMYAiABKAUSDAoEcm93cxgDIAEoAyImCghSb3dSYW5nZRINCgVzdGFydBgBIAEoAxILCgNlbmQYAiABKAMiaAoSRXhwbGFpblBsYW5SZXF1ZXN0EiQKBHNwZWMYASABKAsyFi5sZW1hbi52MS5CYWNrZmlsbFNwZWMSGgoNbWF4X2RlY2lzaW9ucxgCIAEoBUgAiAEBQhAKDl9tYXhfZGVjaXNpb25zIqIEChNFeHBsYWluUGxhblJlc3BvbnNlEgsKA3VyaRgBIAEoCRIUCgxyZWFkX3ZlcnNpb24YAiABKAMSGwoOaW5wdXRzX3ZlcnNpb24YAyABKANIAIgBARIOCgZjb2x1bW4YBCABKAkSHQoDdWRmGAUgASgLMhAubGVtYW4udjEuVWRmUmVmEhUKDWlucHV0X2NvbHVtbnMYBiADKAkSDQoFd2hlcmUYByABKAkSEgoKcm93c190b3RhbBgIIAEoAxITCgtyb3dzX3JldXNlZBgJIAEoAxIXCg9yb3dzX3RvX2NvbXB1dGUYCiABKAMSGgoScm93c19mYWlsZWRfYmVmb3JlGAsgASgDEhkKEXJvd3Nfbm90X2NvbXB1dGVkGAwgASgDEiYKB3JlYXNvbnMYDSADKAsyFS5sZW1hbi52MS5SZWFzb25Db3VudBIgCgRrZXB0GA4gAygLMhIubGVtYW4udjEuS2VwdFJvd3MSLQoJZGVjaXNpb25zGA8gAygLMhoubGVtYW4udjEuRnJhZ21lbnREZWNpc2lvbhIPCgdzdW1tYXJ5GBAgASgJEjQKEWV4cGVjdGVkX2R1cmF0aW9uGBEgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEioKDHN0YWxlX2lucHV0cxgSIAMoCzIULmxlbWFuLnYxLlN0YWxlSW5wdXRCEQoPX2lucHV0c192ZXJzaW9uIrcBChBGcmFnbWVudERlY2lzaW9uEhMKC2ZyYWdtZW50X2lkGAEgASgDEhUKDXBoeXNpY2FsX3Jvd3MYAiABKAMSFAoMZGVsZXRlZF9yb3dzGAMgASgDEiAKBnJlYXNvbhgEIAEoDjIQLmxlbWFuLnYxLlJlYXNvbhIjCgdtaXNzaW5nGAUgAygLMhIubGVtYW4udjEuUm93UmFuZ2USGgoSY2hlY2twb2ludHNfcmV1c2VkGAYgASgFIpIBChNHZXRSb3dTdGF0ZXNSZXF1ZXN0EiEKBXRhYmxlGAEgASgLMhIubGVtYW4udjEuVGFibGVSZWYSDgoGY29sdW1uGAIgASgJEiEKBXN0YXRlGAMgASgOMhIubGVtYW4udjEuUm93U3RhdGUSEQoJcGFnZV9zaXplGAQgASgFEhIKCnBhZ2VfdG9rZW4YBSABKAkinQIKFEdldFJvd1N0YXRlc1Jlc3BvbnNlEg8KB3ZlcnNpb24YASABKAMSFQoNcm93c19jb21wdXRlZBgCIAEoAxIRCglyb3dzX251bGwYAyABKAMSEwoLcm93c19mYWlsZWQYBCABKAMSGQoRcm93c19ub3RfY29tcHV0ZWQYBSABKAMSIAoEa2VwdBgGIAMoCzISLmxlbWFuLnYxLktlcHRSb3dzEhUKDXJvd19hZGRyZXNzZXMYByADKAMSFwoPbmV4dF9wYWdlX3Rva2VuGAggASgJEg8KB3Jvd19pZHMYCSADKAMSGQoRcm93c19jaGVja3BvaW50ZWQYCiABKAMSHAoUcm93c19yZWFkeV90b19jb21taXQYCyABKAMilQMKC1JlZnJlc2hTcGVjEiAKBHZpZXcYASABKAsyEi5sZW1hbi52MS5UYWJsZVJlZhIYCgtzcmNfdmVyc2lvbhgCIAEoA0gAiAEBEiIKFW1heF9yb3dzX3Blcl9mcmFnbWVudBgDIAEoA0gBiAEBEiwKBnBvbGljeRgEIAEoDjIcLmxlbWFuLnYxLlJlZnJlc2hTcGVjLlBvbGljeRIYCgtjb25jdXJyZW5jeRgFIAEoBUgCiAEBEhgKEG9wdGltaXplX2luZGljZXMYBiABKAgSLgoOb25fc3RhbGVfaW5wdXQYByABKA4yFi5sZW1hbi52MS5PblN0YWxlSW5wdXQiWgoGUG9saWN5EhYKElBPTElDWV9VTlNQRUNJRklFRBAAEg8KC1BPTElDWV9BVVRPEAESFgoSUE9MSUNZX0lOQ1JFTUVOVEFMEAISDwoLUE9MSUNZX0ZVTEwQA0IOCgxfc3JjX3ZlcnNpb25CGAoWX21heF9yb3dzX3Blcl9mcmFnbWVudEIOCgxfY29uY3VycmVuY3kiPAoVRXhwbGFpblJlZnJlc2hSZXF1ZXN0EiMKBHNwZWMYASABKAsyFS5sZW1hbi52MS5SZWZyZXNoU3BlYyLVAgoWRXhwbGFpblJlZnJlc2hSZXNwb25zZRILCgN1cmkYASABKAkSDwoHdmVyc2lvbhgCIAEoAxIWCg5zb3VyY2VfdmVyc2lvbhgDIAEoAxIWCg50YXJnZXRfdmVyc2lvbhgEIAEoAxIjCgRtb2RlGAUgASgOMhUubGVtYW4udjEuUmVmcmVzaE1vZGUSJwoGcmVhc29uGAYgASgOMhcubGVtYW4udjEuUmVmcmVzaFJlYXNvbhIPCgdtZXNzYWdlGAcgASgJEgwKBHJvd3MYCCABKAMSFwoPZnJhZ21lbnRzX3Vuc2V0GAkgASgFEiwKB2NoYW5nZXMYCiADKAsyGy5sZW1hbi52MS5Tb3VyY2VDaGFuZ2VDb3VudBINCgVzdGFsZRgLIAMoCRIqCgxzdGFsZV9pbnB1dHMYDCADKAsyFC5sZW1hbi52MS5TdGFsZUlucHV0IlAKEVNvdXJjZUNoYW5nZUNvdW50EigKBGtpbmQYASABKA4yGi5sZW1hbi52MS5Tb3VyY2VDaGFuZ2VLaW5kEhEKCWZyYWdtZW50cxgCIAEoBSp7CgxPblN0YWxlSW5wdXQSHgoaT05fU1RBTEVfSU5QVVRfVU5TUEVDSUZJRUQQABIYChRPTl9TVEFMRV9JTlBVVF9FUlJPUhABEhcKE09OX1NUQUxFX0lOUFVUX1dBUk4QAhIYChRPTl9TVEFMRV9JTlBVVF9GSVJTVBADKqICCgZSZWFzb24SFgoSUkVBU09OX1VOU1BFQ0lGSUVEEAASEQoNUkVBU09OX1JFVVNFRBABEhEKDVJFQVNPTl9TVEFHRUQQAhISCg5SRUFTT05fTUlTU0lORxADEhYKElJFQVNPTl9VREZfQ0hBTkdFRBAEEhgKFFJFQVNPTl9JTlBVVF9DSEFOR0VEEAUSEgoOUkVBU09OX1BBUlRJQUwQBhIZChVSRUFTT05fRVhURVJOQUxfV1JJVEUQBxIYChRSRUFTT05fUkVVU0VEX0ZJTFRFUhAIEhsKF1JFQVNPTl9SRVVTRURfQ09NUEFDVEVEEAkSFwoTUkVBU09OX0hJU1RPUllfTE9TVBAKEhUKEVJFQVNPTl9QQVNUX0lOUFVUEAsqgwEKCFJvd1N0YXRlEhkKFVJPV19TVEFURV9VTlNQRUNJRklFRBAAEhYKElJPV19TVEFURV9DT01QVVRFRBABEhIKDlJPV19TVEFURV9OVUxMEAISFAoQUk9XX1NUQVRFX0ZBSUxFRBADEhoKFlJPV19TVEFURV9OT1RfQ09NUFVURUQQBCp4CgtSZWZyZXNoTW9kZRIcChhSRUZSRVNIX01PREVfVU5TUEVDSUZJRUQQABIWChJSRUZSRVNIX01PREVfTk9fT1AQARIcChhSRUZSRVNIX01PREVfSU5DUkVNRU5UQUwQAhIVChFSRUZSRVNIX01PREVfRlVMTBADKpwCCg1SZWZyZXNoUmVhc29uEh4KGlJFRlJFU0hfUkVBU09OX1VOU1BFQ0lGSUVEEAASHQoZUkVGUkVTSF9SRUFTT05fVVBfVE9fREFURRABEh0KGVJFRlJFU0hfUkVBU09OX0ZJUlNUX0ZJTEwQAhIhCh1SRUZSRVNIX1JFQVNPTl9TT1VSQ0VfQ0hBTkdFRBADEiMKH1JFRlJFU0hfUkVBU09OX0ZVTkNUSU9OX0NIQU5HRUQQBBImCiJSRUZSRVNIX1JFQVNPTl9TT1VSQ0VfSElTVE9SWV9MT1NUEAUSIgoeUkVGUkVTSF9SRUFTT05fU09VUkNFX1JFUExBQ0VEEAYSGQoVUkVGUkVTSF9SRUFTT05fRk9SQ0VEEAcquAEKEFNvdXJjZUNoYW5nZUtpbmQSIgoeU09VUkNFX0NIQU5HRV9LSU5EX1VOU1BFQ0lGSUVEEAASHwobU09VUkNFX0NIQU5HRV9LSU5EX0FQUEVBUkVEEAESGwoXU09VUkNFX0NIQU5HRV9LSU5EX0dPTkUQAhIgChxTT1VSQ0VfQ0hBTkdFX0tJTkRfREVMRVRJT05TEAMSIAocU09VUkNFX0NIQU5HRV9LSU5EX1JFV1JJVFRFThAEMqcCCg5QbGFubmVyU2VydmljZRJXCgtFeHBsYWluUGxhbhIcLmxlbWFuLnYxLkV4cGxhaW5QbGFuUmVxdWVzdBodLmxlbWFuLnYxLkV4cGxhaW5QbGFuUmVzcG9uc2UiC5ACArLeIgQIASABEmAKDkV4cGxhaW5SZWZyZXNoEh8ubGVtYW4udjEuRXhwbGFpblJlZnJlc2hSZXF1ZXN0GiAubGVtYW4udjEuRXhwbGFpblJlZnJlc2hSZXNwb25zZSILkAICst4iBAgBIAESWgoMR2V0Um93U3RhdGVzEh0ubGVtYW4udjEuR2V0Um93U3RhdGVzUmVxdWVzdBoeLmxlbWFuLnYxLkdldFJvd1N0YXRlc1Jlc3BvbnNlIguQAgKy3iIECAEgAUJlCgxkZXYubGVtYW4udjFCDFBsYW5uZXJQcm90b1ABWh1sZW1hbi5kZXYvZ28vbGVtYW4vdjE7bGVtYW52MaICA0xNTqoCCExlbWFuLlYxygIITGVtYW5cVjHqAglMZW1hbjo6VjFiBnByb3RvMw", [file_google_protobuf_duration, file_leman_v1_annotations, file_leman_v1_catalog, file_leman_v1_udf]);
 
 /**
- * What a backfill is asked to do. Names are those of the Python API, but for `checkpoint`, `read_tag` and `failed_only`.
+ * The request of a backfill. Names are those of the Python API, except for `checkpoint`, `read_tag` and `failed_only`.
  *
  * @generated from message leman.v1.BackfillSpec
  */
@@ -54,9 +54,9 @@ export type BackfillSpec = Message<"leman.v1.BackfillSpec"> & {
   where: string;
 
   /**
-   * Compute from an earlier state of the table, as its rows were then; unset: the latest. Rows that it does not have are
-   * left alone. Values of rows whose inputs have moved on since are stale from the start: the next run without it makes
-   * them current.
+   * Compute from an earlier state of the table, with its rows at that time; unset: the latest. Rows that it does not
+   * have are skipped. Values of rows whose inputs have changed since are stale from the start: the next run without it
+   * makes them current.
    *
    * @generated from oneof leman.v1.BackfillSpec.read_from
    */
@@ -70,7 +70,7 @@ export type BackfillSpec = Message<"leman.v1.BackfillSpec"> & {
     case: "readVersion";
   } | {
     /**
-     * The version that this tag of the table stands for when the job is planned first.
+     * The version of this tag of the table when the job is first planned.
      *
      * @generated from field: string read_tag = 6;
      */
@@ -123,31 +123,31 @@ export type BackfillSpec = Message<"leman.v1.BackfillSpec"> & {
 
   /**
    * Compute only rows that are marked as failed: under the function's version, or under an earlier one whose values the
-   * column keeps. Every other row stays as it is, rows that were never computed too. See JobService.RetryJob.
+   * column keeps. Every other row stays unchanged, including rows that were never computed. See JobService.RetryJob.
    *
    * @generated from field: bool failed_only = 13;
    */
   failedOnly: boolean;
 
   /**
-   * Units of so many fragments are handed out in turn: with 1, fragment after fragment, so that each is complete and
-   * visible early; with more, no single fragment decides when the job ends. Unset: of all, the one with the most rows
-   * left next.
+   * Units of this many fragments are handed out in turn: with 1, fragment after fragment, so that each is complete and
+   * visible early; with more, no single fragment decides when the job ends. Unset: of all, the one with the most
+   * remaining rows next.
    *
    * @generated from field: optional int32 task_shuffle_diversity = 14;
    */
   taskShuffleDiversity?: number | undefined;
 
   /**
-   * Once the values are in the table, bring the indexes on the column up to date: see CommitService.OptimizeIndices.
+   * Once the values are in the table, update the indexes on the column: see CommitService.OptimizeIndices.
    *
    * @generated from field: bool optimize_indices = 15;
    */
   optimizeIndices: boolean;
 
   /**
-   * What happens where the column reads computed columns, or these read others, of which rows of this job are stale or
-   * were never computed.
+   * What happens if the column reads computed columns, directly or not, with rows of this job that are stale or were
+   * never computed.
    *
    * @generated from field: leman.v1.OnStaleInput on_stale_input = 16;
    */
@@ -166,10 +166,10 @@ export type BackfillSpec = Message<"leman.v1.BackfillSpec"> & {
   commitRows?: bigint | undefined;
 
   /**
-   * CreateJob: several computed columns in place of `column`; neither `udf` nor `failed_only` is set then. They are one
-   * job, which computes each after those that it reads. Columns that SQL computes are read together and committed
-   * together; others come one after the other. Where one fails, the others are computed all the same, but for those that
-   * read it, and the job ends as FAILED with the first one's error. Counts of the job's progress are sums over its columns.
+   * CreateJob: several computed columns instead of `column`; neither `udf` nor `failed_only` is set then. They are one
+   * job, which computes each after the columns that it reads. SQL columns are read together and committed together;
+   * others are computed one after the other. If one fails, the others are still computed, except those that read it,
+   * and the job ends as FAILED with the first error. Counts of the job's progress are sums over its columns.
    *
    * @generated from field: repeated string columns = 18;
    */
@@ -184,7 +184,7 @@ export const BackfillSpecSchema: GenMessage<BackfillSpec> = /*@__PURE__*/
   messageDesc(file_leman_v1_planner, 0);
 
 /**
- * A computed column that another one rests on and that is not current.
+ * A computed column that another one depends on and that is not current.
  *
  * @generated from message leman.v1.StaleInput
  */
@@ -197,8 +197,8 @@ export type StaleInput = Message<"leman.v1.StaleInput"> & {
   column: string;
 
   /**
-   * Rows that are stale or were never computed, of those that matter: of the fragments that would be computed where only
-   * some are asked for, and that the filter matches; else of all.
+   * Stale or never computed rows among those that matter: rows of the fragments to compute that the filter matches, or
+   * all rows.
    *
    * @generated from field: int64 rows = 2;
    */
@@ -213,8 +213,8 @@ export const StaleInputSchema: GenMessage<StaleInput> = /*@__PURE__*/
   messageDesc(file_leman_v1_planner, 1);
 
 /**
- * How much of a table one of its indexes covers. A search takes what is covered from the index and scans the rest; a fast
- * search leaves the rest out. A backfill takes the fragments that it writes out of the indexes on its column.
+ * How much of a table one of its indexes covers. A search uses the index for covered rows and scans the rest; a fast
+ * search omits the rest. A backfill takes the fragments that it writes out of the indexes on its column.
  *
  * @generated from message leman.v1.IndexCoverage
  */
@@ -255,7 +255,7 @@ export type IndexCoverage = Message<"leman.v1.IndexCoverage"> & {
   fragmentsCovered: number;
 
   /**
-   * Rows in those that it does not cover; without deleted ones.
+   * Live rows in fragments that it does not cover.
    *
    * @generated from field: int64 rows_left_out = 6;
    */
@@ -283,7 +283,7 @@ export type KeptRows = Message<"leman.v1.KeptRows"> & {
   udf?: UdfRef | undefined;
 
   /**
-   * How many rows, deleted ones not counted where a whole fragment is of that version.
+   * Number of rows; without deleted ones if a whole fragment is of that version.
    *
    * @generated from field: int64 rows = 2;
    */
@@ -318,7 +318,7 @@ export type ReasonCount = Message<"leman.v1.ReasonCount"> & {
   fragments: number;
 
   /**
-   * Their rows, deleted ones not counted.
+   * Their live rows.
    *
    * @generated from field: int64 rows = 3;
    */
@@ -367,7 +367,7 @@ export const RowRangeSchema: GenMessage<RowRange> = /*@__PURE__*/
  */
 export type ExplainPlanRequest = Message<"leman.v1.ExplainPlanRequest"> & {
   /**
-   * What is asked.
+   * The request.
    *
    * @generated from field: leman.v1.BackfillSpec spec = 1;
    */
@@ -409,7 +409,7 @@ export type ExplainPlanResponse = Message<"leman.v1.ExplainPlanResponse"> & {
   readVersion: bigint;
 
   /**
-   * The version whose rows are read, where one was asked for; `input_columns` are called so there. Unset: `read_version`.
+   * The version whose rows are read, if one was requested; `input_columns` are the names there. Unset: `read_version`.
    *
    * @generated from field: optional int64 inputs_version = 3;
    */
@@ -444,7 +444,7 @@ export type ExplainPlanResponse = Message<"leman.v1.ExplainPlanResponse"> & {
   where: string;
 
   /**
-   * Rows, deleted ones not counted: of all fragments.
+   * Live rows of all fragments.
    *
    * @generated from field: int64 rows_total = 8;
    */
@@ -458,16 +458,16 @@ export type ExplainPlanResponse = Message<"leman.v1.ExplainPlanResponse"> & {
   rowsReused: bigint;
 
   /**
-   * Rows to be computed at the most (a filter may leave fewer).
+   * Rows to compute at most (a filter may leave fewer).
    *
    * @generated from field: int64 rows_to_compute = 10;
    */
   rowsToCompute: bigint;
 
   /**
-   * Rows of what is asked that failed under this function version and these inputs, and stay failed: they are in the
-   * table as such. Deleted rows do not count, nor rows that the filter leaves out; of more than 10,000 failed rows, or
-   * under `read_version`, the filter is not evaluated and all count.
+   * Requested rows that failed under this function version and these inputs, and stay failed: the table marks them so.
+   * Deleted rows do not count, nor rows that the filter leaves out; with more than 10,000 failed rows, or under
+   * `read_version`, the filter is not evaluated and all count.
    *
    * @generated from field: int64 rows_failed_before = 11;
    */
@@ -488,8 +488,8 @@ export type ExplainPlanResponse = Message<"leman.v1.ExplainPlanResponse"> & {
   reasons: ReasonCount[];
 
   /**
-   * Rows whose values are of earlier function versions and stay, because the column was told to keep them; most recent
-   * version first. They count as reused.
+   * Rows with values of earlier function versions that the column keeps; most recent version first. They count as
+   * reused.
    *
    * @generated from field: repeated leman.v1.KeptRows kept = 14;
    */
@@ -503,23 +503,23 @@ export type ExplainPlanResponse = Message<"leman.v1.ExplainPlanResponse"> & {
   decisions: FragmentDecision[];
 
   /**
-   * One sentence for a person.
+   * A one-sentence summary.
    *
    * @generated from field: string summary = 16;
    */
   summary: string;
 
   /**
-   * About how long `rows_to_compute` will take, from what a row took in the last backfill of the column; unset: there was
-   * none, or nothing is to be computed.
+   * An estimate of the time for `rows_to_compute`, from the cost of a row in the last backfill of the column; unset:
+   * there was none, or nothing is to be computed.
    *
    * @generated from field: google.protobuf.Duration expected_duration = 17;
    */
   expectedDuration?: Duration | undefined;
 
   /**
-   * Computed columns that this one rests on and that are not current, inputs before what reads them: as things stand,
-   * what was computed from them is out of date, whatever `reasons` says. See BackfillSpec.on_stale_input.
+   * Computed columns that this one depends on and that are not current, each before the columns that read it: values
+   * computed from them are out of date, regardless of `reasons`. See BackfillSpec.on_stale_input.
    *
    * @generated from field: repeated leman.v1.StaleInput stale_inputs = 18;
    */
@@ -534,7 +534,7 @@ export const ExplainPlanResponseSchema: GenMessage<ExplainPlanResponse> = /*@__P
   messageDesc(file_leman_v1_planner, 7);
 
 /**
- * What is to be done about one fragment. Ranges are physical offsets: deleted rows are counted.
+ * The work for one fragment. Ranges are physical offsets, which include deleted rows.
  *
  * @generated from message leman.v1.FragmentDecision
  */
@@ -624,7 +624,7 @@ export type GetRowStatesRequest = Message<"leman.v1.GetRowStatesRequest"> & {
   pageSize: number;
 
   /**
-   * `next_page_token` of the page before; empty: the first page.
+   * `next_page_token` of the previous page; empty: the first page.
    *
    * @generated from field: string page_token = 5;
    */
@@ -645,7 +645,7 @@ export const GetRowStatesRequestSchema: GenMessage<GetRowStatesRequest> = /*@__P
  */
 export type GetRowStatesResponse = Message<"leman.v1.GetRowStatesResponse"> & {
   /**
-   * The version of the table that this is about.
+   * The version of the table.
    *
    * @generated from field: int64 version = 1;
    */
@@ -673,7 +673,7 @@ export type GetRowStatesResponse = Message<"leman.v1.GetRowStatesResponse"> & {
   rowsFailed: bigint;
 
   /**
-   * Rows that no version of the table has a current value of; those that the next backfill computes are these without
+   * Rows without a current value in any version of the table; the next backfill computes these except
    * `rows_checkpointed` and `rows_ready_to_commit`.
    *
    * @generated from field: int64 rows_not_computed = 5;
@@ -688,7 +688,7 @@ export type GetRowStatesResponse = Message<"leman.v1.GetRowStatesResponse"> & {
   kept: KeptRows[];
 
   /**
-   * fragment id << 32 | physical offset of rows in the state asked for, ascending; one page.
+   * fragment id << 32 | physical offset of rows in the requested state, ascending; one page.
    *
    * @generated from field: repeated int64 row_addresses = 7;
    */
@@ -709,8 +709,8 @@ export type GetRowStatesResponse = Message<"leman.v1.GetRowStatesResponse"> & {
   rowIds: bigint[];
 
   /**
-   * Of the rows that are not computed, those whose values a job has stored in checkpoints: no version of the table has
-   * them yet, and the function is not called for them again.
+   * Of the rows that are not computed, those with values in checkpoints of a job: no version of the table has them yet,
+   * and the function is not called for them again.
    *
    * @generated from field: int64 rows_checkpointed = 10;
    */
@@ -732,7 +732,7 @@ export const GetRowStatesResponseSchema: GenMessage<GetRowStatesResponse> = /*@_
   messageDesc(file_leman_v1_planner, 10);
 
 /**
- * What a refresh is asked to do. Names are those of the Python API.
+ * The request of a refresh. Names are those of the Python API.
  *
  * @generated from message leman.v1.RefreshSpec
  */
@@ -745,7 +745,7 @@ export type RefreshSpec = Message<"leman.v1.RefreshSpec"> & {
   view?: TableRef | undefined;
 
   /**
-   * Bring it to this version of the source, 1 or more, forward or back; unset: the latest.
+   * Update it to this version of the source, 1 or more, forward or back; unset: the latest.
    *
    * @generated from field: optional int64 src_version = 2;
    */
@@ -759,7 +759,7 @@ export type RefreshSpec = Message<"leman.v1.RefreshSpec"> & {
   maxRowsPerFragment?: bigint | undefined;
 
   /**
-   * Which ways are allowed.
+   * Which modes are allowed.
    *
    * @generated from field: leman.v1.RefreshSpec.Policy policy = 4;
    */
@@ -773,17 +773,17 @@ export type RefreshSpec = Message<"leman.v1.RefreshSpec"> & {
   concurrency?: number | undefined;
 
   /**
-   * Once the view is right, bring its indexes up to date: see CommitService.OptimizeIndices.
+   * After the refresh, update its indexes: see CommitService.OptimizeIndices.
    *
    * @generated from field: bool optimize_indices = 6;
    */
   optimizeIndices: boolean;
 
   /**
-   * What happens where the view reads computed columns of its source, or these read others, of which rows are stale or
-   * were never computed, in the version of the source that the refresh goes to. Rows that the view's filter leaves out
-   * do not count, unless the filter reads such a column itself. ON_STALE_INPUT_FIRST needs a source that is a plain
-   * table, and an unset `src_version`: computing a column makes another version.
+   * What happens if the view reads computed columns of its source, directly or not, with rows that are stale or were
+   * never computed in the target version of the source. Rows that the view's filter leaves out do not count, unless the
+   * filter reads such a column itself. ON_STALE_INPUT_FIRST requires a source that is a plain table, and an unset
+   * `src_version`: computing a column creates another version.
    *
    * @generated from field: leman.v1.OnStaleInput on_stale_input = 7;
    */
@@ -798,7 +798,7 @@ export const RefreshSpecSchema: GenMessage<RefreshSpec> = /*@__PURE__*/
   messageDesc(file_leman_v1_planner, 11);
 
 /**
- * Which ways are allowed.
+ * Which modes are allowed.
  *
  * @generated from enum leman.v1.RefreshSpec.Policy
  */
@@ -811,14 +811,14 @@ export enum RefreshSpec_Policy {
   UNSPECIFIED = 0,
 
   /**
-   * Incremental where that is possible.
+   * Incremental if that is possible.
    *
    * @generated from enum value: POLICY_AUTO = 1;
    */
   AUTO = 1,
 
   /**
-   * Refuse where it is not: FULL_REFRESH_NEEDED.
+   * Refuse if it is not: FULL_REFRESH_NEEDED.
    *
    * @generated from enum value: POLICY_INCREMENTAL = 2;
    */
@@ -845,7 +845,7 @@ export const RefreshSpec_PolicySchema: GenEnum<RefreshSpec_Policy> = /*@__PURE__
  */
 export type ExplainRefreshRequest = Message<"leman.v1.ExplainRefreshRequest"> & {
   /**
-   * What is asked.
+   * The request.
    *
    * @generated from field: leman.v1.RefreshSpec spec = 1;
    */
@@ -880,21 +880,21 @@ export type ExplainRefreshResponse = Message<"leman.v1.ExplainRefreshResponse"> 
   version: bigint;
 
   /**
-   * The source version that its set rows are right for.
+   * The source version of its set rows.
    *
    * @generated from field: int64 source_version = 3;
    */
   sourceVersion: bigint;
 
   /**
-   * The source version to go to.
+   * The target source version.
    *
    * @generated from field: int64 target_version = 4;
    */
   targetVersion: bigint;
 
   /**
-   * What would be done.
+   * The mode of the refresh.
    *
    * @generated from field: leman.v1.RefreshMode mode = 5;
    */
@@ -908,7 +908,7 @@ export type ExplainRefreshResponse = Message<"leman.v1.ExplainRefreshResponse"> 
   reason: RefreshReason;
 
   /**
-   * In one sentence, for a person.
+   * A one-sentence summary.
    *
    * @generated from field: string message = 7;
    */
@@ -929,7 +929,7 @@ export type ExplainRefreshResponse = Message<"leman.v1.ExplainRefreshResponse"> 
   fragmentsUnset: number;
 
   /**
-   * Fragments of the source to be compared row by row, by how they differ.
+   * Fragments of the source to compare row by row, by kind of change.
    *
    * @generated from field: repeated leman.v1.SourceChangeCount changes = 10;
    */
@@ -943,9 +943,8 @@ export type ExplainRefreshResponse = Message<"leman.v1.ExplainRefreshResponse"> 
   stale: string[];
 
   /**
-   * Computed columns of the source that the view reads, or that these rest on, and that are not current in
-   * `target_version`. Where the source is a view: its function columns that `stale_columns` names. See
-   * RefreshSpec.on_stale_input.
+   * Computed columns of the source that the view depends on, directly or not, and that are not current in
+   * `target_version`. If the source is a view: its function columns in `stale_columns`. See RefreshSpec.on_stale_input.
    *
    * @generated from field: repeated leman.v1.StaleInput stale_inputs = 12;
    */
@@ -960,7 +959,7 @@ export const ExplainRefreshResponseSchema: GenMessage<ExplainRefreshResponse> = 
   messageDesc(file_leman_v1_planner, 13);
 
 /**
- * Fragments of the source that differ in one way.
+ * Fragments of the source with one kind of change.
  *
  * @generated from message leman.v1.SourceChangeCount
  */
@@ -988,7 +987,7 @@ export const SourceChangeCountSchema: GenMessage<SourceChangeCount> = /*@__PURE_
   messageDesc(file_leman_v1_planner, 14);
 
 /**
- * What a backfill or a refresh does about inputs that are computed columns themselves and not current.
+ * How a backfill or a refresh treats inputs that are computed columns themselves and not current.
  *
  * @generated from enum leman.v1.OnStaleInput
  */
@@ -1001,7 +1000,7 @@ export enum OnStaleInput {
   UNSPECIFIED = 0,
 
   /**
-   * The job is refused: FAILED_PRECONDITION (INPUT_COLUMN_STALE). One that met none fails for this reason where inputs
+   * The job is refused: FAILED_PRECONDITION (INPUT_COLUMN_STALE). An accepted job fails for this reason if inputs
    * become stale while it runs.
    *
    * @generated from enum value: ON_STALE_INPUT_ERROR = 1;
@@ -1009,8 +1008,8 @@ export enum OnStaleInput {
   ERROR = 1,
 
   /**
-   * It computes from what is there, NULL where that is nothing; `Job.plan_summary` says so. Once the inputs are computed,
-   * these values are stale.
+   * It computes from existing values, or NULL; `Job.plan_summary` says so. Once the inputs are computed, these values
+   * are stale.
    *
    * @generated from enum value: ON_STALE_INPUT_WARN = 2;
    */
@@ -1051,7 +1050,7 @@ export enum Reason {
   REUSED = 1,
 
   /**
-   * A column file for it was written but not committed yet; it only has to be committed.
+   * A column file for it was written and only has to be committed.
    *
    * @generated from enum value: REASON_STAGED = 2;
    */
@@ -1086,14 +1085,14 @@ export enum Reason {
   PARTIAL = 6,
 
   /**
-   * It holds values that Leman did not compute, or that were moved by an update.
+   * It has values that Leman did not compute, or that were moved by an update.
    *
    * @generated from enum value: REASON_EXTERNAL_WRITE = 7;
    */
   EXTERNAL_WRITE = 7,
 
   /**
-   * All that this filter asks for is computed; other rows are not.
+   * All rows of this filter are computed; other rows are not.
    *
    * @generated from enum value: REASON_REUSED_FILTER = 8;
    */
@@ -1107,15 +1106,15 @@ export enum Reason {
   REUSED_COMPACTED = 9,
 
   /**
-   * Its values may come from a compaction, but the versions that would tell were cleaned away.
+   * Its values may come from a compaction, but the versions that would show it were deleted.
    *
    * @generated from enum value: REASON_HISTORY_LOST = 10;
    */
   HISTORY_LOST = 10,
 
   /**
-   * Its inputs have moved on since the version that is to be read: it gets the values of then, which the next run
-   * without `read_version` makes current.
+   * Its inputs have changed since the requested version: it gets the values of that version, which the next run without
+   * `read_version` makes current.
    *
    * @generated from enum value: REASON_PAST_INPUT = 11;
    */
@@ -1129,7 +1128,7 @@ export const ReasonSchema: GenEnum<Reason> = /*@__PURE__*/
   enumDesc(file_leman_v1_planner, 1);
 
 /**
- * What is known of a row's value in a computed column.
+ * The state of a row's value in a computed column.
  *
  * @generated from enum leman.v1.RowState
  */
@@ -1142,7 +1141,7 @@ export enum RowState {
   UNSPECIFIED = 0,
 
   /**
-   * The function gave this value, which may be NULL, from the inputs as they are now.
+   * The function computed this value, which may be NULL, from the current inputs.
    *
    * @generated from enum value: ROW_STATE_COMPUTED = 1;
    */
@@ -1156,14 +1155,14 @@ export enum RowState {
   NULL = 2,
 
   /**
-   * The function failed on it; a plain backfill does not try it again, unless the column has another function since.
+   * The function failed on it; a plain backfill does not retry it, unless the column has got another function since.
    *
    * @generated from enum value: ROW_STATE_FAILED = 3;
    */
   FAILED = 3,
 
   /**
-   * No one computed it yet, or its value is stale; the next backfill computes it.
+   * It was never computed, or its value is stale; the next backfill computes it.
    *
    * @generated from enum value: ROW_STATE_NOT_COMPUTED = 4;
    */
@@ -1190,7 +1189,7 @@ export enum RefreshMode {
   UNSPECIFIED = 0,
 
   /**
-   * Nothing: the view is right for that version.
+   * Nothing: the view is up to date with that version.
    *
    * @generated from enum value: REFRESH_MODE_NO_OP = 1;
    */
@@ -1231,7 +1230,7 @@ export enum RefreshReason {
   UNSPECIFIED = 0,
 
   /**
-   * The view was brought to that version before.
+   * The view was updated to that version before.
    *
    * @generated from enum value: REFRESH_REASON_UP_TO_DATE = 1;
    */
@@ -1252,29 +1251,29 @@ export enum RefreshReason {
   SOURCE_CHANGED = 3,
 
   /**
-   * A column is to be computed by another function version.
+   * A column must be computed by another function version.
    *
    * @generated from enum value: REFRESH_REASON_FUNCTION_CHANGED = 4;
    */
   FUNCTION_CHANGED = 4,
 
   /**
-   * The source version that the view is right for was cleaned away, and what the view recorded of it does not do: what
-   * changed since cannot be told.
+   * The source version of the view was deleted, and the view's record of it is not sufficient: the changes since cannot
+   * be determined.
    *
    * @generated from enum value: REFRESH_REASON_SOURCE_HISTORY_LOST = 5;
    */
   SOURCE_HISTORY_LOST = 5,
 
   /**
-   * The source was dropped and made again under its name.
+   * The source was dropped and created again under its name.
    *
    * @generated from enum value: REFRESH_REASON_SOURCE_REPLACED = 6;
    */
   SOURCE_REPLACED = 6,
 
   /**
-   * Asked for.
+   * Requested.
    *
    * @generated from enum value: REFRESH_REASON_FORCED = 7;
    */
@@ -1315,7 +1314,7 @@ export enum SourceChangeKind {
   GONE = 2,
 
   /**
-   * It is in both, with other deleted rows and the same values.
+   * It is in both, with other deleted rows and equal values.
    *
    * @generated from enum value: SOURCE_CHANGE_KIND_DELETIONS = 3;
    */
@@ -1336,61 +1335,62 @@ export const SourceChangeKindSchema: GenEnum<SourceChangeKind> = /*@__PURE__*/
   enumDesc(file_leman_v1_planner, 5);
 
 /**
- * What is left to do, and why. A plan is a pure function of the table's snapshot, the checkpoints and the request: the
- * same three give the same plan, and planning changes nothing.
+ * Plans: the remaining work and its reasons. A plan is a pure function of the table's snapshot, the checkpoints and the
+ * request: the same three give the same plan, and planning changes nothing.
  *
- * Every error carries google.rpc.ErrorInfo with domain `leman`, a reason and facts; the reasons stand in parentheses.
+ * Every error carries google.rpc.ErrorInfo with domain `leman`, a reason and facts; reasons are in parentheses.
  *
  * Errors of every call:
- * * `UNAUTHENTICATED` (TOKEN_REQUIRED, TOKEN_INVALID, TOKEN_EXPIRED): the call carries no token that holds; send
- *   `authorization: Bearer <token>` with one that does.
+ * * `UNAUTHENTICATED` (TOKEN_REQUIRED, TOKEN_INVALID, TOKEN_EXPIRED): the call has no valid token; send
+ *   `authorization: Bearer <token>` with one.
  * * `PERMISSION_DENIED` (ROLE_REQUIRED): the caller lacks the role that the message names; ask for it.
- * * `PERMISSION_DENIED` (DATABASE_NOT_ALLOWED): a place does not lie where the service may work; name another one.
- * * `UNAVAILABLE` (KEYS_UNAVAILABLE): the issuer of JWTs does not tell its public keys; send the call again later.
- * * `INVALID_ARGUMENT` (BAD_MESSAGE, BAD_REQUEST): what was sent is not the call's message, or an id, a text or a list
- *   in it is not valid or too long; correct the field that BadRequest names.
+ * * `PERMISSION_DENIED` (DATABASE_NOT_ALLOWED): a location is outside of those that the service may use; name another
+ *   one.
+ * * `UNAVAILABLE` (KEYS_UNAVAILABLE): the issuer of JWTs does not return its public keys; retry later.
+ * * `INVALID_ARGUMENT` (BAD_MESSAGE, BAD_REQUEST): the request is not the call's message, or an id, a text or a list in
+ *   it is invalid or too long; correct the field that BadRequest names.
  * * `INVALID_ARGUMENT` (BAD_DATABASE, RESERVED_DATABASE, BAD_TABLE_URI, BAD_TABLE_NAME, RESERVED_NAME): the database
  *   path or the table name is not valid, or Leman's own; correct the field that BadRequest names.
  * * `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database is registered under the name; check it, or give a path or uri.
- * * `DATA_LOSS` (REGISTRATION_DAMAGED): what is stored under the name is not what was written; register it again.
- * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
- *   someone acts; do what the message says, then send the call again.
- * * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
- * * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
- *   RetryInfo's delay.
- * * `RESOURCE_EXHAUSTED` (CALLER_RATE, CALLER_STREAMS): the caller calls too often, or has too many streams open; send
- *   the call again after RetryInfo's delay, or end a stream.
- * * `RESOURCE_EXHAUSTED` (MESSAGE_TOO_LARGE): the message, or its answer, is larger than the service lets it be; send
- *   less, or ask for less, at once. There is no RetryInfo.
+ * * `DATA_LOSS` (REGISTRATION_DAMAGED): the stored registration is damaged; register it again.
+ * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses
+ *   access until an operator acts; do what the message says, then retry the call.
+ * * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; retry the call after RetryInfo's delay.
+ * * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service is overloaded; retry the call after RetryInfo's
+ *   delay.
+ * * `RESOURCE_EXHAUSTED` (CALLER_RATE, CALLER_STREAMS): the caller calls too often, or has too many streams open; retry
+ *   the call after RetryInfo's delay, or end a stream.
+ * * `RESOURCE_EXHAUSTED` (MESSAGE_TOO_LARGE): the message, or its answer, is larger than the service allows; send or
+ *   request less in one call. There is no RetryInfo.
  * * `INTERNAL` (INTERNAL_BUG): a bug; report it with the request id that the message names.
  *
  * @generated from service leman.v1.PlannerService
  */
 export const PlannerService: GenService<{
   /**
-   * What a backfill would do, and why: a dry run.
+   * A dry run of a backfill: what it would do, and why.
    *
    * Errors:
    * * `INVALID_ARGUMENT` (BAD_REQUEST, BAD_NUMBER): fields that contradict each other, or a number out of its range;
    *   correct the field that BadRequest names.
-   * * `INVALID_ARGUMENT` (INVALID_FILTER): the filter is no SQL over the table's columns; fix it.
+   * * `INVALID_ARGUMENT` (INVALID_FILTER): the filter is not valid SQL over the table's columns; correct it.
    * * `NOT_FOUND` (VERSION_NOT_FOUND, TAG_NOT_FOUND): the table has no such version or tag, or it was cleaned away;
    *   name another one.
    * * `NOT_FOUND` (UDF_NOT_FOUND): the function is not registered; register it.
-   * * `FAILED_PRECONDITION` (COLUMN_CYCLE): computed columns read one another in a circle; alter one of them.
-   * * `FAILED_PRECONDITION` (COLUMN_NOT_DEFINED): the column is no computed one; add it.
+   * * `FAILED_PRECONDITION` (COLUMN_CYCLE): computed columns form a cycle; alter one of them.
+   * * `FAILED_PRECONDITION` (COLUMN_NOT_DEFINED): the column is not a computed one; add it.
    * * `FAILED_PRECONDITION` (IS_A_VIEW): a view is refreshed, not backfilled; ask for a refresh.
    * * `FAILED_PRECONDITION` (INPUT_COLUMN_MISSING, INPUT_COUNT_MISMATCH, INPUT_IS_OUTPUT, TYPE_MISMATCH): the function
    *   does not fit the table as it is now; alter the column.
-   * * `FAILED_PRECONDITION` (READ_VERSION_ROWS_MOVED): rows of the version to be read cannot be told among those of
-   *   now; read the latest.
+   * * `FAILED_PRECONDITION` (READ_VERSION_ROWS_MOVED): rows of the version to be read cannot be matched with current
+   *   ones; read the latest.
    * * `FAILED_PRECONDITION` (READ_VERSION_INPUT_MISSING): the version to be read does not have an input column; read a
    *   later one.
-   * * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is in Lance's first file format; write it again.
+   * * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is in Lance's first file format; rewrite it.
    * * `FAILED_PRECONDITION` (FILTER_FAILED): the filter fails on a value; fix it.
-   * * `DATA_LOSS` (UDF_DAMAGED): the stored function is not what was written; register it again, which heals it.
-   * * `DATA_LOSS` (BINDING_DAMAGED): what the column says of itself is not what was written; restore the table's
-   *   version before; where there is none, drop the column and add it again.
+   * * `DATA_LOSS` (UDF_DAMAGED): the stored function is damaged; register it again to repair it.
+   * * `DATA_LOSS` (BINDING_DAMAGED): the column's metadata is damaged; restore the previous version of the table;
+   *   without one, drop the column and add it again.
    * * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
    * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
    *   Leman.
@@ -1405,7 +1405,7 @@ export const PlannerService: GenService<{
     output: typeof ExplainPlanResponseSchema;
   },
   /**
-   * What a refresh of a view would do, and why: a dry run, from manifests alone.
+   * A dry run of a refresh of a view: what it would do, and why, from manifests alone.
    *
    * Errors:
    * * `INVALID_ARGUMENT` (BAD_NUMBER, UNKNOWN_VALUE): a negative number, or a policy that this release does not know;
@@ -1414,16 +1414,16 @@ export const PlannerService: GenService<{
    * * `NOT_FOUND` (UDF_NOT_FOUND): a function is not registered in the view's database; register it.
    * * `FAILED_PRECONDITION` (NOT_A_VIEW): the table has no query; ask for a backfill.
    * * `FAILED_PRECONDITION` (STABLE_ROW_IDS_REQUIRED): rows of the source have no stable ids, so the view can only be
-   *   filled from the version that it was made from; make it again for another one.
-   * * `FAILED_PRECONDITION` (FULL_REFRESH_NEEDED): what changed cannot be told and the policy forbids to compute all;
-   *   ask for policy AUTO or FULL.
+   *   filled from the version that it was made from; create it again for another one.
+   * * `FAILED_PRECONDITION` (FULL_REFRESH_NEEDED): the changes cannot be determined and the policy forbids a full
+   *   refresh; ask for policy AUTO or FULL.
    * * `FAILED_PRECONDITION` (SOURCE_COLUMN_MISSING, TYPE_MISMATCH): the source does not have a column that the view
-   *   reads, or has it with another type; put it back, or make another view.
+   *   reads, or has it with another type; put it back, or create another view.
    * * `FAILED_PRECONDITION` (EXPRESSION_FAILED): SQL of the view fails on a value; fix the source's rows.
-   * * `FAILED_PRECONDITION` (EXTERNAL_WRITES): someone else wrote to the view; restore the version before, or ask for
-   *   policy FULL.
-   * * `DATA_LOSS` (UDF_DAMAGED, VIEW_DAMAGED): a function or the view is not what was written; register the function
-   *   again; restore the view's version before, and where there is none, drop the view and create it again.
+   * * `FAILED_PRECONDITION` (EXTERNAL_WRITES): another writer wrote to the view; restore the previous version, or ask
+   *   for policy FULL.
+   * * `DATA_LOSS` (UDF_DAMAGED, VIEW_DAMAGED): a function or the view is damaged; register the function again; restore
+   *   the view's previous version; without one, drop the view and create it again.
    * * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
    * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
    *   Leman.
@@ -1438,14 +1438,14 @@ export const PlannerService: GenService<{
     output: typeof ExplainRefreshResponseSchema;
   },
   /**
-   * Tells rows that are computed, that failed and that were never computed apart, in the latest version.
+   * Returns which rows are computed, failed or were never computed, in the latest version.
    *
    * Errors:
    * * `INVALID_ARGUMENT` (UNKNOWN_VALUE): a state that this release does not know; ask for one that it does.
    * * `INVALID_ARGUMENT` (BAD_PAGE_SIZE, BAD_PAGE_TOKEN): a negative size, or a token of another listing; begin with
    *   the first page.
-   * * `FAILED_PRECONDITION` (COLUMN_NOT_DEFINED): the column is no computed one; name one that is.
-   * * `FAILED_PRECONDITION` (IS_A_VIEW): views keep no states of their rows; ListJobErrors tells which failed.
+   * * `FAILED_PRECONDITION` (COLUMN_NOT_DEFINED): the column is not a computed one; name one that is.
+   * * `FAILED_PRECONDITION` (IS_A_VIEW): views have no states of rows; ListJobErrors lists the failed rows.
    * * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
    * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
    *   Leman.
@@ -1453,10 +1453,10 @@ export const PlannerService: GenService<{
    * * `NOT_FOUND` (UDF_NOT_FOUND): the column's function is not registered; register it.
    * * `FAILED_PRECONDITION` (INPUT_COLUMN_MISSING): the table lost a column that the function reads; put it back, or
    *   alter the column.
-   * * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is in Lance's first file format; write it again.
-   * * `DATA_LOSS` (UDF_DAMAGED): the stored function is not what was written; register it again, which heals it.
-   * * `DATA_LOSS` (BINDING_DAMAGED): what the column says of itself is not what was written; restore the table's
-   *   version before; where there is none, drop the column and add it again.
+   * * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is in Lance's first file format; rewrite it.
+   * * `DATA_LOSS` (UDF_DAMAGED): the stored function is damaged; register it again to repair it.
+   * * `DATA_LOSS` (BINDING_DAMAGED): the column's metadata is damaged; restore the previous version of the table;
+   *   without one, drop the column and add it again.
    *
    * @generated from rpc leman.v1.PlannerService.GetRowStates
    */

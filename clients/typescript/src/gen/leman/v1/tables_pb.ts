@@ -37,8 +37,8 @@ export type CreateTableRequest = Message<"leman.v1.CreateTableRequest"> & {
    */
   columns: {
     /**
-     * An Arrow IPC schema message. Metadata `lance-encoding:blob` = `true` on a field of type large_binary asks for a blob
-     * column.
+     * An Arrow IPC schema message. Metadata `lance-encoding:blob` = `true` on a field of type large_binary creates a
+     * blob column.
      *
      * @generated from field: bytes schema = 2;
      */
@@ -55,16 +55,16 @@ export type CreateTableRequest = Message<"leman.v1.CreateTableRequest"> & {
   } | { case: undefined; value?: undefined };
 
   /**
-   * Whether row ids survive updates and compaction; unset: they do. Without, an update or a compaction makes Leman
-   * compute more than it needs to.
+   * Whether row ids survive updates and compaction; unset: they do. Without, Leman computes more than necessary after
+   * an update or a compaction.
    *
    * @generated from field: optional bool stable_row_ids = 3;
    */
   stableRowIds?: boolean | undefined;
 
   /**
-   * Chosen by the caller, for as long as the table is there. The same request again is answered with the table; another
-   * one under the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
+   * Chosen by the caller, for as long as the table exists. A retry returns the table; another request with the same id
+   * and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
    *
    * @generated from field: string request_id = 4;
    */
@@ -106,7 +106,7 @@ export const CreateTableResponseSchema: GenMessage<CreateTableResponse> = /*@__P
  */
 export type AppendRowsRequest = Message<"leman.v1.AppendRowsRequest"> & {
   /**
-   * What the message is.
+   * The kind of message.
    *
    * @generated from oneof leman.v1.AppendRowsRequest.part
    */
@@ -120,7 +120,7 @@ export type AppendRowsRequest = Message<"leman.v1.AppendRowsRequest"> & {
     case: "header";
   } | {
     /**
-     * Any other: the next bytes of an Arrow IPC stream, as many as a message may have.
+     * All others: the next bytes of an Arrow IPC stream, as many as fit into a message.
      *
      * @generated from field: bytes arrow_ipc = 2;
      */
@@ -137,7 +137,7 @@ export const AppendRowsRequestSchema: GenMessage<AppendRowsRequest> = /*@__PURE_
   messageDesc(file_leman_v1_tables, 2);
 
 /**
- * Where rows go.
+ * The target of rows.
  *
  * @generated from message leman.v1.AppendRowsHeader
  */
@@ -150,17 +150,17 @@ export type AppendRowsHeader = Message<"leman.v1.AppendRowsHeader"> & {
   table?: TableRef | undefined;
 
   /**
-   * Chosen by the caller, for as long as the commit is among the last 1,000 versions of the table that are kept. Rows that
-   * are sent again under it, in whichever batches, are not added again: the answer is the first one. The same id with other
-   * rows, another header, or another change of this table: ALREADY_EXISTS (REQUEST_ID_REUSED), and nothing is added. An id
-   * with which no row came stands needlessly yet.
+   * Chosen by the caller, for as long as the commit is among the last 1,000 existing versions of the table. Rows that
+   * are sent again under it, in any batches, are not added again: the answer is the first one. The same id with other
+   * rows, another header, or another change of this table: ALREADY_EXISTS (REQUEST_ID_REUSED), and nothing is added. An
+   * id without any rows remains unused.
    *
    * @generated from field: string request_id = 2;
    */
   requestId: string;
 
   /**
-   * Rows in a new fragment at the most; 0: 1,048,576.
+   * Most rows in a new fragment; 0: 1,048,576.
    *
    * @generated from field: int64 max_rows_per_fragment = 3;
    */
@@ -188,7 +188,7 @@ export type AppendRowsResponse = Message<"leman.v1.AppendRowsResponse"> & {
   version: bigint;
 
   /**
-   * How many there are.
+   * Their number.
    *
    * @generated from field: int64 rows_added = 2;
    */
@@ -216,14 +216,14 @@ export type DeleteRowsRequest = Message<"leman.v1.DeleteRowsRequest"> & {
   table?: TableRef | undefined;
 
   /**
-   * Rows for which this SQL is true go; `true`: all rows.
+   * Rows for which this SQL is true are deleted; `true`: all rows.
    *
    * @generated from field: string where = 2;
    */
   where: string;
 
   /**
-   * Chosen by the caller; remembered as that of AppendRowsHeader.
+   * Chosen by the caller; remembered like that of AppendRowsHeader.
    *
    * @generated from field: string request_id = 3;
    */
@@ -244,14 +244,14 @@ export const DeleteRowsRequestSchema: GenMessage<DeleteRowsRequest> = /*@__PURE_
  */
 export type DeleteRowsResponse = Message<"leman.v1.DeleteRowsResponse"> & {
   /**
-   * The version of the table in which they are gone; the latest, where there was none to delete.
+   * The version of the table without them; the latest, if there were none to delete.
    *
    * @generated from field: int64 version = 1;
    */
   version: bigint;
 
   /**
-   * How many went.
+   * Number of deleted rows.
    *
    * @generated from field: int64 rows_deleted = 2;
    */
@@ -286,23 +286,23 @@ export type UpdateRowsRequest = Message<"leman.v1.UpdateRowsRequest"> & {
   where: string;
 
   /**
-   * Column → SQL over the row as it was, such as `n + 1`, which gives its new value. What SQL may say: docs/sql.md;
-   * `now()` and the like are read as of the call.
+   * Column → SQL over the old row, such as `n + 1`, for its new value. For the SQL see docs/sql.md; `now()` and the
+   * like have the time of the call.
    *
    * @generated from field: map<string, string> expressions = 3;
    */
   expressions: { [key: string]: string };
 
   /**
-   * The same value for every row: an Arrow IPC stream of one row, not compressed, whose columns get what it has. Beside
-   * `expressions`, or without.
+   * The same value for every row: an uncompressed Arrow IPC stream of one row, whose columns get its values. With or
+   * without `expressions`.
    *
    * @generated from field: bytes values = 4;
    */
   values: Uint8Array;
 
   /**
-   * Chosen by the caller; remembered as that of AppendRowsHeader.
+   * Chosen by the caller; remembered like that of AppendRowsHeader.
    *
    * @generated from field: string request_id = 5;
    */
@@ -323,7 +323,7 @@ export const UpdateRowsRequestSchema: GenMessage<UpdateRowsRequest> = /*@__PURE_
  */
 export type UpdateRowsResponse = Message<"leman.v1.UpdateRowsResponse"> & {
   /**
-   * The version of the table in which the rows have the values; the latest, where there was none to update.
+   * The version of the table with the new values; the latest, if there were no rows to update.
    *
    * @generated from field: int64 version = 1;
    */
@@ -351,7 +351,7 @@ export const UpdateRowsResponseSchema: GenMessage<UpdateRowsResponse> = /*@__PUR
  */
 export type MergeRowsRequest = Message<"leman.v1.MergeRowsRequest"> & {
   /**
-   * What the message is.
+   * The kind of message.
    *
    * @generated from oneof leman.v1.MergeRowsRequest.part
    */
@@ -365,7 +365,7 @@ export type MergeRowsRequest = Message<"leman.v1.MergeRowsRequest"> & {
     case: "header";
   } | {
     /**
-     * Any other: the next bytes of an Arrow IPC stream, as many as a message may have.
+     * All others: the next bytes of an Arrow IPC stream, as many as fit into a message.
      *
      * @generated from field: bytes arrow_ipc = 2;
      */
@@ -382,7 +382,7 @@ export const MergeRowsRequestSchema: GenMessage<MergeRowsRequest> = /*@__PURE__*
   messageDesc(file_leman_v1_tables, 9);
 
 /**
- * What is to become of rows that match, and of those that do not.
+ * How a merge treats rows that match, and those that do not.
  *
  * @generated from message leman.v1.MergeRowsHeader
  */
@@ -395,50 +395,50 @@ export type MergeRowsHeader = Message<"leman.v1.MergeRowsHeader"> & {
   table?: TableRef | undefined;
 
   /**
-   * Chosen by the caller; remembered as that of AppendRowsHeader, with the rows that came.
+   * Chosen by the caller; remembered like that of AppendRowsHeader, with the rows.
    *
    * @generated from field: string request_id = 2;
    */
   requestId: string;
 
   /**
-   * The columns by whose values rows are matched.
+   * The key columns.
    *
    * @generated from field: repeated string on = 3;
    */
   on: string[];
 
   /**
-   * Whether a row of the table that matches gets the values that are sent.
+   * Whether a matching row of the table gets the new values.
    *
    * @generated from field: bool update_matched = 4;
    */
   updateMatched: boolean;
 
   /**
-   * Only where this SQL is true, which names columns of the table `target.n`, and those that are sent `source.n`. Empty:
-   * each that matches. It has no CASE, and no time beside a column with a time zone; see docs/tables.md.
+   * Only if this SQL is true, in which `target.n` is a column of the table, and `source.n` one of the new rows. Empty:
+   * every match. It cannot have CASE, nor a time next to a column with a time zone; see docs/tables.md.
    *
    * @generated from field: string update_where = 5;
    */
   updateWhere: string;
 
   /**
-   * Whether a row that is sent and matches none of the table is added.
+   * Whether a new row that matches none of the table is added.
    *
    * @generated from field: bool insert_not_matched = 6;
    */
   insertNotMatched: boolean;
 
   /**
-   * Whether a row of the table that matches none that is sent is deleted.
+   * Whether a row of the table that matches no new row is deleted.
    *
    * @generated from field: bool delete_not_matched_by_source = 7;
    */
   deleteNotMatchedBySource: boolean;
 
   /**
-   * Only where this SQL over the table's columns is true. Empty: each that matches none.
+   * Only if this SQL over the table's columns is true. Empty: every row without a match.
    *
    * @generated from field: string delete_where = 8;
    */
@@ -459,7 +459,7 @@ export const MergeRowsHeaderSchema: GenMessage<MergeRowsHeader> = /*@__PURE__*/
  */
 export type MergeRowsResponse = Message<"leman.v1.MergeRowsResponse"> & {
   /**
-   * The version of the table in which it is done; the latest, where there was nothing to do.
+   * The version of the table after the merge; the latest, if there was nothing to do.
    *
    * @generated from field: int64 version = 1;
    */
@@ -508,15 +508,15 @@ export type DropTableRequest = Message<"leman.v1.DropTableRequest"> & {
   table?: TableRef | undefined;
 
   /**
-   * Although views rest on it, or jobs of it have not ended.
+   * Proceed although views read it, or jobs of it have not ended.
    *
    * @generated from field: bool force = 2;
    */
   force: boolean;
 
   /**
-   * Chosen by the caller; remembered until the commit coordinator restarts. The same request again is answered like the
-   * first time; another one under the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
+   * Chosen by the caller; remembered until the commit coordinator restarts. A retry gets the first answer; another
+   * request with the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
    *
    * @generated from field: string request_id = 3;
    */
@@ -566,15 +566,15 @@ export type RenameTableRequest = Message<"leman.v1.RenameTableRequest"> & {
   newName: string;
 
   /**
-   * Although views rest on it, or jobs of it have not ended.
+   * Proceed although views read it, or jobs of it have not ended.
    *
    * @generated from field: bool force = 3;
    */
   force: boolean;
 
   /**
-   * Chosen by the caller, for as long as the table has the new name. The same request again is answered like the first
-   * time; another one under the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
+   * Chosen by the caller, for as long as the table has the new name. A retry gets the first answer; another request
+   * with the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
    *
    * @generated from field: string request_id = 4;
    */
@@ -646,9 +646,8 @@ export type AddPlainColumnsRequest = Message<"leman.v1.AddPlainColumnsRequest"> 
   } | { case: undefined; value?: undefined };
 
   /**
-   * Chosen by the caller; remembered until the commit coordinator restarts, or the table goes from its name. The same
-   * request again is answered like the first time; another one under the same id for this table: ALREADY_EXISTS
-   * (REQUEST_ID_REUSED).
+   * Chosen by the caller; remembered until the commit coordinator restarts, or the table loses its name. A retry gets
+   * the first answer; another request with the same id for this table: ALREADY_EXISTS (REQUEST_ID_REUSED).
    *
    * @generated from field: string request_id = 4;
    */
@@ -704,7 +703,7 @@ export type DropColumnsRequest = Message<"leman.v1.DropColumnsRequest"> & {
   columns: string[];
 
   /**
-   * Although others read them, or jobs compute them.
+   * Proceed although others read them, or jobs compute them.
    *
    * @generated from field: bool force = 3;
    */
@@ -732,7 +731,7 @@ export const DropColumnsRequestSchema: GenMessage<DropColumnsRequest> = /*@__PUR
  */
 export type DropColumnsResponse = Message<"leman.v1.DropColumnsResponse"> & {
   /**
-   * The table version in which they are gone.
+   * The table version without them.
    *
    * @generated from field: int64 version = 1;
    */
@@ -760,14 +759,14 @@ export type AlterPlainColumnsRequest = Message<"leman.v1.AlterPlainColumnsReques
   table?: TableRef | undefined;
 
   /**
-   * What is to become of which column.
+   * The changes, by column.
    *
    * @generated from field: repeated leman.v1.PlainColumnAlteration columns = 2;
    */
   columns: PlainColumnAlteration[];
 
   /**
-   * Although others read them, or jobs compute them.
+   * Proceed although others read them, or jobs compute them.
    *
    * @generated from field: bool force = 3;
    */
@@ -789,7 +788,7 @@ export const AlterPlainColumnsRequestSchema: GenMessage<AlterPlainColumnsRequest
   messageDesc(file_leman_v1_tables, 20);
 
 /**
- * What is to become of a column.
+ * Changes of a column.
  *
  * @generated from message leman.v1.PlainColumnAlteration
  */
@@ -817,7 +816,7 @@ export type PlainColumnAlteration = Message<"leman.v1.PlainColumnAlteration"> & 
   type?: JsonArrowDataType | undefined;
 
   /**
-   * Whether it may be NULL; unset: as before. A column that has NULLs cannot be told that it has none (COMMIT_REFUSED).
+   * Whether it may be NULL; unset: unchanged. A column with NULLs cannot become non-nullable (COMMIT_REFUSED).
    *
    * @generated from field: optional bool nullable = 4;
    */
@@ -838,7 +837,7 @@ export const PlainColumnAlterationSchema: GenMessage<PlainColumnAlteration> = /*
  */
 export type AlterPlainColumnsResponse = Message<"leman.v1.AlterPlainColumnsResponse"> & {
   /**
-   * The table version in which they are so.
+   * The table version with the changes.
    *
    * @generated from field: int64 version = 1;
    */
@@ -866,37 +865,37 @@ export type ReadRowsRequest = Message<"leman.v1.ReadRowsRequest"> & {
   table?: TableRef | undefined;
 
   /**
-   * The columns, in the order wanted; a field of a struct by names with dots between: `box.w`. Empty: all that queries
-   * show. Blobs come as their bytes.
+   * The columns, in this order; a field of a struct by its dotted path: `box.w`. Empty: all that queries show. Blobs
+   * are returned as their bytes.
    *
    * @generated from field: repeated string columns = 2;
    */
   columns: string[];
 
   /**
-   * Only rows for which this SQL is true; what it may say: docs/sql.md. `now()` and the like are read as of the call.
-   * Empty: all rows.
+   * Only rows for which this SQL is true; see docs/sql.md. `now()` and the like have the time of the call. Empty: all
+   * rows.
    *
    * @generated from field: string where = 3;
    */
   where: string;
 
   /**
-   * At most so many rows; unset: all.
+   * At most this many rows; unset: all.
    *
    * @generated from field: optional int64 limit = 4;
    */
   limit?: bigint | undefined;
 
   /**
-   * Leave out so many of the first rows (of those for which `where` is true).
+   * Skip this many of the first rows (of those for which `where` is true).
    *
    * @generated from field: int64 offset = 5;
    */
   offset: bigint;
 
   /**
-   * Which version is read; neither: the latest.
+   * The version; neither: the latest.
    *
    * @generated from oneof leman.v1.ReadRowsRequest.at
    */
@@ -919,40 +918,40 @@ export type ReadRowsRequest = Message<"leman.v1.ReadRowsRequest"> & {
   } | { case: undefined; value?: undefined };
 
   /**
-   * Rows in a record batch at the most; 0: 8,192. Wide rows come in smaller batches: of some 4 MB, if rows are smaller.
+   * Most rows in a record batch; 0: 8,192. Wide rows come in smaller batches: of some 4 MB, if rows are smaller.
    *
    * @generated from field: int32 batch_size = 8;
    */
   batchSize: number;
 
   /**
-   * Whether a last column `_rowid` says the row ids (see DescribeTableResponse.stable_row_ids).
+   * Whether to append a column `_rowid` with the row ids (see DescribeTableResponse.stable_row_ids).
    *
    * @generated from field: bool with_row_id = 9;
    */
   withRowId: boolean;
 
   /**
-   * Whether a last column `_rowaddr` says where rows are: fragment id << 32 | physical offset.
+   * Whether to append a column `_rowaddr` with the row addresses: fragment id << 32 | physical offset.
    *
    * @generated from field: bool with_row_address = 10;
    */
   withRowAddress: boolean;
 
   /**
-   * Which table of that name is read, as an earlier answer says. Another one has taken its place: ABORTED (TABLE_REPLACED).
-   * Empty: whichever is there.
+   * The expected incarnation of the table, from an earlier answer. If the table was replaced: ABORTED (TABLE_REPLACED).
+   * Empty: any.
    *
    * @generated from field: string incarnation = 11;
    */
   incarnation: string;
 
   /**
-   * Whether computed columns also show values that no version has yet. What a job has stored in checkpoints or finished
-   * files takes the place of the value in the latest version, where the column's function of now, or one whose values the
-   * column keeps, computed it from the row's inputs of now. Of several outcomes of a row a value comes before a failure,
-   * then what was stored last; a row that failed is NULL. `where` is about these values, too. It works while a job
-   * runs, and after it failed or was cancelled. Jobs keep storing values, so an interrupted call starts over.
+   * Whether computed columns also show values that no version has yet. Values that a job has stored in checkpoints or
+   * finished files replace those in the latest version, if the column's current function, or one whose values the
+   * column keeps, computed them from the row's current inputs. Of several outcomes of a row a value precedes a failure,
+   * then the latest one wins; a failed row is NULL. `where` applies to these values, too. It works while a job runs,
+   * and after it failed or was cancelled. Jobs keep storing values, so an interrupted call starts over.
    *
    * @generated from field: bool include_checkpointed = 12;
    */
@@ -987,8 +986,8 @@ export type ReadRowsResponse = Message<"leman.v1.ReadRowsResponse"> & {
   version: bigint;
 
   /**
-   * What tells the table from another one that is made later under its name; in the first answer only, and empty for a
-   * table that neither Leman made nor one of its jobs has seen.
+   * The incarnation, which distinguishes the table from a later one with its name; in the first answer only, and empty
+   * for a table that neither Leman created nor one of its jobs has read.
    *
    * @generated from field: string incarnation = 3;
    */
@@ -1003,44 +1002,45 @@ export const ReadRowsResponseSchema: GenMessage<ReadRowsResponse> = /*@__PURE__*
   messageDesc(file_leman_v1_tables, 24);
 
 /**
- * Tables and their rows, for callers that have no Lance at hand. Served by the commit coordinator.
+ * Tables and their rows, for callers without Lance. Served by the commit coordinator.
  *
- * Every error carries google.rpc.ErrorInfo with domain `leman`, a reason and facts; the reasons stand in parentheses.
+ * Every error carries google.rpc.ErrorInfo with domain `leman`, a reason and facts; reasons are in parentheses.
  *
  * Errors of every call:
- * * `UNAUTHENTICATED` (TOKEN_REQUIRED, TOKEN_INVALID, TOKEN_EXPIRED): the call carries no token that holds; send
- *   `authorization: Bearer <token>` with one that does.
+ * * `UNAUTHENTICATED` (TOKEN_REQUIRED, TOKEN_INVALID, TOKEN_EXPIRED): the call has no valid token; send
+ *   `authorization: Bearer <token>` with one.
  * * `PERMISSION_DENIED` (ROLE_REQUIRED): the caller lacks the role that the message names; ask for it.
- * * `PERMISSION_DENIED` (DATABASE_NOT_ALLOWED): a place does not lie where the service may work; name another one.
- * * `UNAVAILABLE` (KEYS_UNAVAILABLE): the issuer of JWTs does not tell its public keys; send the call again later.
- * * `INVALID_ARGUMENT` (BAD_MESSAGE, BAD_REQUEST): what was sent is not the call's message, or an id, a text or a list
- *   in it is not valid or too long; correct the field that BadRequest names.
+ * * `PERMISSION_DENIED` (DATABASE_NOT_ALLOWED): a location is outside of those that the service may use; name another
+ *   one.
+ * * `UNAVAILABLE` (KEYS_UNAVAILABLE): the issuer of JWTs does not return its public keys; retry later.
+ * * `INVALID_ARGUMENT` (BAD_MESSAGE, BAD_REQUEST): the request is not the call's message, or an id, a text or a list in
+ *   it is invalid or too long; correct the field that BadRequest names.
  * * `INVALID_ARGUMENT` (BAD_DATABASE, RESERVED_DATABASE, BAD_TABLE_NAME, RESERVED_NAME): the database path or the
  *   table name is not valid, or Leman's own; correct the field that BadRequest names.
  * * `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database is registered under the name; check it, or give a path or uri.
- * * `DATA_LOSS` (REGISTRATION_DAMAGED): what is stored under the name is not what was written; register it again.
- * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
- *   someone acts; do what the message says, then send the call again.
- * * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
- * * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
- *   RetryInfo's delay.
- * * `RESOURCE_EXHAUSTED` (CALLER_RATE, CALLER_STREAMS): the caller calls too often, or has too many streams open; send
- *   the call again after RetryInfo's delay, or end a stream.
- * * `RESOURCE_EXHAUSTED` (MESSAGE_TOO_LARGE): the message, or its answer, is larger than the service lets it be; send
- *   less, or ask for less, at once. There is no RetryInfo.
+ * * `DATA_LOSS` (REGISTRATION_DAMAGED): the stored registration is damaged; register it again.
+ * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses
+ *   access until an operator acts; do what the message says, then retry the call.
+ * * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; retry the call after RetryInfo's delay.
+ * * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service is overloaded; retry the call after RetryInfo's
+ *   delay.
+ * * `RESOURCE_EXHAUSTED` (CALLER_RATE, CALLER_STREAMS): the caller calls too often, or has too many streams open; retry
+ *   the call after RetryInfo's delay, or end a stream.
+ * * `RESOURCE_EXHAUSTED` (MESSAGE_TOO_LARGE): the message, or its answer, is larger than the service allows; send or
+ *   request less in one call. There is no RetryInfo.
  * * `INTERNAL` (INTERNAL_BUG): a bug; report it with the request id that the message names.
  *
  * @generated from service leman.v1.TableService
  */
 export const TableService: GenService<{
   /**
-   * The rows of a table or view in one version of it, in their order there: of a view those with values, and the columns
-   * that queries show. The bytes of all answers, one after the other, are one Arrow IPC stream. An answer has at most 1
-   * MiB of it, wherever in a record batch that ends. What a call holds is bounded, whatever the size of the table and
-   * however slowly its caller reads.
+   * The rows of a table or view in one version, in their order: of a view only rows with values, and the columns that
+   * queries show. The concatenated bytes of all answers are one Arrow IPC stream. An answer has at most 1 MiB of it,
+   * ending anywhere in a record batch. The memory of a call is bounded, for any size of the table and any speed of its
+   * reader.
    *
-   * An interrupted call continues with the version and the incarnation that the first answer names, and with an offset that
-   * counts what was read. A call with `include_checkpointed` starts over.
+   * To continue an interrupted call, use the version and the incarnation in the first answer, and an offset of the rows
+   * read. A call with `include_checkpointed` starts over.
    *
    * Errors:
    * * `INVALID_ARGUMENT` (INVALID_FILTER, BAD_NUMBER, BAD_COLUMN): the filter cannot be used, a number is negative, or a
@@ -1053,11 +1053,11 @@ export const TableService: GenService<{
    * * `FAILED_PRECONDITION` (COLUMN_NOT_FOUND): the table has no such column, or queries do not show it; name one of those
    *   that the message lists.
    * * `FAILED_PRECONDITION` (TYPE_NOT_STORABLE): Lance wrote a column that it cannot read; leave it out.
-   * * `FAILED_PRECONDITION` (FILTER_FAILED): the filter cannot be evaluated for a row; make it hold for all of them.
-   * * `RESOURCE_EXHAUSTED` (TOO_MANY_READS): so many calls read at once already; send the call again after RetryInfo's
+   * * `FAILED_PRECONDITION` (FILTER_FAILED): the filter cannot be evaluated for a row; make it valid for all of them.
+   * * `RESOURCE_EXHAUSTED` (TOO_MANY_READS): the limit of concurrent reads is reached; retry the call after RetryInfo's
    *   delay.
    * * `UNAVAILABLE` (DRAINING): the commit coordinator is stopping; continue as after an interruption.
-   * * `UNAVAILABLE` (READER_STALLED): no one took an answer for a minute; continue as after an interruption.
+   * * `UNAVAILABLE` (READER_STALLED): the reader took no answer for a minute; continue as after an interruption.
    * * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
    * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
    *   Leman.
@@ -1072,23 +1072,22 @@ export const TableService: GenService<{
     output: typeof ReadRowsResponseSchema;
   },
   /**
-   * Makes a table without rows. Metadata of the schema that is Leman's own (`leman::…`) is left out: it belongs to the
-   * table that it was read from.
+   * Creates a table without rows. Leman's own metadata in the schema (`leman::…`) is dropped: it belongs to the table
+   * that the schema was read from.
    *
    * Errors:
-   * * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_SCHEMA, BAD_COLUMN, BAD_COLUMN_NAME): a field is empty, the bytes are no
-   *   Arrow schema, it has no column, one that stands there twice, or a name that no column can have; fix the field
-   *   that BadRequest names.
+   * * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_SCHEMA, BAD_COLUMN, BAD_COLUMN_NAME): a field is empty, the bytes are not
+   *   an Arrow schema, it has no column, a repeated one, or an invalid name; correct the field that BadRequest names.
    * * `FAILED_PRECONDITION` (TYPE_NOT_STORABLE): Lance does not store a column's type; do what the message says.
-   * * `ALREADY_EXISTS` (TABLE_EXISTS): a table or view of that name exists; take another name, or drop it.
-   * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
-   * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table again;
-   *   send the call again.
-   * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
-   * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
-   *   RetryInfo's delay.
-   * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
-   *   stopping; send the same call again.
+   * * `ALREADY_EXISTS` (TABLE_EXISTS): a table or view of that name exists; use another name, or drop it.
+   * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request used this id; use a new one.
+   * * `ABORTED` (CONFLICT, TABLE_REPLACED): other writers committed at the same time at every try, or the table was
+   *   recreated; retry the call.
+   * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and a retry would not help; do what the message says.
+   * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; retry the call after RetryInfo's
+   *   delay.
+   * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): the outcome is unknown, or the commit coordinator is stopping; retry
+   *   the same call.
    *
    * @generated from rpc leman.v1.TableService.CreateTable
    */
@@ -1098,35 +1097,34 @@ export const TableService: GenService<{
     output: typeof CreateTableResponseSchema;
   },
   /**
-   * Adds rows, all of them or none: in one version of the table, once the stream has ended. The first message is the
-   * header; the bytes of all others, one after the other, are one Arrow IPC stream, its end mark included. Columns that
-   * the rows do not have, such as computed ones, become NULL; the next backfill computes these. Values are converted
-   * where none is lost (int32 → int64, text in a dictionary → text). A call that ends early changes nothing, and what it
-   * sent is removed.
+   * Adds all rows or none, in one version of the table, once the stream has ended. The first message is the header; the
+   * concatenated bytes of all others are one Arrow IPC stream with its end mark. Missing columns, such as computed
+   * ones, become NULL; the next backfill computes the latter. Values are cast if none is lost (int32 → int64, text in a
+   * dictionary → text). A call that ends early changes nothing, and its data is removed.
    *
    * Errors:
-   * * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_NUMBER, BAD_STREAM, BATCH_TOO_LARGE, BAD_COLUMN): no header, a field of it is
-   *   wrong, the bytes are no whole Arrow IPC stream, a record batch has more than 256 MiB, or a column stands there
-   *   twice; correct the field that BadRequest names.
+   * * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_NUMBER, BAD_STREAM, BATCH_TOO_LARGE, BAD_COLUMN): no header, a wrong field
+   *   in it, the bytes are not a whole Arrow IPC stream, a record batch has more than 256 MiB, or a column is repeated;
+   *   correct the field that BadRequest names.
    * * `FAILED_PRECONDITION` (COLUMN_NOT_FOUND, COLUMN_REQUIRED, TYPE_MISMATCH, NULL_VALUE): the rows do not fit the
    *   table; do what the message says.
    * * `FAILED_PRECONDITION` (COLUMN_IS_COMPUTED): a function computes the column; leave it out.
    * * `FAILED_PRECONDITION` (IS_A_VIEW): rows of a view come from its source; add them there.
-   * * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is of Lance's first file format; write it again.
-   * * `ABORTED` (SCHEMA_CHANGED, FILES_GONE): a column was changed, or what was sent was removed, before all was sent;
-   *   look at the table, and send the rows again.
-   * * `ABORTED` (UPLOAD_STALLED, UPLOAD_ENDED): nothing came for LEMAN_COMMIT__UPLOAD_IDLE_SECONDS, or the call ended
-   *   early; send the rows again.
-   * * `RESOURCE_EXHAUSTED` (TOO_MANY_UPLOADS): so many calls add rows at once already; send the call again after
+   * * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is of Lance's first file format; rewrite it.
+   * * `ABORTED` (SCHEMA_CHANGED, FILES_GONE): a column was changed, or sent data was removed, before all was sent;
+   *   check the table, and send the rows again.
+   * * `ABORTED` (UPLOAD_STALLED, UPLOAD_ENDED): nothing was received for LEMAN_COMMIT__UPLOAD_IDLE_SECONDS, or the call
+   *   ended early; send the rows again.
+   * * `RESOURCE_EXHAUSTED` (TOO_MANY_UPLOADS): the limit of concurrent uploads is reached; retry the call after
    *   RetryInfo's delay.
-   * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id, or other rows came with it; take a new one.
-   * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table again;
-   *   send the call again.
-   * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
-   * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
-   *   RetryInfo's delay.
-   * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
-   *   stopping; send the same call again.
+   * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request, or other rows, used this id; use a new one.
+   * * `ABORTED` (CONFLICT, TABLE_REPLACED): other writers committed at the same time at every try, or the table was
+   *   recreated; retry the call.
+   * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and a retry would not help; do what the message says.
+   * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; retry the call after RetryInfo's
+   *   delay.
+   * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): the outcome is unknown, or the commit coordinator is stopping; retry
+   *   the same call.
    * * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
    * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
    *   Leman.
@@ -1145,16 +1143,16 @@ export const TableService: GenService<{
    * Errors:
    * * `INVALID_ARGUMENT` (MISSING_FIELD, INVALID_FILTER): a field is empty, or the filter cannot be used; fix the field
    *   that BadRequest names.
-   * * `FAILED_PRECONDITION` (FILTER_FAILED): the filter cannot be evaluated for a row; make it hold for all of them.
+   * * `FAILED_PRECONDITION` (FILTER_FAILED): the filter cannot be evaluated for a row; make it valid for all of them.
    * * `FAILED_PRECONDITION` (IS_A_VIEW): rows of a view come from its source; delete them there.
-   * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
-   * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table again;
-   *   send the call again.
-   * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
-   * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
-   *   RetryInfo's delay.
-   * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
-   *   stopping; send the same call again.
+   * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request used this id; use a new one.
+   * * `ABORTED` (CONFLICT, TABLE_REPLACED): other writers committed at the same time at every try, or the table was
+   *   recreated; retry the call.
+   * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and a retry would not help; do what the message says.
+   * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; retry the call after RetryInfo's
+   *   delay.
+   * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): the outcome is unknown, or the commit coordinator is stopping; retry
+   *   the same call.
    * * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
    * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
    *   Leman.
@@ -1168,31 +1166,32 @@ export const TableService: GenService<{
     output: typeof DeleteRowsResponseSchema;
   },
   /**
-   * Gives columns of rows other values, all of them or none, in one version of the table. The rows move to new fragments, at
-   * the end of the table; their row ids stay, where they are stable. Computed columns that rest on a changed column, near
-   * or far, become NULL there; the next backfill computes these, and those that rest on none of them again too. Other
-   * commits of the table wait meanwhile.
+   * Sets new values in columns of rows, all of them or none, in one version of the table. The rows move to new
+   * fragments, at the end of the table; their row ids stay, if they are stable. Computed columns that depend on a
+   * changed column, directly or not, become NULL there, and the next backfill computes them; it also computes the other
+   * computed columns of these rows. Other commits of the table wait meanwhile.
    *
    * Errors:
    * * `INVALID_ARGUMENT` (MISSING_FIELD, INVALID_FILTER, INVALID_EXPRESSION, BAD_COLUMN, BAD_STREAM): a field is empty, the
    *   filter or an expression cannot be used, a column is named twice, or `values` are not an Arrow IPC stream of one
    *   row; fix the field that BadRequest names.
-   * * `FAILED_PRECONDITION` (FILTER_FAILED, EXPRESSION_FAILED): the filter or an expression cannot be evaluated for a row;
-   *   make it hold for all of them.
+   * * `FAILED_PRECONDITION` (FILTER_FAILED, EXPRESSION_FAILED): the filter or an expression cannot be evaluated for a
+   *   row; make it valid for all of them.
    * * `FAILED_PRECONDITION` (COLUMN_NOT_FOUND, TYPE_MISMATCH, NULL_VALUE): the values do not fit the table; do what the
    *   message says.
-   * * `FAILED_PRECONDITION` (INPUT_COLUMN_MISSING): an expression names a column that the table has not; correct it.
-   * * `FAILED_PRECONDITION` (COLUMN_IS_COMPUTED): a function computes the column; give what it reads another value.
+   * * `FAILED_PRECONDITION` (INPUT_COLUMN_MISSING): an expression names a column that the table does not have; correct
+   *   it.
+   * * `FAILED_PRECONDITION` (COLUMN_IS_COMPUTED): a function computes the column; change its inputs.
    * * `FAILED_PRECONDITION` (IS_A_VIEW): rows of a view come from its source; update them there.
-   * * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is of Lance's first file format; write it again.
-   * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
-   * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table again;
-   *   send the call again.
-   * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
-   * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
-   *   RetryInfo's delay.
-   * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
-   *   stopping; send the same call again.
+   * * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is of Lance's first file format; rewrite it.
+   * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request used this id; use a new one.
+   * * `ABORTED` (CONFLICT, TABLE_REPLACED): other writers committed at the same time at every try, or the table was
+   *   recreated; retry the call.
+   * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and a retry would not help; do what the message says.
+   * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; retry the call after RetryInfo's
+   *   delay.
+   * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): the outcome is unknown, or the commit coordinator is stopping; retry
+   *   the same call.
    * * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
    * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
    *   Leman.
@@ -1206,38 +1205,37 @@ export const TableService: GenService<{
     output: typeof UpdateRowsResponseSchema;
   },
   /**
-   * Brings rows together with those of the table that have the same keys: updates, inserts and deletes, all or nothing, in
-   * one version of the table, once the stream has ended. It is sent what AppendRows is sent. A row that is updated moves,
-   * as UpdateRows has it, and keeps the values of columns that are not sent; of a row that is inserted they are NULL. A key
-   * that is NULL is the same as no other. Other commits of the table wait while rows are brought together.
+   * Merges rows with those of the table that have the same keys: updates, inserts and deletes, all or nothing, in one
+   * version of the table, once the stream has ended. The stream is that of AppendRows. An updated row moves, as in
+   * UpdateRows, and keeps the values of missing columns; in an inserted row these are NULL. A NULL key matches no
+   * other. Other commits of the table wait during the merge.
    *
    * Errors:
-   * * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_STREAM, BATCH_TOO_LARGE, BAD_COLUMN, INVALID_FILTER): no header, nothing is to
-   *   be done, the bytes are no whole Arrow IPC stream, a record batch has more than 256 MiB, a key is not among the
-   *   columns that are sent, a column stands there twice, or a condition cannot be used; correct the field that BadRequest
-   *   names.
+   * * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_STREAM, BATCH_TOO_LARGE, BAD_COLUMN, INVALID_FILTER): no header, the merge
+   *   would change nothing, the bytes are not a whole Arrow IPC stream, a record batch has more than 256 MiB, a key is
+   *   missing in the rows, a column is repeated, or a condition is invalid; correct the field that BadRequest names.
    * * `INVALID_ARGUMENT` (MERGE_TOO_LARGE): the rows have more bytes than LEMAN_COMMIT__MAX_MERGE_BYTES; send them in
    *   several calls.
    * * `FAILED_PRECONDITION` (DUPLICATE_KEY): several of the rows match one row of the table; send one of them.
    * * `FAILED_PRECONDITION` (COLUMN_NOT_FOUND, COLUMN_REQUIRED, TYPE_MISMATCH, NULL_VALUE): the rows do not fit the
    *   table; do what the message says.
    * * `FAILED_PRECONDITION` (COLUMN_IS_COMPUTED): a function computes the column; leave it out.
-   * * `FAILED_PRECONDITION` (FILTER_FAILED): a condition cannot be evaluated for a row; make it hold for all of them.
+   * * `FAILED_PRECONDITION` (FILTER_FAILED): a condition cannot be evaluated for a row; make it valid for all of them.
    * * `FAILED_PRECONDITION` (IS_A_VIEW): rows of a view come from its source; merge them there.
-   * * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is of Lance's first file format; write it again.
-   * * `ABORTED` (SCHEMA_CHANGED): a column was changed before all was sent; look at the table, and send the rows again.
-   * * `ABORTED` (UPLOAD_STALLED, UPLOAD_ENDED): nothing came for LEMAN_COMMIT__UPLOAD_IDLE_SECONDS, or the call ended
-   *   early; send the rows again.
-   * * `RESOURCE_EXHAUSTED` (TOO_MANY_UPLOADS): so many calls bring rows at once already; send the call again after
+   * * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is of Lance's first file format; rewrite it.
+   * * `ABORTED` (SCHEMA_CHANGED): a column was changed before all was sent; check the table, and send the rows again.
+   * * `ABORTED` (UPLOAD_STALLED, UPLOAD_ENDED): nothing was received for LEMAN_COMMIT__UPLOAD_IDLE_SECONDS, or the call
+   *   ended early; send the rows again.
+   * * `RESOURCE_EXHAUSTED` (TOO_MANY_UPLOADS): the limit of concurrent uploads is reached; retry the call after
    *   RetryInfo's delay.
-   * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id, or other rows came with it; take a new one.
-   * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table again;
-   *   send the call again.
-   * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
-   * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
-   *   RetryInfo's delay.
-   * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
-   *   stopping; send the same call again.
+   * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request, or other rows, used this id; use a new one.
+   * * `ABORTED` (CONFLICT, TABLE_REPLACED): other writers committed at the same time at every try, or the table was
+   *   recreated; retry the call.
+   * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and a retry would not help; do what the message says.
+   * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; retry the call after RetryInfo's
+   *   delay.
+   * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): the outcome is unknown, or the commit coordinator is stopping; retry
+   *   the same call.
    * * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
    * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
    *   Leman.
@@ -1251,17 +1249,17 @@ export const TableService: GenService<{
     output: typeof MergeRowsResponseSchema;
   },
   /**
-   * Removes a table with all its versions, computed values and checkpoints. The history of its jobs stays, and so do
-   * registered functions. With `force`, jobs of the table that run fail, and views of it keep their rows and cannot be
+   * Removes a table with all its versions, computed values and checkpoints. The history of its jobs and registered
+   * functions stay. With `force`, running jobs of the table fail, and views of it keep their rows and cannot be
    * refreshed any more.
    *
    * Errors:
    * * `INVALID_ARGUMENT` (MISSING_FIELD): `request_id` is empty; fill it.
-   * * `FAILED_PRECONDITION` (IS_A_VIEW): it is a view; CommitService.DropView drops these.
-   * * `FAILED_PRECONDITION` (TABLE_IN_USE): views of this database rest on it, or jobs of it have not ended, as the facts
-   *   `views` and `jobs` say; drop or end these first, or set `force`. Views of other databases are not looked for.
-   * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
-   * * `UNAVAILABLE` (DRAINING): the commit coordinator is stopping; send the same call again.
+   * * `FAILED_PRECONDITION` (IS_A_VIEW): it is a view; use CommitService.DropView.
+   * * `FAILED_PRECONDITION` (TABLE_IN_USE): views of this database read it, or jobs of it have not ended, as the facts
+   *   `views` and `jobs` say; drop or end these first, or set `force`. Views of other databases are not checked.
+   * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request used this id; use a new one.
+   * * `UNAVAILABLE` (DRAINING): the commit coordinator is stopping; retry the same call.
    * * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
    *
    * @generated from rpc leman.v1.TableService.DropTable
@@ -1272,27 +1270,26 @@ export const TableService: GenService<{
     output: typeof DropTableResponseSchema;
   },
   /**
-   * Gives a table another name in its database, in one step: there is no moment in which it has both names, or none.
-   * Its versions, row ids and computed values stay. What refers to it by name does not follow: jobs stay in the history
-   * under the old name and cannot be retried; checkpoints of unfinished backfills are not used under the new one, and
-   * their rows are computed again; with `force`, jobs that run fail, and views of it keep their rows and cannot be
-   * refreshed any more.
+   * Renames a table in its database, in one step: at no moment does it have both names, or none. Its versions, row ids
+   * and computed values stay. References by name do not follow: jobs stay in the history under the old name and cannot
+   * be retried; checkpoints of unfinished backfills are not used under the new one, and their rows are computed again;
+   * with `force`, running jobs fail, and views of it keep their rows and cannot be refreshed any more.
    *
    * Errors:
    * * `INVALID_ARGUMENT` (MISSING_FIELD): a field is empty; fill it.
-   * * `FAILED_PRECONDITION` (RENAME_NOT_SUPPORTED): the database is in an object store, which can only copy; make a table
-   *   of the new name and append the rows of this one.
-   * * `FAILED_PRECONDITION` (IS_A_VIEW): it is a view; make another one.
+   * * `FAILED_PRECONDITION` (RENAME_NOT_SUPPORTED): the database is in an object store, which can only copy; create a
+   *   table of the new name and append the rows of this one.
+   * * `FAILED_PRECONDITION` (IS_A_VIEW): it is a view; create another one.
    * * `FAILED_PRECONDITION` (TABLE_IN_USE): as for DropTable.
-   * * `ALREADY_EXISTS` (TABLE_EXISTS): a table or view of the new name exists; take another name, or drop it.
-   * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
-   * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table again;
-   *   send the call again.
-   * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
-   * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
-   *   RetryInfo's delay.
-   * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
-   *   stopping; send the same call again.
+   * * `ALREADY_EXISTS` (TABLE_EXISTS): a table or view of the new name exists; use another name, or drop it.
+   * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request used this id; use a new one.
+   * * `ABORTED` (CONFLICT, TABLE_REPLACED): other writers committed at the same time at every try, or the table was
+   *   recreated; retry the call.
+   * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and a retry would not help; do what the message says.
+   * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; retry the call after RetryInfo's
+   *   delay.
+   * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): the outcome is unknown, or the commit coordinator is stopping; retry
+   *   the same call.
    * * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
    * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
    *   Leman.
@@ -1312,17 +1309,17 @@ export const TableService: GenService<{
    * Errors:
    * * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_SCHEMA, BAD_COLUMN, BAD_COLUMN_NAME): as for CreateTable; also a column that
    *   may not be NULL.
-   * * `FAILED_PRECONDITION` (TYPE_NOT_STORABLE): the table's file format does not hold a column's type; do what the
+   * * `FAILED_PRECONDITION` (TYPE_NOT_STORABLE): the table's file format does not support a column's type; do what the
    *   message says.
-   * * `FAILED_PRECONDITION` (COLUMN_EXISTS): the table has a column of that name; take another one.
-   * * `FAILED_PRECONDITION` (IS_A_VIEW): a view gets its columns from its query; make another view.
-   * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
-   * * `ABORTED` (CONFLICT): others committed at the same time, again and again; send the call again.
-   * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
-   * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
-   *   RetryInfo's delay.
-   * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
-   *   stopping; send the same call again.
+   * * `FAILED_PRECONDITION` (COLUMN_EXISTS): the table has a column of that name; use another one.
+   * * `FAILED_PRECONDITION` (IS_A_VIEW): a view gets its columns from its query; create another view.
+   * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request used this id; use a new one.
+   * * `ABORTED` (CONFLICT): other writers committed at the same time at every try; retry the call.
+   * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and a retry would not help; do what the message says.
+   * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; retry the call after RetryInfo's
+   *   delay.
+   * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): the outcome is unknown, or the commit coordinator is stopping; retry
+   *   the same call.
    * * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
    * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
    *   Leman.
@@ -1341,20 +1338,20 @@ export const TableService: GenService<{
    * refreshed any more, and jobs that compute one fail.
    *
    * Errors:
-   * * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_COLUMN): no column, or one that is named twice; fix the field that BadRequest
+   * * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_COLUMN): no column, or a repeated one; correct the field that BadRequest
    *   names.
    * * `FAILED_PRECONDITION` (COLUMN_NOT_FOUND): the table has no such column; name one that it has.
    * * `FAILED_PRECONDITION` (LAST_COLUMN): no column would be left; drop the table.
-   * * `FAILED_PRECONDITION` (COLUMN_IN_USE): computed columns or jobs of the table, or views of this database, read a
-   *   column or compute it, as the facts `columns`, `jobs` and `views` say; change these first, or set `force`.
-   * * `FAILED_PRECONDITION` (IS_A_VIEW): a view gets its columns from its query; make another view.
-   * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
-   * * `ABORTED` (CONFLICT): others committed at the same time, again and again; send the call again.
-   * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
-   * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
-   *   RetryInfo's delay.
-   * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
-   *   stopping; send the same call again.
+   * * `FAILED_PRECONDITION` (COLUMN_IN_USE): computed columns or jobs of the table, or views of this database, read or
+   *   compute a column, as the facts `columns`, `jobs` and `views` say; change these first, or set `force`.
+   * * `FAILED_PRECONDITION` (IS_A_VIEW): a view gets its columns from its query; create another view.
+   * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request used this id; use a new one.
+   * * `ABORTED` (CONFLICT): other writers committed at the same time at every try; retry the call.
+   * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and a retry would not help; do what the message says.
+   * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; retry the call after RetryInfo's
+   *   delay.
+   * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): the outcome is unknown, or the commit coordinator is stopping; retry
+   *   the same call.
    * * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
    * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
    *   Leman.
@@ -1368,26 +1365,28 @@ export const TableService: GenService<{
     output: typeof DropColumnsResponseSchema;
   },
   /**
-   * Gives columns other names, types, or the right to be NULL: all of them or none. A new name follows into what computed
-   * columns read, and into their checkpoints; views know columns by name. Another type is rewritten, with all values
-   * that the column has, while other commits of the table wait; a computed column keeps its type.
+   * Changes names, types, or nullability of columns: all of them or none. Computed columns and their checkpoints follow
+   * a new name; views know columns by name. For another type all values of the column are rewritten, while other
+   * commits of the table wait; a computed column keeps its type.
    *
    * Errors:
-   * * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_SCHEMA, BAD_COLUMN, BAD_COLUMN_NAME): no column, one that is named twice or
-   *   to which nothing is to happen, or a name or type that no column can have; fix the field that BadRequest names.
+   * * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_SCHEMA, BAD_COLUMN, BAD_COLUMN_NAME): no column, a repeated one or one
+   *   without a change, or an invalid name or type; correct the field that BadRequest names.
    * * `FAILED_PRECONDITION` (COLUMN_NOT_FOUND, COLUMN_EXISTS): the table has no such column, or has one of the new name.
-   * * `FAILED_PRECONDITION` (TYPE_NOT_STORABLE): the table's file format does not hold the type; do what the message says.
-   * * `FAILED_PRECONDITION` (COLUMN_IS_COMPUTED): the type of a computed column is that of its function; add another one.
-   * * `FAILED_PRECONDITION` (COLUMN_IN_USE): computed columns or jobs of the table, or views of this database, read a
-   *   column or compute it, as the facts `columns`, `jobs` and `views` say; change these first, or set `force`.
-   * * `FAILED_PRECONDITION` (IS_A_VIEW): a view gets its columns from its query; make another view.
-   * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
-   * * `ABORTED` (CONFLICT): others committed at the same time, again and again; send the call again.
-   * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
-   * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
-   *   RetryInfo's delay.
-   * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
-   *   stopping; send the same call again.
+   * * `FAILED_PRECONDITION` (TYPE_NOT_STORABLE): the table's file format does not support the type; do what the message
+   *   says.
+   * * `FAILED_PRECONDITION` (COLUMN_IS_COMPUTED): the type of a computed column is that of its function; add another
+   *   column.
+   * * `FAILED_PRECONDITION` (COLUMN_IN_USE): computed columns or jobs of the table, or views of this database, read or
+   *   compute a column, as the facts `columns`, `jobs` and `views` say; change these first, or set `force`.
+   * * `FAILED_PRECONDITION` (IS_A_VIEW): a view gets its columns from its query; create another view.
+   * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request used this id; use a new one.
+   * * `ABORTED` (CONFLICT): other writers committed at the same time at every try; retry the call.
+   * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and a retry would not help; do what the message says.
+   * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; retry the call after RetryInfo's
+   *   delay.
+   * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): the outcome is unknown, or the commit coordinator is stopping; retry
+   *   the same call.
    * * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
    * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
    *   Leman.

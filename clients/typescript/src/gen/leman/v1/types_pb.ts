@@ -68,7 +68,7 @@ export type JsonArrowField = Message<"leman.v1.JsonArrowField"> & {
   nullable?: boolean | undefined;
 
   /**
-   * Its metadata, as far as that is text. `ARROW:extension:name` and `ARROW:extension:metadata` say that the type is the
+   * Its metadata, as far as that is text. `ARROW:extension:name` and `ARROW:extension:metadata` mark the type as the
    * storage of an extension type.
    *
    * @generated from field: map<string, string> metadata = 4;
@@ -128,8 +128,8 @@ export type JsonArrowDataType = Message<"leman.v1.JsonArrowDataType"> & {
   timezone: string;
 
   /**
-   * Where values are encoded by a dictionary: the integer type of its indexes, such as `int32`. The other fields describe
-   * the values. Empty: they are not.
+   * If values are dictionary-encoded: the integer type of the indexes, such as `int32`. The other fields describe the
+   * values. Empty: they are not.
    *
    * @generated from field: string dictionary_index_type = 6;
    */

@@ -47,23 +47,23 @@ export const UdfRefSchema: GenMessage<UdfRef> = /*@__PURE__*/
 /**
  * A user-defined function that computes one column, as the catalog stores it.
  *
- * `name` and `version` identify what it computes for ever. A second registration of the same name and version may change
- * the options (`checkpoint`, `error_policy`, `batch_size`, `call_timeout`, `resources`, and where a remote function is)
- * and nothing else, or it is refused with ALREADY_EXISTS.
+ * `name` and `version` identify what it computes forever. A second registration of the same name and version may change
+ * only the options (`checkpoint`, `error_policy`, `batch_size`, `call_timeout`, `resources`, and the addresses of a
+ * remote function); otherwise it is refused with ALREADY_EXISTS.
  *
  * @generated from message leman.v1.UdfDefinition
  */
 export type UdfDefinition = Message<"leman.v1.UdfDefinition"> & {
   /**
-   * The name people know it by; letters, digits, `_`, `.` and `-`, at most 128.
+   * Its name: letters, digits, `_`, `.` and `-`, at most 128.
    *
    * @generated from field: string name = 1;
    */
   name: string;
 
   /**
-   * Identifies the code. Stable for the same source in any session; differs when the code differs. That of a remote
-   * function may be left out of RegisterUdf, as may `input_columns` and the schemas: its server says them.
+   * Identifies the code. Stable for the same source in any session; differs when the code differs. For a remote
+   * function, RegisterUdf may omit it, `input_columns` and the schemas: its server describes them.
    *
    * @generated from field: string version = 2;
    */
@@ -77,23 +77,23 @@ export type UdfDefinition = Message<"leman.v1.UdfDefinition"> & {
   kind: UdfDefinition_Kind;
 
   /**
-   * The columns that it reads, in the order of its parameters, as named by its author. A column may map them to others.
+   * Its input columns, in the order of its parameters, as named by its author. A column may map them to others.
    *
    * @generated from field: repeated string input_columns = 4;
    */
   inputColumns: string[];
 
   /**
-   * Arrow types its author declared for the inputs, as an IPC schema message of nullable fields named like
-   * `input_columns`; empty, or a field of type null where nothing was declared.
+   * Arrow types that its author declared for the inputs, as an IPC schema message of nullable fields named like
+   * `input_columns`; empty, or a field of type null if nothing was declared.
    *
    * @generated from field: bytes input_schema = 5;
    */
   inputSchema: Uint8Array;
 
   /**
-   * The output type: an Arrow IPC schema message with exactly one field. Metadata `lance-encoding:blob` = `true` on that
-   * field asks for a blob column; its type is then large_binary.
+   * The output type: an Arrow IPC schema message with exactly one field. Metadata `lance-encoding:blob` = `true` on
+   * that field creates a blob column; its type is then large_binary.
    *
    * @generated from field: bytes output_schema = 6;
    */
@@ -122,9 +122,9 @@ export type UdfDefinition = Message<"leman.v1.UdfDefinition"> & {
     case: "entrypoint";
   } | {
     /**
-     * For KIND_SQL: one SQL expression over `input_columns`, as Lance understands them in filters. At most 4096 bytes;
-     * functions from a list, none that answers differently from call to call (`now()`, `random()`); CASE too. Has no
-     * batch size or state. A row for which it has no value is an error `SqlError`, never tried again.
+     * For KIND_SQL: one SQL expression over `input_columns`, in Lance's SQL for filters. At most 4096 bytes; only
+     * listed functions, none volatile (`now()`, `random()`); CASE too. Has no batch size or state. A row without a
+     * value is an error `SqlError`, never retried.
      *
      * @generated from field: string sql_expression = 9;
      */
@@ -141,14 +141,14 @@ export type UdfDefinition = Message<"leman.v1.UdfDefinition"> & {
   } | { case: undefined; value?: undefined };
 
   /**
-   * True when the code is a class that is built once a worker process and then called.
+   * True if the code is a class that is built once per worker process and then called.
    *
    * @generated from field: bool stateful = 10;
    */
   stateful: boolean;
 
   /**
-   * Rows between checkpoints that its author asked for.
+   * Rows between checkpoints, as requested by its author.
    *
    * @generated from field: leman.v1.CheckpointBounds checkpoint = 11;
    */
@@ -162,32 +162,33 @@ export type UdfDefinition = Message<"leman.v1.UdfDefinition"> & {
   errorPolicy?: ErrorPolicy | undefined;
 
   /**
-   * The most rows given to one call of a batch kind, 1 or more; unset: the worker chooses.
+   * The most rows passed to one call of a batch kind, 1 or more; unset: the worker chooses.
    *
    * @generated from field: optional int64 batch_size = 13;
    */
   batchSize?: bigint | undefined;
 
   /**
-   * How long one call may take, above 0: a row of a scalar function, a batch of a batch kind; unset: no bound. A call that
-   * takes longer ends with its worker process, and the error policy is asked about an exception `UdfTimeout`. A server that
-   * answers nothing to a batch of a remote function without one for LEMAN_UDF__REMOTE_ANSWER_SECONDS, ten minutes by
-   * itself, is taken for broken: the job ends with FUNCTION_UNAVAILABLE where servers do so twice in succession.
+   * The timeout of one call, above 0: a row of a scalar function, a batch of a batch kind; unset: none. A call that
+   * takes longer is ended with its worker process, and the error policy decides about an exception `UdfTimeout`. A
+   * server of a remote function without a timeout that does not answer a batch for LEMAN_UDF__REMOTE_ANSWER_SECONDS
+   * (default: ten minutes) counts as broken: the job ends with FUNCTION_UNAVAILABLE if servers do so twice in
+   * succession.
    *
    * @generated from field: google.protobuf.Duration call_timeout = 14;
    */
   callTimeout?: Duration | undefined;
 
   /**
-   * What it takes on a worker while it runs.
+   * The resources that it needs on a worker.
    *
    * @generated from field: leman.v1.Resources resources = 15;
    */
   resources?: Resources | undefined;
 
   /**
-   * `input_schema` in a form that needs no Arrow. In a request it may take the place of `input_schema`; with both, they
-   * have to say the same.
+   * `input_schema` in a form that needs no Arrow. In a request it may replace `input_schema`; if both are given, they
+   * must agree.
    *
    * @generated from field: leman.v1.JsonArrowSchema json_input_schema = 16;
    */
@@ -201,9 +202,9 @@ export type UdfDefinition = Message<"leman.v1.UdfDefinition"> & {
   jsonOutputSchema?: JsonArrowSchema | undefined;
 
   /**
-   * The text that the code was made from, for people who want to see what changed between two versions (see
-   * ColumnOutcome.diff): at most 64 KiB. Nothing is computed with it. The first one that comes under a version stays, and
-   * a version that has none may get one later. ListUdfs leaves it out.
+   * The source text of the code, to show what changed between two versions (see ColumnOutcome.diff): at most 64 KiB. It
+   * is not executed. The first one under a version stays, and a version that has none may get one later. ListUdfs omits
+   * it.
    *
    * @generated from field: string source = 19;
    */
@@ -218,7 +219,7 @@ export const UdfDefinitionSchema: GenMessage<UdfDefinition> = /*@__PURE__*/
   messageDesc(file_leman_v1_udf, 1);
 
 /**
- * How the function is called. The unit of a call is what the worker hands over at once.
+ * How the function is called.
  *
  * @generated from enum leman.v1.UdfDefinition.Kind
  */
@@ -231,21 +232,21 @@ export enum UdfDefinition_Kind {
   UNSPECIFIED = 0,
 
   /**
-   * Called once a row with Python values; returns one Python value.
+   * Called once per row with Python values; returns one Python value.
    *
    * @generated from enum value: KIND_SCALAR = 1;
    */
   SCALAR = 1,
 
   /**
-   * Called once a batch with one pyarrow.Array for each input column; returns an array of the same length.
+   * Called once per batch with one pyarrow.Array for each input column; returns an array of the same length.
    *
    * @generated from enum value: KIND_ARRAY = 2;
    */
   ARRAY = 2,
 
   /**
-   * Called once a batch with one pyarrow.RecordBatch of the input columns; returns an array of the same length.
+   * Called once per batch with one pyarrow.RecordBatch of the input columns; returns an array of the same length.
    *
    * @generated from enum value: KIND_RECORD_BATCH = 3;
    */
@@ -259,7 +260,7 @@ export enum UdfDefinition_Kind {
   SQL = 4,
 
   /**
-   * Called once a batch, like KIND_RECORD_BATCH, but at a server of its author's, over Arrow Flight.
+   * Called once per batch, like KIND_RECORD_BATCH, but on a server of its author, over Arrow Flight.
    *
    * @generated from enum value: KIND_REMOTE = 5;
    */
@@ -273,11 +274,11 @@ export const UdfDefinition_KindSchema: GenEnum<UdfDefinition_Kind> = /*@__PURE__
   enumDesc(file_leman_v1_udf, 1, 0);
 
 /**
- * What one worker (one process that calls the function) takes. Unset: nothing was asked. What is set is above 0.
+ * The resources of one worker (one process that calls the function). Unset: none requested. Values are above 0.
  *
- * On a Spark master that has resource profiles (standalone, YARN, Kubernetes) the job's Spark stage asks for it. On one
- * machine (`local`) the executor runs fewer workers at once for `num_cpus` and `memory_bytes`; a job that asks for GPUs, or
- * for more than there is, is refused with FAILED_PRECONDITION (RESOURCES_NOT_AVAILABLE).
+ * On a Spark master with resource profiles (standalone, YARN, Kubernetes) the job's Spark stage requests them. On one
+ * machine (`local`) the executor runs fewer concurrent workers for `num_cpus` and `memory_bytes`; a job that asks for
+ * GPUs, or for more than the machine has, is refused with FAILED_PRECONDITION (RESOURCES_NOT_AVAILABLE).
  *
  * @generated from message leman.v1.Resources
  */
@@ -312,23 +313,23 @@ export const ResourcesSchema: GenMessage<Resources> = /*@__PURE__*/
   messageDesc(file_leman_v1_udf, 2);
 
 /**
- * A function that a process of its author's serves, in any language, by the protocol `leman.function.v1` over Arrow
- * Flight (docs/remote_functions.md). Its version is verified whenever a worker connects.
+ * A function served by a process of its author, in any language, by the protocol `leman.function.v1` over Arrow Flight
+ * (docs/remote_functions.md). Its version is verified whenever a worker connects.
  *
  * @generated from message leman.v1.RemoteFunction
  */
 export type RemoteFunction = Message<"leman.v1.RemoteFunction"> & {
   /**
-   * Flight uris of the servers, `grpc://host:port` or with TLS `grpc+tls://host:port`; 1 to 64. All serve this version of
-   * the function; batches go to them in turn, and to the others where one cannot be reached. Other ones may be registered
-   * under the same version.
+   * Flight uris of the servers, `grpc://host:port` or with TLS `grpc+tls://host:port`; 1 to 64. All serve this version
+   * of the function; batches go to them in turn, and to the others if one cannot be reached. Other addresses may be
+   * registered under the same version.
    *
    * @generated from field: repeated string addresses = 1;
    */
   addresses: string[];
 
   /**
-   * What the servers call it; empty: as it is named here.
+   * Its name on the servers; empty: its name here.
    *
    * @generated from field: string function = 2;
    */
@@ -378,20 +379,20 @@ export const PythonBundleSchema: GenMessage<PythonBundle> = /*@__PURE__*/
   messageDesc(file_leman_v1_udf, 4);
 
 /**
- * Rows between checkpoints. Unset: nothing was asked. What is set is 1 or more.
+ * Rows between checkpoints. Unset: not requested. Values are 1 or more.
  *
  * @generated from message leman.v1.CheckpointBounds
  */
 export type CheckpointBounds = Message<"leman.v1.CheckpointBounds"> & {
   /**
-   * The most rows in a checkpoint (older name of max_checkpoint_size; the smaller of both holds).
+   * The most rows in a checkpoint (older name of max_checkpoint_size; the smaller of both applies).
    *
    * @generated from field: optional int64 checkpoint_size = 1;
    */
   checkpointSize?: bigint | undefined;
 
   /**
-   * The fewest rows in a checkpoint, but for the last of a range.
+   * The fewest rows in a checkpoint, except the last of a range.
    *
    * @generated from field: optional int64 min_checkpoint_size = 2;
    */
@@ -413,8 +414,8 @@ export const CheckpointBoundsSchema: GenMessage<CheckpointBounds> = /*@__PURE__*
   messageDesc(file_leman_v1_udf, 5);
 
 /**
- * What to do when the function raises: the first rule that matches the exception holds; without one the job fails.
- * A row that ends its worker process three or four times counts as raising `WorkerLost`, one that overruns the function's
+ * What to do when the function raises: the first rule that matches the exception applies; without one the job fails. A
+ * row that ends its worker process three or four times counts as raising `WorkerLost`, one that exceeds the function's
  * timeout as raising `UdfTimeout`, one at which the server of a remote function breaks the connection three times as
  * raising `FunctionLost`, a kind of `WorkerLost`; rules for all exceptions and for `Exception` match all of them.
  *
@@ -422,29 +423,29 @@ export const CheckpointBoundsSchema: GenMessage<CheckpointBounds> = /*@__PURE__*
  */
 export type ErrorPolicy = Message<"leman.v1.ErrorPolicy"> & {
   /**
-   * In the order in which they are tried.
+   * In order of precedence.
    *
    * @generated from field: repeated leman.v1.ErrorRule rules = 1;
    */
   rules: ErrorRule[];
 
   /**
-   * The job fails when more rows than this failed, 1 or more; unset: no bound.
+   * The job fails if more rows than this failed, 1 or more; unset: no limit.
    *
    * @generated from field: optional int64 max_errors = 2;
    */
   maxErrors?: bigint | undefined;
 
   /**
-   * The job fails when more than this fraction of the rows failed, above 0 and up to 1; unset: no bound.
+   * The job fails if more than this fraction of the rows failed, above 0 and up to 1; unset: no limit.
    *
    * @generated from field: optional double max_error_fraction = 3;
    */
   maxErrorFraction?: number | undefined;
 
   /**
-   * Whether failed rows are stored with exception, message and traceback. The row that ends a job is stored in any case,
-   * and so is where failed rows are (see ListJobErrorsRequest.places_only).
+   * Whether failed rows are stored with exception, message and traceback. The row that ends a job is always stored, and
+   * so are the positions of failed rows (see ListJobErrorsRequest.places_only).
    *
    * @generated from field: bool store_errors = 4;
    */
@@ -472,7 +473,8 @@ export type ErrorRule = Message<"leman.v1.ErrorRule"> & {
   action: ErrorRule_Action;
 
   /**
-   * Class names of the exceptions it is for (`ValueError` or `package.module.Error`; base classes match); empty: all.
+   * Class names of the exceptions that it matches (`ValueError` or `package.module.Error`; base classes match); empty:
+   * all.
    *
    * @generated from field: repeated string exception_types = 2;
    */
@@ -486,7 +488,7 @@ export type ErrorRule = Message<"leman.v1.ErrorRule"> & {
   messagePattern: string;
 
   /**
-   * For ACTION_RETRY: how often the function is called at the most, the first call included, 2 or more; unset: 3.
+   * For ACTION_RETRY: the maximum number of calls, including the first, 2 or more; unset: 3.
    *
    * @generated from field: optional int32 max_attempts = 4;
    */
@@ -535,14 +537,14 @@ export enum ErrorRule_Action {
   FAIL = 1,
 
   /**
-   * Leave the row NULL, record it as failed, go on.
+   * Leave the row NULL, record it as failed, continue.
    *
    * @generated from enum value: ACTION_SKIP = 2;
    */
   SKIP = 2,
 
   /**
-   * Call again after a pause; when the attempts are used up the next matching rule holds.
+   * Retry after a pause; after the last attempt the next matching rule applies.
    *
    * @generated from enum value: ACTION_RETRY = 3;
    */

@@ -6,7 +6,7 @@ package dev.leman.v1;
 
 /**
  * <pre>
- * What a call asks of its caller.
+ * The rights that a call requires.
  * </pre>
  *
  * Protobuf type {@code leman.v1.Access}
@@ -50,7 +50,7 @@ private static final long serialVersionUID = 0L;
   private int role_ = 0;
   /**
    * <pre>
-   * The least role.
+   * The required role.
    * </pre>
    *
    * <code>.leman.v1.Role role = 1;</code>
@@ -61,7 +61,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * The least role.
+   * The required role.
    * </pre>
    *
    * <code>.leman.v1.Role role = 1;</code>
@@ -76,7 +76,7 @@ private static final long serialVersionUID = 0L;
   private boolean code_ = false;
   /**
    * <pre>
-   * Whether it also takes the right `code`, which no role but ROLE_SERVICE includes: what the caller sends will run on
+   * Whether it also requires the right `code`, which no role but ROLE_SERVICE includes: code in the request will run on
    * the workers.
    * </pre>
    *
@@ -94,7 +94,7 @@ private static final long serialVersionUID = 0L;
       com.google.protobuf.LazyStringArrayList.emptyList();
   /**
    * <pre>
-   * Fields of the request, as paths such as `definition.python_bundle`: where one of them is set, the call takes the
+   * Fields of the request, as paths such as `definition.python_bundle`: if one of them is set, the call requires the
    * right `code`, too.
    * </pre>
    *
@@ -107,7 +107,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Fields of the request, as paths such as `definition.python_bundle`: where one of them is set, the call takes the
+   * Fields of the request, as paths such as `definition.python_bundle`: if one of them is set, the call requires the
    * right `code`, too.
    * </pre>
    *
@@ -119,7 +119,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Fields of the request, as paths such as `definition.python_bundle`: where one of them is set, the call takes the
+   * Fields of the request, as paths such as `definition.python_bundle`: if one of them is set, the call requires the
    * right `code`, too.
    * </pre>
    *
@@ -132,7 +132,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Fields of the request, as paths such as `definition.python_bundle`: where one of them is set, the call takes the
+   * Fields of the request, as paths such as `definition.python_bundle`: if one of them is set, the call requires the
    * right `code`, too.
    * </pre>
    *
@@ -360,7 +360,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * What a call asks of its caller.
+   * The rights that a call requires.
    * </pre>
    *
    * Protobuf type {@code leman.v1.Access}
@@ -579,7 +579,7 @@ private static final long serialVersionUID = 0L;
     private int role_ = 0;
     /**
      * <pre>
-     * The least role.
+     * The required role.
      * </pre>
      *
      * <code>.leman.v1.Role role = 1;</code>
@@ -590,7 +590,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The least role.
+     * The required role.
      * </pre>
      *
      * <code>.leman.v1.Role role = 1;</code>
@@ -605,7 +605,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The least role.
+     * The required role.
      * </pre>
      *
      * <code>.leman.v1.Role role = 1;</code>
@@ -618,7 +618,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The least role.
+     * The required role.
      * </pre>
      *
      * <code>.leman.v1.Role role = 1;</code>
@@ -636,7 +636,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The least role.
+     * The required role.
      * </pre>
      *
      * <code>.leman.v1.Role role = 1;</code>
@@ -652,7 +652,7 @@ private static final long serialVersionUID = 0L;
     private boolean code_ ;
     /**
      * <pre>
-     * Whether it also takes the right `code`, which no role but ROLE_SERVICE includes: what the caller sends will run on
+     * Whether it also requires the right `code`, which no role but ROLE_SERVICE includes: code in the request will run on
      * the workers.
      * </pre>
      *
@@ -665,7 +665,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Whether it also takes the right `code`, which no role but ROLE_SERVICE includes: what the caller sends will run on
+     * Whether it also requires the right `code`, which no role but ROLE_SERVICE includes: code in the request will run on
      * the workers.
      * </pre>
      *
@@ -682,7 +682,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Whether it also takes the right `code`, which no role but ROLE_SERVICE includes: what the caller sends will run on
+     * Whether it also requires the right `code`, which no role but ROLE_SERVICE includes: code in the request will run on
      * the workers.
      * </pre>
      *
@@ -706,7 +706,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Fields of the request, as paths such as `definition.python_bundle`: where one of them is set, the call takes the
+     * Fields of the request, as paths such as `definition.python_bundle`: if one of them is set, the call requires the
      * right `code`, too.
      * </pre>
      *
@@ -720,7 +720,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Fields of the request, as paths such as `definition.python_bundle`: where one of them is set, the call takes the
+     * Fields of the request, as paths such as `definition.python_bundle`: if one of them is set, the call requires the
      * right `code`, too.
      * </pre>
      *
@@ -732,7 +732,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Fields of the request, as paths such as `definition.python_bundle`: where one of them is set, the call takes the
+     * Fields of the request, as paths such as `definition.python_bundle`: if one of them is set, the call requires the
      * right `code`, too.
      * </pre>
      *
@@ -745,7 +745,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Fields of the request, as paths such as `definition.python_bundle`: where one of them is set, the call takes the
+     * Fields of the request, as paths such as `definition.python_bundle`: if one of them is set, the call requires the
      * right `code`, too.
      * </pre>
      *
@@ -759,7 +759,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Fields of the request, as paths such as `definition.python_bundle`: where one of them is set, the call takes the
+     * Fields of the request, as paths such as `definition.python_bundle`: if one of them is set, the call requires the
      * right `code`, too.
      * </pre>
      *
@@ -779,7 +779,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Fields of the request, as paths such as `definition.python_bundle`: where one of them is set, the call takes the
+     * Fields of the request, as paths such as `definition.python_bundle`: if one of them is set, the call requires the
      * right `code`, too.
      * </pre>
      *
@@ -798,7 +798,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Fields of the request, as paths such as `definition.python_bundle`: where one of them is set, the call takes the
+     * Fields of the request, as paths such as `definition.python_bundle`: if one of them is set, the call requires the
      * right `code`, too.
      * </pre>
      *
@@ -817,7 +817,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Fields of the request, as paths such as `definition.python_bundle`: where one of them is set, the call takes the
+     * Fields of the request, as paths such as `definition.python_bundle`: if one of them is set, the call requires the
      * right `code`, too.
      * </pre>
      *
@@ -833,7 +833,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Fields of the request, as paths such as `definition.python_bundle`: where one of them is set, the call takes the
+     * Fields of the request, as paths such as `definition.python_bundle`: if one of them is set, the call requires the
      * right `code`, too.
      * </pre>
      *

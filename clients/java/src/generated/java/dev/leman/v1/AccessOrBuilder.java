@@ -10,7 +10,7 @@ public interface AccessOrBuilder extends
 
   /**
    * <pre>
-   * The least role.
+   * The required role.
    * </pre>
    *
    * <code>.leman.v1.Role role = 1;</code>
@@ -19,7 +19,7 @@ public interface AccessOrBuilder extends
   int getRoleValue();
   /**
    * <pre>
-   * The least role.
+   * The required role.
    * </pre>
    *
    * <code>.leman.v1.Role role = 1;</code>
@@ -29,7 +29,7 @@ public interface AccessOrBuilder extends
 
   /**
    * <pre>
-   * Whether it also takes the right `code`, which no role but ROLE_SERVICE includes: what the caller sends will run on
+   * Whether it also requires the right `code`, which no role but ROLE_SERVICE includes: code in the request will run on
    * the workers.
    * </pre>
    *
@@ -40,7 +40,7 @@ public interface AccessOrBuilder extends
 
   /**
    * <pre>
-   * Fields of the request, as paths such as `definition.python_bundle`: where one of them is set, the call takes the
+   * Fields of the request, as paths such as `definition.python_bundle`: if one of them is set, the call requires the
    * right `code`, too.
    * </pre>
    *
@@ -51,7 +51,7 @@ public interface AccessOrBuilder extends
       getCodeWhereList();
   /**
    * <pre>
-   * Fields of the request, as paths such as `definition.python_bundle`: where one of them is set, the call takes the
+   * Fields of the request, as paths such as `definition.python_bundle`: if one of them is set, the call requires the
    * right `code`, too.
    * </pre>
    *
@@ -61,7 +61,7 @@ public interface AccessOrBuilder extends
   int getCodeWhereCount();
   /**
    * <pre>
-   * Fields of the request, as paths such as `definition.python_bundle`: where one of them is set, the call takes the
+   * Fields of the request, as paths such as `definition.python_bundle`: if one of them is set, the call requires the
    * right `code`, too.
    * </pre>
    *
@@ -72,7 +72,7 @@ public interface AccessOrBuilder extends
   java.lang.String getCodeWhere(int index);
   /**
    * <pre>
-   * Fields of the request, as paths such as `definition.python_bundle`: where one of them is set, the call takes the
+   * Fields of the request, as paths such as `definition.python_bundle`: if one of them is set, the call requires the
    * right `code`, too.
    * </pre>
    *

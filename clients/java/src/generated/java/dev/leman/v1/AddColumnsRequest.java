@@ -151,7 +151,7 @@ private static final long serialVersionUID = 0L;
   private volatile java.lang.Object requestId_ = "";
   /**
    * <pre>
-   * Chosen by the caller; remembered per table. The same id and body again is answered like the first time; the same id
+   * Chosen by the caller; remembered per table. A retry with the same id and body gets the first answer; the same id
    * with another body for this table is refused: ALREADY_EXISTS (REQUEST_ID_REUSED).
    * </pre>
    *
@@ -173,7 +173,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Chosen by the caller; remembered per table. The same id and body again is answered like the first time; the same id
+   * Chosen by the caller; remembered per table. A retry with the same id and body gets the first answer; the same id
    * with another body for this table is refused: ALREADY_EXISTS (REQUEST_ID_REUSED).
    * </pre>
    *
@@ -199,7 +199,7 @@ private static final long serialVersionUID = 0L;
   private int onChange_ = 0;
   /**
    * <pre>
-   * What becomes of computed columns that the table has already.
+   * What happens to computed columns that exist already.
    * </pre>
    *
    * <code>.leman.v1.OnChange on_change = 4;</code>
@@ -210,7 +210,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * What becomes of computed columns that the table has already.
+   * What happens to computed columns that exist already.
    * </pre>
    *
    * <code>.leman.v1.OnChange on_change = 4;</code>
@@ -1163,7 +1163,7 @@ private static final long serialVersionUID = 0L;
     private java.lang.Object requestId_ = "";
     /**
      * <pre>
-     * Chosen by the caller; remembered per table. The same id and body again is answered like the first time; the same id
+     * Chosen by the caller; remembered per table. A retry with the same id and body gets the first answer; the same id
      * with another body for this table is refused: ALREADY_EXISTS (REQUEST_ID_REUSED).
      * </pre>
      *
@@ -1184,7 +1184,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Chosen by the caller; remembered per table. The same id and body again is answered like the first time; the same id
+     * Chosen by the caller; remembered per table. A retry with the same id and body gets the first answer; the same id
      * with another body for this table is refused: ALREADY_EXISTS (REQUEST_ID_REUSED).
      * </pre>
      *
@@ -1206,7 +1206,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Chosen by the caller; remembered per table. The same id and body again is answered like the first time; the same id
+     * Chosen by the caller; remembered per table. A retry with the same id and body gets the first answer; the same id
      * with another body for this table is refused: ALREADY_EXISTS (REQUEST_ID_REUSED).
      * </pre>
      *
@@ -1224,7 +1224,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Chosen by the caller; remembered per table. The same id and body again is answered like the first time; the same id
+     * Chosen by the caller; remembered per table. A retry with the same id and body gets the first answer; the same id
      * with another body for this table is refused: ALREADY_EXISTS (REQUEST_ID_REUSED).
      * </pre>
      *
@@ -1239,7 +1239,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Chosen by the caller; remembered per table. The same id and body again is answered like the first time; the same id
+     * Chosen by the caller; remembered per table. A retry with the same id and body gets the first answer; the same id
      * with another body for this table is refused: ALREADY_EXISTS (REQUEST_ID_REUSED).
      * </pre>
      *
@@ -1260,7 +1260,7 @@ private static final long serialVersionUID = 0L;
     private int onChange_ = 0;
     /**
      * <pre>
-     * What becomes of computed columns that the table has already.
+     * What happens to computed columns that exist already.
      * </pre>
      *
      * <code>.leman.v1.OnChange on_change = 4;</code>
@@ -1271,7 +1271,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What becomes of computed columns that the table has already.
+     * What happens to computed columns that exist already.
      * </pre>
      *
      * <code>.leman.v1.OnChange on_change = 4;</code>
@@ -1286,7 +1286,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What becomes of computed columns that the table has already.
+     * What happens to computed columns that exist already.
      * </pre>
      *
      * <code>.leman.v1.OnChange on_change = 4;</code>
@@ -1299,7 +1299,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What becomes of computed columns that the table has already.
+     * What happens to computed columns that exist already.
      * </pre>
      *
      * <code>.leman.v1.OnChange on_change = 4;</code>
@@ -1317,7 +1317,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What becomes of computed columns that the table has already.
+     * What happens to computed columns that exist already.
      * </pre>
      *
      * <code>.leman.v1.OnChange on_change = 4;</code>

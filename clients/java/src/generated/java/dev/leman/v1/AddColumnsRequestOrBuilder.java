@@ -81,7 +81,7 @@ public interface AddColumnsRequestOrBuilder extends
 
   /**
    * <pre>
-   * Chosen by the caller; remembered per table. The same id and body again is answered like the first time; the same id
+   * Chosen by the caller; remembered per table. A retry with the same id and body gets the first answer; the same id
    * with another body for this table is refused: ALREADY_EXISTS (REQUEST_ID_REUSED).
    * </pre>
    *
@@ -91,7 +91,7 @@ public interface AddColumnsRequestOrBuilder extends
   java.lang.String getRequestId();
   /**
    * <pre>
-   * Chosen by the caller; remembered per table. The same id and body again is answered like the first time; the same id
+   * Chosen by the caller; remembered per table. A retry with the same id and body gets the first answer; the same id
    * with another body for this table is refused: ALREADY_EXISTS (REQUEST_ID_REUSED).
    * </pre>
    *
@@ -103,7 +103,7 @@ public interface AddColumnsRequestOrBuilder extends
 
   /**
    * <pre>
-   * What becomes of computed columns that the table has already.
+   * What happens to computed columns that exist already.
    * </pre>
    *
    * <code>.leman.v1.OnChange on_change = 4;</code>
@@ -112,7 +112,7 @@ public interface AddColumnsRequestOrBuilder extends
   int getOnChangeValue();
   /**
    * <pre>
-   * What becomes of computed columns that the table has already.
+   * What happens to computed columns that exist already.
    * </pre>
    *
    * <code>.leman.v1.OnChange on_change = 4;</code>

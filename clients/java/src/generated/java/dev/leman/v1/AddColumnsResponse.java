@@ -64,7 +64,7 @@ private static final long serialVersionUID = 0L;
   private java.util.List<dev.leman.v1.ColumnOutcome> columns_;
   /**
    * <pre>
-   * What became of each column, in the order of the request.
+   * The outcome for each column, in the order of the request.
    * </pre>
    *
    * <code>repeated .leman.v1.ColumnOutcome columns = 2;</code>
@@ -75,7 +75,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * What became of each column, in the order of the request.
+   * The outcome for each column, in the order of the request.
    * </pre>
    *
    * <code>repeated .leman.v1.ColumnOutcome columns = 2;</code>
@@ -87,7 +87,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * What became of each column, in the order of the request.
+   * The outcome for each column, in the order of the request.
    * </pre>
    *
    * <code>repeated .leman.v1.ColumnOutcome columns = 2;</code>
@@ -98,7 +98,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * What became of each column, in the order of the request.
+   * The outcome for each column, in the order of the request.
    * </pre>
    *
    * <code>repeated .leman.v1.ColumnOutcome columns = 2;</code>
@@ -109,7 +109,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * What became of each column, in the order of the request.
+   * The outcome for each column, in the order of the request.
    * </pre>
    *
    * <code>repeated .leman.v1.ColumnOutcome columns = 2;</code>
@@ -580,7 +580,7 @@ private static final long serialVersionUID = 0L;
 
     /**
      * <pre>
-     * What became of each column, in the order of the request.
+     * The outcome for each column, in the order of the request.
      * </pre>
      *
      * <code>repeated .leman.v1.ColumnOutcome columns = 2;</code>
@@ -594,7 +594,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What became of each column, in the order of the request.
+     * The outcome for each column, in the order of the request.
      * </pre>
      *
      * <code>repeated .leman.v1.ColumnOutcome columns = 2;</code>
@@ -608,7 +608,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What became of each column, in the order of the request.
+     * The outcome for each column, in the order of the request.
      * </pre>
      *
      * <code>repeated .leman.v1.ColumnOutcome columns = 2;</code>
@@ -622,7 +622,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What became of each column, in the order of the request.
+     * The outcome for each column, in the order of the request.
      * </pre>
      *
      * <code>repeated .leman.v1.ColumnOutcome columns = 2;</code>
@@ -643,7 +643,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What became of each column, in the order of the request.
+     * The outcome for each column, in the order of the request.
      * </pre>
      *
      * <code>repeated .leman.v1.ColumnOutcome columns = 2;</code>
@@ -661,7 +661,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What became of each column, in the order of the request.
+     * The outcome for each column, in the order of the request.
      * </pre>
      *
      * <code>repeated .leman.v1.ColumnOutcome columns = 2;</code>
@@ -681,7 +681,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What became of each column, in the order of the request.
+     * The outcome for each column, in the order of the request.
      * </pre>
      *
      * <code>repeated .leman.v1.ColumnOutcome columns = 2;</code>
@@ -702,7 +702,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What became of each column, in the order of the request.
+     * The outcome for each column, in the order of the request.
      * </pre>
      *
      * <code>repeated .leman.v1.ColumnOutcome columns = 2;</code>
@@ -720,7 +720,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What became of each column, in the order of the request.
+     * The outcome for each column, in the order of the request.
      * </pre>
      *
      * <code>repeated .leman.v1.ColumnOutcome columns = 2;</code>
@@ -738,7 +738,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What became of each column, in the order of the request.
+     * The outcome for each column, in the order of the request.
      * </pre>
      *
      * <code>repeated .leman.v1.ColumnOutcome columns = 2;</code>
@@ -757,7 +757,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What became of each column, in the order of the request.
+     * The outcome for each column, in the order of the request.
      * </pre>
      *
      * <code>repeated .leman.v1.ColumnOutcome columns = 2;</code>
@@ -774,7 +774,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What became of each column, in the order of the request.
+     * The outcome for each column, in the order of the request.
      * </pre>
      *
      * <code>repeated .leman.v1.ColumnOutcome columns = 2;</code>
@@ -791,7 +791,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What became of each column, in the order of the request.
+     * The outcome for each column, in the order of the request.
      * </pre>
      *
      * <code>repeated .leman.v1.ColumnOutcome columns = 2;</code>
@@ -802,7 +802,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What became of each column, in the order of the request.
+     * The outcome for each column, in the order of the request.
      * </pre>
      *
      * <code>repeated .leman.v1.ColumnOutcome columns = 2;</code>
@@ -816,7 +816,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What became of each column, in the order of the request.
+     * The outcome for each column, in the order of the request.
      * </pre>
      *
      * <code>repeated .leman.v1.ColumnOutcome columns = 2;</code>
@@ -831,7 +831,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What became of each column, in the order of the request.
+     * The outcome for each column, in the order of the request.
      * </pre>
      *
      * <code>repeated .leman.v1.ColumnOutcome columns = 2;</code>
@@ -842,7 +842,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What became of each column, in the order of the request.
+     * The outcome for each column, in the order of the request.
      * </pre>
      *
      * <code>repeated .leman.v1.ColumnOutcome columns = 2;</code>
@@ -854,7 +854,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What became of each column, in the order of the request.
+     * The outcome for each column, in the order of the request.
      * </pre>
      *
      * <code>repeated .leman.v1.ColumnOutcome columns = 2;</code>

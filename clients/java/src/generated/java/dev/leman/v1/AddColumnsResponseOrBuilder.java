@@ -20,7 +20,7 @@ public interface AddColumnsResponseOrBuilder extends
 
   /**
    * <pre>
-   * What became of each column, in the order of the request.
+   * The outcome for each column, in the order of the request.
    * </pre>
    *
    * <code>repeated .leman.v1.ColumnOutcome columns = 2;</code>
@@ -29,7 +29,7 @@ public interface AddColumnsResponseOrBuilder extends
       getColumnsList();
   /**
    * <pre>
-   * What became of each column, in the order of the request.
+   * The outcome for each column, in the order of the request.
    * </pre>
    *
    * <code>repeated .leman.v1.ColumnOutcome columns = 2;</code>
@@ -37,7 +37,7 @@ public interface AddColumnsResponseOrBuilder extends
   dev.leman.v1.ColumnOutcome getColumns(int index);
   /**
    * <pre>
-   * What became of each column, in the order of the request.
+   * The outcome for each column, in the order of the request.
    * </pre>
    *
    * <code>repeated .leman.v1.ColumnOutcome columns = 2;</code>
@@ -45,7 +45,7 @@ public interface AddColumnsResponseOrBuilder extends
   int getColumnsCount();
   /**
    * <pre>
-   * What became of each column, in the order of the request.
+   * The outcome for each column, in the order of the request.
    * </pre>
    *
    * <code>repeated .leman.v1.ColumnOutcome columns = 2;</code>
@@ -54,7 +54,7 @@ public interface AddColumnsResponseOrBuilder extends
       getColumnsOrBuilderList();
   /**
    * <pre>
-   * What became of each column, in the order of the request.
+   * The outcome for each column, in the order of the request.
    * </pre>
    *
    * <code>repeated .leman.v1.ColumnOutcome columns = 2;</code>

@@ -202,9 +202,8 @@ private static final long serialVersionUID = 0L;
   private volatile java.lang.Object requestId_ = "";
   /**
    * <pre>
-   * Chosen by the caller; remembered until the commit coordinator restarts, or the table goes from its name. The same
-   * request again is answered like the first time; another one under the same id for this table: ALREADY_EXISTS
-   * (REQUEST_ID_REUSED).
+   * Chosen by the caller; remembered until the commit coordinator restarts, or the table loses its name. A retry gets
+   * the first answer; another request with the same id for this table: ALREADY_EXISTS (REQUEST_ID_REUSED).
    * </pre>
    *
    * <code>string request_id = 4;</code>
@@ -225,9 +224,8 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Chosen by the caller; remembered until the commit coordinator restarts, or the table goes from its name. The same
-   * request again is answered like the first time; another one under the same id for this table: ALREADY_EXISTS
-   * (REQUEST_ID_REUSED).
+   * Chosen by the caller; remembered until the commit coordinator restarts, or the table loses its name. A retry gets
+   * the first answer; another request with the same id for this table: ALREADY_EXISTS (REQUEST_ID_REUSED).
    * </pre>
    *
    * <code>string request_id = 4;</code>
@@ -1115,9 +1113,8 @@ private static final long serialVersionUID = 0L;
     private java.lang.Object requestId_ = "";
     /**
      * <pre>
-     * Chosen by the caller; remembered until the commit coordinator restarts, or the table goes from its name. The same
-     * request again is answered like the first time; another one under the same id for this table: ALREADY_EXISTS
-     * (REQUEST_ID_REUSED).
+     * Chosen by the caller; remembered until the commit coordinator restarts, or the table loses its name. A retry gets
+     * the first answer; another request with the same id for this table: ALREADY_EXISTS (REQUEST_ID_REUSED).
      * </pre>
      *
      * <code>string request_id = 4;</code>
@@ -1137,9 +1134,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Chosen by the caller; remembered until the commit coordinator restarts, or the table goes from its name. The same
-     * request again is answered like the first time; another one under the same id for this table: ALREADY_EXISTS
-     * (REQUEST_ID_REUSED).
+     * Chosen by the caller; remembered until the commit coordinator restarts, or the table loses its name. A retry gets
+     * the first answer; another request with the same id for this table: ALREADY_EXISTS (REQUEST_ID_REUSED).
      * </pre>
      *
      * <code>string request_id = 4;</code>
@@ -1160,9 +1156,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Chosen by the caller; remembered until the commit coordinator restarts, or the table goes from its name. The same
-     * request again is answered like the first time; another one under the same id for this table: ALREADY_EXISTS
-     * (REQUEST_ID_REUSED).
+     * Chosen by the caller; remembered until the commit coordinator restarts, or the table loses its name. A retry gets
+     * the first answer; another request with the same id for this table: ALREADY_EXISTS (REQUEST_ID_REUSED).
      * </pre>
      *
      * <code>string request_id = 4;</code>
@@ -1179,9 +1174,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Chosen by the caller; remembered until the commit coordinator restarts, or the table goes from its name. The same
-     * request again is answered like the first time; another one under the same id for this table: ALREADY_EXISTS
-     * (REQUEST_ID_REUSED).
+     * Chosen by the caller; remembered until the commit coordinator restarts, or the table loses its name. A retry gets
+     * the first answer; another request with the same id for this table: ALREADY_EXISTS (REQUEST_ID_REUSED).
      * </pre>
      *
      * <code>string request_id = 4;</code>
@@ -1195,9 +1189,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Chosen by the caller; remembered until the commit coordinator restarts, or the table goes from its name. The same
-     * request again is answered like the first time; another one under the same id for this table: ALREADY_EXISTS
-     * (REQUEST_ID_REUSED).
+     * Chosen by the caller; remembered until the commit coordinator restarts, or the table loses its name. A retry gets
+     * the first answer; another request with the same id for this table: ALREADY_EXISTS (REQUEST_ID_REUSED).
      * </pre>
      *
      * <code>string request_id = 4;</code>

@@ -83,9 +83,8 @@ public interface AddPlainColumnsRequestOrBuilder extends
 
   /**
    * <pre>
-   * Chosen by the caller; remembered until the commit coordinator restarts, or the table goes from its name. The same
-   * request again is answered like the first time; another one under the same id for this table: ALREADY_EXISTS
-   * (REQUEST_ID_REUSED).
+   * Chosen by the caller; remembered until the commit coordinator restarts, or the table loses its name. A retry gets
+   * the first answer; another request with the same id for this table: ALREADY_EXISTS (REQUEST_ID_REUSED).
    * </pre>
    *
    * <code>string request_id = 4;</code>
@@ -94,9 +93,8 @@ public interface AddPlainColumnsRequestOrBuilder extends
   java.lang.String getRequestId();
   /**
    * <pre>
-   * Chosen by the caller; remembered until the commit coordinator restarts, or the table goes from its name. The same
-   * request again is answered like the first time; another one under the same id for this table: ALREADY_EXISTS
-   * (REQUEST_ID_REUSED).
+   * Chosen by the caller; remembered until the commit coordinator restarts, or the table loses its name. A retry gets
+   * the first answer; another request with the same id for this table: ALREADY_EXISTS (REQUEST_ID_REUSED).
    * </pre>
    *
    * <code>string request_id = 4;</code>

@@ -89,7 +89,7 @@ private static final long serialVersionUID = 0L;
   private java.util.List<dev.leman.v1.ColumnAlteration> columns_;
   /**
    * <pre>
-   * Columns that exist, with the functions that they are to have.
+   * Existing columns with their new functions.
    * </pre>
    *
    * <code>repeated .leman.v1.ColumnAlteration columns = 2;</code>
@@ -100,7 +100,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Columns that exist, with the functions that they are to have.
+   * Existing columns with their new functions.
    * </pre>
    *
    * <code>repeated .leman.v1.ColumnAlteration columns = 2;</code>
@@ -112,7 +112,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Columns that exist, with the functions that they are to have.
+   * Existing columns with their new functions.
    * </pre>
    *
    * <code>repeated .leman.v1.ColumnAlteration columns = 2;</code>
@@ -123,7 +123,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Columns that exist, with the functions that they are to have.
+   * Existing columns with their new functions.
    * </pre>
    *
    * <code>repeated .leman.v1.ColumnAlteration columns = 2;</code>
@@ -134,7 +134,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Columns that exist, with the functions that they are to have.
+   * Existing columns with their new functions.
    * </pre>
    *
    * <code>repeated .leman.v1.ColumnAlteration columns = 2;</code>
@@ -150,7 +150,7 @@ private static final long serialVersionUID = 0L;
   private volatile java.lang.Object requestId_ = "";
   /**
    * <pre>
-   * Chosen by the caller; remembered per table. The same id and body again is answered like the first time; the same id
+   * Chosen by the caller; remembered per table. A retry with the same id and body gets the first answer; the same id
    * with another body for this table is refused: ALREADY_EXISTS (REQUEST_ID_REUSED).
    * </pre>
    *
@@ -172,7 +172,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Chosen by the caller; remembered per table. The same id and body again is answered like the first time; the same id
+   * Chosen by the caller; remembered per table. A retry with the same id and body gets the first answer; the same id
    * with another body for this table is refused: ALREADY_EXISTS (REQUEST_ID_REUSED).
    * </pre>
    *
@@ -813,7 +813,7 @@ private static final long serialVersionUID = 0L;
 
     /**
      * <pre>
-     * Columns that exist, with the functions that they are to have.
+     * Existing columns with their new functions.
      * </pre>
      *
      * <code>repeated .leman.v1.ColumnAlteration columns = 2;</code>
@@ -827,7 +827,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Columns that exist, with the functions that they are to have.
+     * Existing columns with their new functions.
      * </pre>
      *
      * <code>repeated .leman.v1.ColumnAlteration columns = 2;</code>
@@ -841,7 +841,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Columns that exist, with the functions that they are to have.
+     * Existing columns with their new functions.
      * </pre>
      *
      * <code>repeated .leman.v1.ColumnAlteration columns = 2;</code>
@@ -855,7 +855,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Columns that exist, with the functions that they are to have.
+     * Existing columns with their new functions.
      * </pre>
      *
      * <code>repeated .leman.v1.ColumnAlteration columns = 2;</code>
@@ -876,7 +876,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Columns that exist, with the functions that they are to have.
+     * Existing columns with their new functions.
      * </pre>
      *
      * <code>repeated .leman.v1.ColumnAlteration columns = 2;</code>
@@ -894,7 +894,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Columns that exist, with the functions that they are to have.
+     * Existing columns with their new functions.
      * </pre>
      *
      * <code>repeated .leman.v1.ColumnAlteration columns = 2;</code>
@@ -914,7 +914,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Columns that exist, with the functions that they are to have.
+     * Existing columns with their new functions.
      * </pre>
      *
      * <code>repeated .leman.v1.ColumnAlteration columns = 2;</code>
@@ -935,7 +935,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Columns that exist, with the functions that they are to have.
+     * Existing columns with their new functions.
      * </pre>
      *
      * <code>repeated .leman.v1.ColumnAlteration columns = 2;</code>
@@ -953,7 +953,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Columns that exist, with the functions that they are to have.
+     * Existing columns with their new functions.
      * </pre>
      *
      * <code>repeated .leman.v1.ColumnAlteration columns = 2;</code>
@@ -971,7 +971,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Columns that exist, with the functions that they are to have.
+     * Existing columns with their new functions.
      * </pre>
      *
      * <code>repeated .leman.v1.ColumnAlteration columns = 2;</code>
@@ -990,7 +990,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Columns that exist, with the functions that they are to have.
+     * Existing columns with their new functions.
      * </pre>
      *
      * <code>repeated .leman.v1.ColumnAlteration columns = 2;</code>
@@ -1007,7 +1007,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Columns that exist, with the functions that they are to have.
+     * Existing columns with their new functions.
      * </pre>
      *
      * <code>repeated .leman.v1.ColumnAlteration columns = 2;</code>
@@ -1024,7 +1024,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Columns that exist, with the functions that they are to have.
+     * Existing columns with their new functions.
      * </pre>
      *
      * <code>repeated .leman.v1.ColumnAlteration columns = 2;</code>
@@ -1035,7 +1035,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Columns that exist, with the functions that they are to have.
+     * Existing columns with their new functions.
      * </pre>
      *
      * <code>repeated .leman.v1.ColumnAlteration columns = 2;</code>
@@ -1049,7 +1049,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Columns that exist, with the functions that they are to have.
+     * Existing columns with their new functions.
      * </pre>
      *
      * <code>repeated .leman.v1.ColumnAlteration columns = 2;</code>
@@ -1064,7 +1064,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Columns that exist, with the functions that they are to have.
+     * Existing columns with their new functions.
      * </pre>
      *
      * <code>repeated .leman.v1.ColumnAlteration columns = 2;</code>
@@ -1075,7 +1075,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Columns that exist, with the functions that they are to have.
+     * Existing columns with their new functions.
      * </pre>
      *
      * <code>repeated .leman.v1.ColumnAlteration columns = 2;</code>
@@ -1087,7 +1087,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Columns that exist, with the functions that they are to have.
+     * Existing columns with their new functions.
      * </pre>
      *
      * <code>repeated .leman.v1.ColumnAlteration columns = 2;</code>
@@ -1114,7 +1114,7 @@ private static final long serialVersionUID = 0L;
     private java.lang.Object requestId_ = "";
     /**
      * <pre>
-     * Chosen by the caller; remembered per table. The same id and body again is answered like the first time; the same id
+     * Chosen by the caller; remembered per table. A retry with the same id and body gets the first answer; the same id
      * with another body for this table is refused: ALREADY_EXISTS (REQUEST_ID_REUSED).
      * </pre>
      *
@@ -1135,7 +1135,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Chosen by the caller; remembered per table. The same id and body again is answered like the first time; the same id
+     * Chosen by the caller; remembered per table. A retry with the same id and body gets the first answer; the same id
      * with another body for this table is refused: ALREADY_EXISTS (REQUEST_ID_REUSED).
      * </pre>
      *
@@ -1157,7 +1157,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Chosen by the caller; remembered per table. The same id and body again is answered like the first time; the same id
+     * Chosen by the caller; remembered per table. A retry with the same id and body gets the first answer; the same id
      * with another body for this table is refused: ALREADY_EXISTS (REQUEST_ID_REUSED).
      * </pre>
      *
@@ -1175,7 +1175,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Chosen by the caller; remembered per table. The same id and body again is answered like the first time; the same id
+     * Chosen by the caller; remembered per table. A retry with the same id and body gets the first answer; the same id
      * with another body for this table is refused: ALREADY_EXISTS (REQUEST_ID_REUSED).
      * </pre>
      *
@@ -1190,7 +1190,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Chosen by the caller; remembered per table. The same id and body again is answered like the first time; the same id
+     * Chosen by the caller; remembered per table. A retry with the same id and body gets the first answer; the same id
      * with another body for this table is refused: ALREADY_EXISTS (REQUEST_ID_REUSED).
      * </pre>
      *

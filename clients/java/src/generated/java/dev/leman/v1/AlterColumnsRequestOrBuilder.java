@@ -37,7 +37,7 @@ public interface AlterColumnsRequestOrBuilder extends
 
   /**
    * <pre>
-   * Columns that exist, with the functions that they are to have.
+   * Existing columns with their new functions.
    * </pre>
    *
    * <code>repeated .leman.v1.ColumnAlteration columns = 2;</code>
@@ -46,7 +46,7 @@ public interface AlterColumnsRequestOrBuilder extends
       getColumnsList();
   /**
    * <pre>
-   * Columns that exist, with the functions that they are to have.
+   * Existing columns with their new functions.
    * </pre>
    *
    * <code>repeated .leman.v1.ColumnAlteration columns = 2;</code>
@@ -54,7 +54,7 @@ public interface AlterColumnsRequestOrBuilder extends
   dev.leman.v1.ColumnAlteration getColumns(int index);
   /**
    * <pre>
-   * Columns that exist, with the functions that they are to have.
+   * Existing columns with their new functions.
    * </pre>
    *
    * <code>repeated .leman.v1.ColumnAlteration columns = 2;</code>
@@ -62,7 +62,7 @@ public interface AlterColumnsRequestOrBuilder extends
   int getColumnsCount();
   /**
    * <pre>
-   * Columns that exist, with the functions that they are to have.
+   * Existing columns with their new functions.
    * </pre>
    *
    * <code>repeated .leman.v1.ColumnAlteration columns = 2;</code>
@@ -71,7 +71,7 @@ public interface AlterColumnsRequestOrBuilder extends
       getColumnsOrBuilderList();
   /**
    * <pre>
-   * Columns that exist, with the functions that they are to have.
+   * Existing columns with their new functions.
    * </pre>
    *
    * <code>repeated .leman.v1.ColumnAlteration columns = 2;</code>
@@ -81,7 +81,7 @@ public interface AlterColumnsRequestOrBuilder extends
 
   /**
    * <pre>
-   * Chosen by the caller; remembered per table. The same id and body again is answered like the first time; the same id
+   * Chosen by the caller; remembered per table. A retry with the same id and body gets the first answer; the same id
    * with another body for this table is refused: ALREADY_EXISTS (REQUEST_ID_REUSED).
    * </pre>
    *
@@ -91,7 +91,7 @@ public interface AlterColumnsRequestOrBuilder extends
   java.lang.String getRequestId();
   /**
    * <pre>
-   * Chosen by the caller; remembered per table. The same id and body again is answered like the first time; the same id
+   * Chosen by the caller; remembered per table. A retry with the same id and body gets the first answer; the same id
    * with another body for this table is refused: ALREADY_EXISTS (REQUEST_ID_REUSED).
    * </pre>
    *

@@ -64,8 +64,8 @@ private static final long serialVersionUID = 0L;
   private java.util.List<dev.leman.v1.ColumnOutcome> columns_;
   /**
    * <pre>
-   * What becomes of each column, in the order of the request: without `keep_values`, how many finished rows the next
-   * backfill computes again. Empty where that cannot be told; none of it changes what the call does.
+   * The outcome for each column, in the order of the request: without `keep_values`, how many finished rows the next
+   * backfill computes again. Empty if unknown; it does not affect what the call does.
    * </pre>
    *
    * <code>repeated .leman.v1.ColumnOutcome columns = 2;</code>
@@ -76,8 +76,8 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * What becomes of each column, in the order of the request: without `keep_values`, how many finished rows the next
-   * backfill computes again. Empty where that cannot be told; none of it changes what the call does.
+   * The outcome for each column, in the order of the request: without `keep_values`, how many finished rows the next
+   * backfill computes again. Empty if unknown; it does not affect what the call does.
    * </pre>
    *
    * <code>repeated .leman.v1.ColumnOutcome columns = 2;</code>
@@ -89,8 +89,8 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * What becomes of each column, in the order of the request: without `keep_values`, how many finished rows the next
-   * backfill computes again. Empty where that cannot be told; none of it changes what the call does.
+   * The outcome for each column, in the order of the request: without `keep_values`, how many finished rows the next
+   * backfill computes again. Empty if unknown; it does not affect what the call does.
    * </pre>
    *
    * <code>repeated .leman.v1.ColumnOutcome columns = 2;</code>
@@ -101,8 +101,8 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * What becomes of each column, in the order of the request: without `keep_values`, how many finished rows the next
-   * backfill computes again. Empty where that cannot be told; none of it changes what the call does.
+   * The outcome for each column, in the order of the request: without `keep_values`, how many finished rows the next
+   * backfill computes again. Empty if unknown; it does not affect what the call does.
    * </pre>
    *
    * <code>repeated .leman.v1.ColumnOutcome columns = 2;</code>
@@ -113,8 +113,8 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * What becomes of each column, in the order of the request: without `keep_values`, how many finished rows the next
-   * backfill computes again. Empty where that cannot be told; none of it changes what the call does.
+   * The outcome for each column, in the order of the request: without `keep_values`, how many finished rows the next
+   * backfill computes again. Empty if unknown; it does not affect what the call does.
    * </pre>
    *
    * <code>repeated .leman.v1.ColumnOutcome columns = 2;</code>
@@ -585,8 +585,8 @@ private static final long serialVersionUID = 0L;
 
     /**
      * <pre>
-     * What becomes of each column, in the order of the request: without `keep_values`, how many finished rows the next
-     * backfill computes again. Empty where that cannot be told; none of it changes what the call does.
+     * The outcome for each column, in the order of the request: without `keep_values`, how many finished rows the next
+     * backfill computes again. Empty if unknown; it does not affect what the call does.
      * </pre>
      *
      * <code>repeated .leman.v1.ColumnOutcome columns = 2;</code>
@@ -600,8 +600,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What becomes of each column, in the order of the request: without `keep_values`, how many finished rows the next
-     * backfill computes again. Empty where that cannot be told; none of it changes what the call does.
+     * The outcome for each column, in the order of the request: without `keep_values`, how many finished rows the next
+     * backfill computes again. Empty if unknown; it does not affect what the call does.
      * </pre>
      *
      * <code>repeated .leman.v1.ColumnOutcome columns = 2;</code>
@@ -615,8 +615,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What becomes of each column, in the order of the request: without `keep_values`, how many finished rows the next
-     * backfill computes again. Empty where that cannot be told; none of it changes what the call does.
+     * The outcome for each column, in the order of the request: without `keep_values`, how many finished rows the next
+     * backfill computes again. Empty if unknown; it does not affect what the call does.
      * </pre>
      *
      * <code>repeated .leman.v1.ColumnOutcome columns = 2;</code>
@@ -630,8 +630,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What becomes of each column, in the order of the request: without `keep_values`, how many finished rows the next
-     * backfill computes again. Empty where that cannot be told; none of it changes what the call does.
+     * The outcome for each column, in the order of the request: without `keep_values`, how many finished rows the next
+     * backfill computes again. Empty if unknown; it does not affect what the call does.
      * </pre>
      *
      * <code>repeated .leman.v1.ColumnOutcome columns = 2;</code>
@@ -652,8 +652,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What becomes of each column, in the order of the request: without `keep_values`, how many finished rows the next
-     * backfill computes again. Empty where that cannot be told; none of it changes what the call does.
+     * The outcome for each column, in the order of the request: without `keep_values`, how many finished rows the next
+     * backfill computes again. Empty if unknown; it does not affect what the call does.
      * </pre>
      *
      * <code>repeated .leman.v1.ColumnOutcome columns = 2;</code>
@@ -671,8 +671,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What becomes of each column, in the order of the request: without `keep_values`, how many finished rows the next
-     * backfill computes again. Empty where that cannot be told; none of it changes what the call does.
+     * The outcome for each column, in the order of the request: without `keep_values`, how many finished rows the next
+     * backfill computes again. Empty if unknown; it does not affect what the call does.
      * </pre>
      *
      * <code>repeated .leman.v1.ColumnOutcome columns = 2;</code>
@@ -692,8 +692,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What becomes of each column, in the order of the request: without `keep_values`, how many finished rows the next
-     * backfill computes again. Empty where that cannot be told; none of it changes what the call does.
+     * The outcome for each column, in the order of the request: without `keep_values`, how many finished rows the next
+     * backfill computes again. Empty if unknown; it does not affect what the call does.
      * </pre>
      *
      * <code>repeated .leman.v1.ColumnOutcome columns = 2;</code>
@@ -714,8 +714,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What becomes of each column, in the order of the request: without `keep_values`, how many finished rows the next
-     * backfill computes again. Empty where that cannot be told; none of it changes what the call does.
+     * The outcome for each column, in the order of the request: without `keep_values`, how many finished rows the next
+     * backfill computes again. Empty if unknown; it does not affect what the call does.
      * </pre>
      *
      * <code>repeated .leman.v1.ColumnOutcome columns = 2;</code>
@@ -733,8 +733,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What becomes of each column, in the order of the request: without `keep_values`, how many finished rows the next
-     * backfill computes again. Empty where that cannot be told; none of it changes what the call does.
+     * The outcome for each column, in the order of the request: without `keep_values`, how many finished rows the next
+     * backfill computes again. Empty if unknown; it does not affect what the call does.
      * </pre>
      *
      * <code>repeated .leman.v1.ColumnOutcome columns = 2;</code>
@@ -752,8 +752,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What becomes of each column, in the order of the request: without `keep_values`, how many finished rows the next
-     * backfill computes again. Empty where that cannot be told; none of it changes what the call does.
+     * The outcome for each column, in the order of the request: without `keep_values`, how many finished rows the next
+     * backfill computes again. Empty if unknown; it does not affect what the call does.
      * </pre>
      *
      * <code>repeated .leman.v1.ColumnOutcome columns = 2;</code>
@@ -772,8 +772,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What becomes of each column, in the order of the request: without `keep_values`, how many finished rows the next
-     * backfill computes again. Empty where that cannot be told; none of it changes what the call does.
+     * The outcome for each column, in the order of the request: without `keep_values`, how many finished rows the next
+     * backfill computes again. Empty if unknown; it does not affect what the call does.
      * </pre>
      *
      * <code>repeated .leman.v1.ColumnOutcome columns = 2;</code>
@@ -790,8 +790,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What becomes of each column, in the order of the request: without `keep_values`, how many finished rows the next
-     * backfill computes again. Empty where that cannot be told; none of it changes what the call does.
+     * The outcome for each column, in the order of the request: without `keep_values`, how many finished rows the next
+     * backfill computes again. Empty if unknown; it does not affect what the call does.
      * </pre>
      *
      * <code>repeated .leman.v1.ColumnOutcome columns = 2;</code>
@@ -808,8 +808,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What becomes of each column, in the order of the request: without `keep_values`, how many finished rows the next
-     * backfill computes again. Empty where that cannot be told; none of it changes what the call does.
+     * The outcome for each column, in the order of the request: without `keep_values`, how many finished rows the next
+     * backfill computes again. Empty if unknown; it does not affect what the call does.
      * </pre>
      *
      * <code>repeated .leman.v1.ColumnOutcome columns = 2;</code>
@@ -820,8 +820,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What becomes of each column, in the order of the request: without `keep_values`, how many finished rows the next
-     * backfill computes again. Empty where that cannot be told; none of it changes what the call does.
+     * The outcome for each column, in the order of the request: without `keep_values`, how many finished rows the next
+     * backfill computes again. Empty if unknown; it does not affect what the call does.
      * </pre>
      *
      * <code>repeated .leman.v1.ColumnOutcome columns = 2;</code>
@@ -835,8 +835,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What becomes of each column, in the order of the request: without `keep_values`, how many finished rows the next
-     * backfill computes again. Empty where that cannot be told; none of it changes what the call does.
+     * The outcome for each column, in the order of the request: without `keep_values`, how many finished rows the next
+     * backfill computes again. Empty if unknown; it does not affect what the call does.
      * </pre>
      *
      * <code>repeated .leman.v1.ColumnOutcome columns = 2;</code>
@@ -851,8 +851,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What becomes of each column, in the order of the request: without `keep_values`, how many finished rows the next
-     * backfill computes again. Empty where that cannot be told; none of it changes what the call does.
+     * The outcome for each column, in the order of the request: without `keep_values`, how many finished rows the next
+     * backfill computes again. Empty if unknown; it does not affect what the call does.
      * </pre>
      *
      * <code>repeated .leman.v1.ColumnOutcome columns = 2;</code>
@@ -863,8 +863,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What becomes of each column, in the order of the request: without `keep_values`, how many finished rows the next
-     * backfill computes again. Empty where that cannot be told; none of it changes what the call does.
+     * The outcome for each column, in the order of the request: without `keep_values`, how many finished rows the next
+     * backfill computes again. Empty if unknown; it does not affect what the call does.
      * </pre>
      *
      * <code>repeated .leman.v1.ColumnOutcome columns = 2;</code>
@@ -876,8 +876,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What becomes of each column, in the order of the request: without `keep_values`, how many finished rows the next
-     * backfill computes again. Empty where that cannot be told; none of it changes what the call does.
+     * The outcome for each column, in the order of the request: without `keep_values`, how many finished rows the next
+     * backfill computes again. Empty if unknown; it does not affect what the call does.
      * </pre>
      *
      * <code>repeated .leman.v1.ColumnOutcome columns = 2;</code>

@@ -20,8 +20,8 @@ public interface AlterColumnsResponseOrBuilder extends
 
   /**
    * <pre>
-   * What becomes of each column, in the order of the request: without `keep_values`, how many finished rows the next
-   * backfill computes again. Empty where that cannot be told; none of it changes what the call does.
+   * The outcome for each column, in the order of the request: without `keep_values`, how many finished rows the next
+   * backfill computes again. Empty if unknown; it does not affect what the call does.
    * </pre>
    *
    * <code>repeated .leman.v1.ColumnOutcome columns = 2;</code>
@@ -30,8 +30,8 @@ public interface AlterColumnsResponseOrBuilder extends
       getColumnsList();
   /**
    * <pre>
-   * What becomes of each column, in the order of the request: without `keep_values`, how many finished rows the next
-   * backfill computes again. Empty where that cannot be told; none of it changes what the call does.
+   * The outcome for each column, in the order of the request: without `keep_values`, how many finished rows the next
+   * backfill computes again. Empty if unknown; it does not affect what the call does.
    * </pre>
    *
    * <code>repeated .leman.v1.ColumnOutcome columns = 2;</code>
@@ -39,8 +39,8 @@ public interface AlterColumnsResponseOrBuilder extends
   dev.leman.v1.ColumnOutcome getColumns(int index);
   /**
    * <pre>
-   * What becomes of each column, in the order of the request: without `keep_values`, how many finished rows the next
-   * backfill computes again. Empty where that cannot be told; none of it changes what the call does.
+   * The outcome for each column, in the order of the request: without `keep_values`, how many finished rows the next
+   * backfill computes again. Empty if unknown; it does not affect what the call does.
    * </pre>
    *
    * <code>repeated .leman.v1.ColumnOutcome columns = 2;</code>
@@ -48,8 +48,8 @@ public interface AlterColumnsResponseOrBuilder extends
   int getColumnsCount();
   /**
    * <pre>
-   * What becomes of each column, in the order of the request: without `keep_values`, how many finished rows the next
-   * backfill computes again. Empty where that cannot be told; none of it changes what the call does.
+   * The outcome for each column, in the order of the request: without `keep_values`, how many finished rows the next
+   * backfill computes again. Empty if unknown; it does not affect what the call does.
    * </pre>
    *
    * <code>repeated .leman.v1.ColumnOutcome columns = 2;</code>
@@ -58,8 +58,8 @@ public interface AlterColumnsResponseOrBuilder extends
       getColumnsOrBuilderList();
   /**
    * <pre>
-   * What becomes of each column, in the order of the request: without `keep_values`, how many finished rows the next
-   * backfill computes again. Empty where that cannot be told; none of it changes what the call does.
+   * The outcome for each column, in the order of the request: without `keep_values`, how many finished rows the next
+   * backfill computes again. Empty if unknown; it does not affect what the call does.
    * </pre>
    *
    * <code>repeated .leman.v1.ColumnOutcome columns = 2;</code>

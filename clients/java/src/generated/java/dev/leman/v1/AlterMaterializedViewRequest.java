@@ -89,9 +89,9 @@ private static final long serialVersionUID = 0L;
   private java.util.List<dev.leman.v1.ViewFunction> functions_;
   /**
    * <pre>
-   * Function columns that the view has, by name, with the functions that they are to have; columns that are not named stay
-   * as they are. Without `input_columns`: those that the column has, where its function so far has parameters of the same
-   * names, else the columns of the source that the function names.
+   * Existing function columns, by name, with their new functions; columns that are not named stay unchanged. Without
+   * `input_columns`: the current inputs, if the column's current function has parameters of the same names, else the
+   * columns of the source that the function names.
    * </pre>
    *
    * <code>repeated .leman.v1.ViewFunction functions = 2;</code>
@@ -102,9 +102,9 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Function columns that the view has, by name, with the functions that they are to have; columns that are not named stay
-   * as they are. Without `input_columns`: those that the column has, where its function so far has parameters of the same
-   * names, else the columns of the source that the function names.
+   * Existing function columns, by name, with their new functions; columns that are not named stay unchanged. Without
+   * `input_columns`: the current inputs, if the column's current function has parameters of the same names, else the
+   * columns of the source that the function names.
    * </pre>
    *
    * <code>repeated .leman.v1.ViewFunction functions = 2;</code>
@@ -116,9 +116,9 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Function columns that the view has, by name, with the functions that they are to have; columns that are not named stay
-   * as they are. Without `input_columns`: those that the column has, where its function so far has parameters of the same
-   * names, else the columns of the source that the function names.
+   * Existing function columns, by name, with their new functions; columns that are not named stay unchanged. Without
+   * `input_columns`: the current inputs, if the column's current function has parameters of the same names, else the
+   * columns of the source that the function names.
    * </pre>
    *
    * <code>repeated .leman.v1.ViewFunction functions = 2;</code>
@@ -129,9 +129,9 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Function columns that the view has, by name, with the functions that they are to have; columns that are not named stay
-   * as they are. Without `input_columns`: those that the column has, where its function so far has parameters of the same
-   * names, else the columns of the source that the function names.
+   * Existing function columns, by name, with their new functions; columns that are not named stay unchanged. Without
+   * `input_columns`: the current inputs, if the column's current function has parameters of the same names, else the
+   * columns of the source that the function names.
    * </pre>
    *
    * <code>repeated .leman.v1.ViewFunction functions = 2;</code>
@@ -142,9 +142,9 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Function columns that the view has, by name, with the functions that they are to have; columns that are not named stay
-   * as they are. Without `input_columns`: those that the column has, where its function so far has parameters of the same
-   * names, else the columns of the source that the function names.
+   * Existing function columns, by name, with their new functions; columns that are not named stay unchanged. Without
+   * `input_columns`: the current inputs, if the column's current function has parameters of the same names, else the
+   * columns of the source that the function names.
    * </pre>
    *
    * <code>repeated .leman.v1.ViewFunction functions = 2;</code>
@@ -198,8 +198,8 @@ private static final long serialVersionUID = 0L;
   private volatile java.lang.Object requestId_ = "";
   /**
    * <pre>
-   * Chosen by the caller; remembered for the last 16 alterations of the view. The same id and body again changes nothing,
-   * and is answered with the view; the same id with another body for this view: ALREADY_EXISTS (REQUEST_ID_REUSED).
+   * Chosen by the caller; remembered for the last 16 alterations of the view. A retry with the same id and body changes
+   * nothing, and returns the view; the same id with another body for this view: ALREADY_EXISTS (REQUEST_ID_REUSED).
    * </pre>
    *
    * <code>string request_id = 4;</code>
@@ -220,8 +220,8 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Chosen by the caller; remembered for the last 16 alterations of the view. The same id and body again changes nothing,
-   * and is answered with the view; the same id with another body for this view: ALREADY_EXISTS (REQUEST_ID_REUSED).
+   * Chosen by the caller; remembered for the last 16 alterations of the view. A retry with the same id and body changes
+   * nothing, and returns the view; the same id with another body for this view: ALREADY_EXISTS (REQUEST_ID_REUSED).
    * </pre>
    *
    * <code>string request_id = 4;</code>
@@ -899,9 +899,9 @@ private static final long serialVersionUID = 0L;
 
     /**
      * <pre>
-     * Function columns that the view has, by name, with the functions that they are to have; columns that are not named stay
-     * as they are. Without `input_columns`: those that the column has, where its function so far has parameters of the same
-     * names, else the columns of the source that the function names.
+     * Existing function columns, by name, with their new functions; columns that are not named stay unchanged. Without
+     * `input_columns`: the current inputs, if the column's current function has parameters of the same names, else the
+     * columns of the source that the function names.
      * </pre>
      *
      * <code>repeated .leman.v1.ViewFunction functions = 2;</code>
@@ -915,9 +915,9 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Function columns that the view has, by name, with the functions that they are to have; columns that are not named stay
-     * as they are. Without `input_columns`: those that the column has, where its function so far has parameters of the same
-     * names, else the columns of the source that the function names.
+     * Existing function columns, by name, with their new functions; columns that are not named stay unchanged. Without
+     * `input_columns`: the current inputs, if the column's current function has parameters of the same names, else the
+     * columns of the source that the function names.
      * </pre>
      *
      * <code>repeated .leman.v1.ViewFunction functions = 2;</code>
@@ -931,9 +931,9 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Function columns that the view has, by name, with the functions that they are to have; columns that are not named stay
-     * as they are. Without `input_columns`: those that the column has, where its function so far has parameters of the same
-     * names, else the columns of the source that the function names.
+     * Existing function columns, by name, with their new functions; columns that are not named stay unchanged. Without
+     * `input_columns`: the current inputs, if the column's current function has parameters of the same names, else the
+     * columns of the source that the function names.
      * </pre>
      *
      * <code>repeated .leman.v1.ViewFunction functions = 2;</code>
@@ -947,9 +947,9 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Function columns that the view has, by name, with the functions that they are to have; columns that are not named stay
-     * as they are. Without `input_columns`: those that the column has, where its function so far has parameters of the same
-     * names, else the columns of the source that the function names.
+     * Existing function columns, by name, with their new functions; columns that are not named stay unchanged. Without
+     * `input_columns`: the current inputs, if the column's current function has parameters of the same names, else the
+     * columns of the source that the function names.
      * </pre>
      *
      * <code>repeated .leman.v1.ViewFunction functions = 2;</code>
@@ -970,9 +970,9 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Function columns that the view has, by name, with the functions that they are to have; columns that are not named stay
-     * as they are. Without `input_columns`: those that the column has, where its function so far has parameters of the same
-     * names, else the columns of the source that the function names.
+     * Existing function columns, by name, with their new functions; columns that are not named stay unchanged. Without
+     * `input_columns`: the current inputs, if the column's current function has parameters of the same names, else the
+     * columns of the source that the function names.
      * </pre>
      *
      * <code>repeated .leman.v1.ViewFunction functions = 2;</code>
@@ -990,9 +990,9 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Function columns that the view has, by name, with the functions that they are to have; columns that are not named stay
-     * as they are. Without `input_columns`: those that the column has, where its function so far has parameters of the same
-     * names, else the columns of the source that the function names.
+     * Existing function columns, by name, with their new functions; columns that are not named stay unchanged. Without
+     * `input_columns`: the current inputs, if the column's current function has parameters of the same names, else the
+     * columns of the source that the function names.
      * </pre>
      *
      * <code>repeated .leman.v1.ViewFunction functions = 2;</code>
@@ -1012,9 +1012,9 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Function columns that the view has, by name, with the functions that they are to have; columns that are not named stay
-     * as they are. Without `input_columns`: those that the column has, where its function so far has parameters of the same
-     * names, else the columns of the source that the function names.
+     * Existing function columns, by name, with their new functions; columns that are not named stay unchanged. Without
+     * `input_columns`: the current inputs, if the column's current function has parameters of the same names, else the
+     * columns of the source that the function names.
      * </pre>
      *
      * <code>repeated .leman.v1.ViewFunction functions = 2;</code>
@@ -1035,9 +1035,9 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Function columns that the view has, by name, with the functions that they are to have; columns that are not named stay
-     * as they are. Without `input_columns`: those that the column has, where its function so far has parameters of the same
-     * names, else the columns of the source that the function names.
+     * Existing function columns, by name, with their new functions; columns that are not named stay unchanged. Without
+     * `input_columns`: the current inputs, if the column's current function has parameters of the same names, else the
+     * columns of the source that the function names.
      * </pre>
      *
      * <code>repeated .leman.v1.ViewFunction functions = 2;</code>
@@ -1055,9 +1055,9 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Function columns that the view has, by name, with the functions that they are to have; columns that are not named stay
-     * as they are. Without `input_columns`: those that the column has, where its function so far has parameters of the same
-     * names, else the columns of the source that the function names.
+     * Existing function columns, by name, with their new functions; columns that are not named stay unchanged. Without
+     * `input_columns`: the current inputs, if the column's current function has parameters of the same names, else the
+     * columns of the source that the function names.
      * </pre>
      *
      * <code>repeated .leman.v1.ViewFunction functions = 2;</code>
@@ -1075,9 +1075,9 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Function columns that the view has, by name, with the functions that they are to have; columns that are not named stay
-     * as they are. Without `input_columns`: those that the column has, where its function so far has parameters of the same
-     * names, else the columns of the source that the function names.
+     * Existing function columns, by name, with their new functions; columns that are not named stay unchanged. Without
+     * `input_columns`: the current inputs, if the column's current function has parameters of the same names, else the
+     * columns of the source that the function names.
      * </pre>
      *
      * <code>repeated .leman.v1.ViewFunction functions = 2;</code>
@@ -1096,9 +1096,9 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Function columns that the view has, by name, with the functions that they are to have; columns that are not named stay
-     * as they are. Without `input_columns`: those that the column has, where its function so far has parameters of the same
-     * names, else the columns of the source that the function names.
+     * Existing function columns, by name, with their new functions; columns that are not named stay unchanged. Without
+     * `input_columns`: the current inputs, if the column's current function has parameters of the same names, else the
+     * columns of the source that the function names.
      * </pre>
      *
      * <code>repeated .leman.v1.ViewFunction functions = 2;</code>
@@ -1115,9 +1115,9 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Function columns that the view has, by name, with the functions that they are to have; columns that are not named stay
-     * as they are. Without `input_columns`: those that the column has, where its function so far has parameters of the same
-     * names, else the columns of the source that the function names.
+     * Existing function columns, by name, with their new functions; columns that are not named stay unchanged. Without
+     * `input_columns`: the current inputs, if the column's current function has parameters of the same names, else the
+     * columns of the source that the function names.
      * </pre>
      *
      * <code>repeated .leman.v1.ViewFunction functions = 2;</code>
@@ -1134,9 +1134,9 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Function columns that the view has, by name, with the functions that they are to have; columns that are not named stay
-     * as they are. Without `input_columns`: those that the column has, where its function so far has parameters of the same
-     * names, else the columns of the source that the function names.
+     * Existing function columns, by name, with their new functions; columns that are not named stay unchanged. Without
+     * `input_columns`: the current inputs, if the column's current function has parameters of the same names, else the
+     * columns of the source that the function names.
      * </pre>
      *
      * <code>repeated .leman.v1.ViewFunction functions = 2;</code>
@@ -1147,9 +1147,9 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Function columns that the view has, by name, with the functions that they are to have; columns that are not named stay
-     * as they are. Without `input_columns`: those that the column has, where its function so far has parameters of the same
-     * names, else the columns of the source that the function names.
+     * Existing function columns, by name, with their new functions; columns that are not named stay unchanged. Without
+     * `input_columns`: the current inputs, if the column's current function has parameters of the same names, else the
+     * columns of the source that the function names.
      * </pre>
      *
      * <code>repeated .leman.v1.ViewFunction functions = 2;</code>
@@ -1163,9 +1163,9 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Function columns that the view has, by name, with the functions that they are to have; columns that are not named stay
-     * as they are. Without `input_columns`: those that the column has, where its function so far has parameters of the same
-     * names, else the columns of the source that the function names.
+     * Existing function columns, by name, with their new functions; columns that are not named stay unchanged. Without
+     * `input_columns`: the current inputs, if the column's current function has parameters of the same names, else the
+     * columns of the source that the function names.
      * </pre>
      *
      * <code>repeated .leman.v1.ViewFunction functions = 2;</code>
@@ -1180,9 +1180,9 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Function columns that the view has, by name, with the functions that they are to have; columns that are not named stay
-     * as they are. Without `input_columns`: those that the column has, where its function so far has parameters of the same
-     * names, else the columns of the source that the function names.
+     * Existing function columns, by name, with their new functions; columns that are not named stay unchanged. Without
+     * `input_columns`: the current inputs, if the column's current function has parameters of the same names, else the
+     * columns of the source that the function names.
      * </pre>
      *
      * <code>repeated .leman.v1.ViewFunction functions = 2;</code>
@@ -1193,9 +1193,9 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Function columns that the view has, by name, with the functions that they are to have; columns that are not named stay
-     * as they are. Without `input_columns`: those that the column has, where its function so far has parameters of the same
-     * names, else the columns of the source that the function names.
+     * Existing function columns, by name, with their new functions; columns that are not named stay unchanged. Without
+     * `input_columns`: the current inputs, if the column's current function has parameters of the same names, else the
+     * columns of the source that the function names.
      * </pre>
      *
      * <code>repeated .leman.v1.ViewFunction functions = 2;</code>
@@ -1207,9 +1207,9 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Function columns that the view has, by name, with the functions that they are to have; columns that are not named stay
-     * as they are. Without `input_columns`: those that the column has, where its function so far has parameters of the same
-     * names, else the columns of the source that the function names.
+     * Existing function columns, by name, with their new functions; columns that are not named stay unchanged. Without
+     * `input_columns`: the current inputs, if the column's current function has parameters of the same names, else the
+     * columns of the source that the function names.
      * </pre>
      *
      * <code>repeated .leman.v1.ViewFunction functions = 2;</code>
@@ -1393,8 +1393,8 @@ private static final long serialVersionUID = 0L;
     private java.lang.Object requestId_ = "";
     /**
      * <pre>
-     * Chosen by the caller; remembered for the last 16 alterations of the view. The same id and body again changes nothing,
-     * and is answered with the view; the same id with another body for this view: ALREADY_EXISTS (REQUEST_ID_REUSED).
+     * Chosen by the caller; remembered for the last 16 alterations of the view. A retry with the same id and body changes
+     * nothing, and returns the view; the same id with another body for this view: ALREADY_EXISTS (REQUEST_ID_REUSED).
      * </pre>
      *
      * <code>string request_id = 4;</code>
@@ -1414,8 +1414,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Chosen by the caller; remembered for the last 16 alterations of the view. The same id and body again changes nothing,
-     * and is answered with the view; the same id with another body for this view: ALREADY_EXISTS (REQUEST_ID_REUSED).
+     * Chosen by the caller; remembered for the last 16 alterations of the view. A retry with the same id and body changes
+     * nothing, and returns the view; the same id with another body for this view: ALREADY_EXISTS (REQUEST_ID_REUSED).
      * </pre>
      *
      * <code>string request_id = 4;</code>
@@ -1436,8 +1436,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Chosen by the caller; remembered for the last 16 alterations of the view. The same id and body again changes nothing,
-     * and is answered with the view; the same id with another body for this view: ALREADY_EXISTS (REQUEST_ID_REUSED).
+     * Chosen by the caller; remembered for the last 16 alterations of the view. A retry with the same id and body changes
+     * nothing, and returns the view; the same id with another body for this view: ALREADY_EXISTS (REQUEST_ID_REUSED).
      * </pre>
      *
      * <code>string request_id = 4;</code>
@@ -1454,8 +1454,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Chosen by the caller; remembered for the last 16 alterations of the view. The same id and body again changes nothing,
-     * and is answered with the view; the same id with another body for this view: ALREADY_EXISTS (REQUEST_ID_REUSED).
+     * Chosen by the caller; remembered for the last 16 alterations of the view. A retry with the same id and body changes
+     * nothing, and returns the view; the same id with another body for this view: ALREADY_EXISTS (REQUEST_ID_REUSED).
      * </pre>
      *
      * <code>string request_id = 4;</code>
@@ -1469,8 +1469,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Chosen by the caller; remembered for the last 16 alterations of the view. The same id and body again changes nothing,
-     * and is answered with the view; the same id with another body for this view: ALREADY_EXISTS (REQUEST_ID_REUSED).
+     * Chosen by the caller; remembered for the last 16 alterations of the view. A retry with the same id and body changes
+     * nothing, and returns the view; the same id with another body for this view: ALREADY_EXISTS (REQUEST_ID_REUSED).
      * </pre>
      *
      * <code>string request_id = 4;</code>

@@ -37,9 +37,9 @@ public interface AlterMaterializedViewRequestOrBuilder extends
 
   /**
    * <pre>
-   * Function columns that the view has, by name, with the functions that they are to have; columns that are not named stay
-   * as they are. Without `input_columns`: those that the column has, where its function so far has parameters of the same
-   * names, else the columns of the source that the function names.
+   * Existing function columns, by name, with their new functions; columns that are not named stay unchanged. Without
+   * `input_columns`: the current inputs, if the column's current function has parameters of the same names, else the
+   * columns of the source that the function names.
    * </pre>
    *
    * <code>repeated .leman.v1.ViewFunction functions = 2;</code>
@@ -48,9 +48,9 @@ public interface AlterMaterializedViewRequestOrBuilder extends
       getFunctionsList();
   /**
    * <pre>
-   * Function columns that the view has, by name, with the functions that they are to have; columns that are not named stay
-   * as they are. Without `input_columns`: those that the column has, where its function so far has parameters of the same
-   * names, else the columns of the source that the function names.
+   * Existing function columns, by name, with their new functions; columns that are not named stay unchanged. Without
+   * `input_columns`: the current inputs, if the column's current function has parameters of the same names, else the
+   * columns of the source that the function names.
    * </pre>
    *
    * <code>repeated .leman.v1.ViewFunction functions = 2;</code>
@@ -58,9 +58,9 @@ public interface AlterMaterializedViewRequestOrBuilder extends
   dev.leman.v1.ViewFunction getFunctions(int index);
   /**
    * <pre>
-   * Function columns that the view has, by name, with the functions that they are to have; columns that are not named stay
-   * as they are. Without `input_columns`: those that the column has, where its function so far has parameters of the same
-   * names, else the columns of the source that the function names.
+   * Existing function columns, by name, with their new functions; columns that are not named stay unchanged. Without
+   * `input_columns`: the current inputs, if the column's current function has parameters of the same names, else the
+   * columns of the source that the function names.
    * </pre>
    *
    * <code>repeated .leman.v1.ViewFunction functions = 2;</code>
@@ -68,9 +68,9 @@ public interface AlterMaterializedViewRequestOrBuilder extends
   int getFunctionsCount();
   /**
    * <pre>
-   * Function columns that the view has, by name, with the functions that they are to have; columns that are not named stay
-   * as they are. Without `input_columns`: those that the column has, where its function so far has parameters of the same
-   * names, else the columns of the source that the function names.
+   * Existing function columns, by name, with their new functions; columns that are not named stay unchanged. Without
+   * `input_columns`: the current inputs, if the column's current function has parameters of the same names, else the
+   * columns of the source that the function names.
    * </pre>
    *
    * <code>repeated .leman.v1.ViewFunction functions = 2;</code>
@@ -79,9 +79,9 @@ public interface AlterMaterializedViewRequestOrBuilder extends
       getFunctionsOrBuilderList();
   /**
    * <pre>
-   * Function columns that the view has, by name, with the functions that they are to have; columns that are not named stay
-   * as they are. Without `input_columns`: those that the column has, where its function so far has parameters of the same
-   * names, else the columns of the source that the function names.
+   * Existing function columns, by name, with their new functions; columns that are not named stay unchanged. Without
+   * `input_columns`: the current inputs, if the column's current function has parameters of the same names, else the
+   * columns of the source that the function names.
    * </pre>
    *
    * <code>repeated .leman.v1.ViewFunction functions = 2;</code>
@@ -118,8 +118,8 @@ public interface AlterMaterializedViewRequestOrBuilder extends
 
   /**
    * <pre>
-   * Chosen by the caller; remembered for the last 16 alterations of the view. The same id and body again changes nothing,
-   * and is answered with the view; the same id with another body for this view: ALREADY_EXISTS (REQUEST_ID_REUSED).
+   * Chosen by the caller; remembered for the last 16 alterations of the view. A retry with the same id and body changes
+   * nothing, and returns the view; the same id with another body for this view: ALREADY_EXISTS (REQUEST_ID_REUSED).
    * </pre>
    *
    * <code>string request_id = 4;</code>
@@ -128,8 +128,8 @@ public interface AlterMaterializedViewRequestOrBuilder extends
   java.lang.String getRequestId();
   /**
    * <pre>
-   * Chosen by the caller; remembered for the last 16 alterations of the view. The same id and body again changes nothing,
-   * and is answered with the view; the same id with another body for this view: ALREADY_EXISTS (REQUEST_ID_REUSED).
+   * Chosen by the caller; remembered for the last 16 alterations of the view. A retry with the same id and body changes
+   * nothing, and returns the view; the same id with another body for this view: ALREADY_EXISTS (REQUEST_ID_REUSED).
    * </pre>
    *
    * <code>string request_id = 4;</code>

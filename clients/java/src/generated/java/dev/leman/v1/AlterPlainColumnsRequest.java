@@ -89,7 +89,7 @@ private static final long serialVersionUID = 0L;
   private java.util.List<dev.leman.v1.PlainColumnAlteration> columns_;
   /**
    * <pre>
-   * What is to become of which column.
+   * The changes, by column.
    * </pre>
    *
    * <code>repeated .leman.v1.PlainColumnAlteration columns = 2;</code>
@@ -100,7 +100,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * What is to become of which column.
+   * The changes, by column.
    * </pre>
    *
    * <code>repeated .leman.v1.PlainColumnAlteration columns = 2;</code>
@@ -112,7 +112,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * What is to become of which column.
+   * The changes, by column.
    * </pre>
    *
    * <code>repeated .leman.v1.PlainColumnAlteration columns = 2;</code>
@@ -123,7 +123,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * What is to become of which column.
+   * The changes, by column.
    * </pre>
    *
    * <code>repeated .leman.v1.PlainColumnAlteration columns = 2;</code>
@@ -134,7 +134,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * What is to become of which column.
+   * The changes, by column.
    * </pre>
    *
    * <code>repeated .leman.v1.PlainColumnAlteration columns = 2;</code>
@@ -149,7 +149,7 @@ private static final long serialVersionUID = 0L;
   private boolean force_ = false;
   /**
    * <pre>
-   * Although others read them, or jobs compute them.
+   * Proceed although others read them, or jobs compute them.
    * </pre>
    *
    * <code>bool force = 3;</code>
@@ -850,7 +850,7 @@ private static final long serialVersionUID = 0L;
 
     /**
      * <pre>
-     * What is to become of which column.
+     * The changes, by column.
      * </pre>
      *
      * <code>repeated .leman.v1.PlainColumnAlteration columns = 2;</code>
@@ -864,7 +864,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What is to become of which column.
+     * The changes, by column.
      * </pre>
      *
      * <code>repeated .leman.v1.PlainColumnAlteration columns = 2;</code>
@@ -878,7 +878,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What is to become of which column.
+     * The changes, by column.
      * </pre>
      *
      * <code>repeated .leman.v1.PlainColumnAlteration columns = 2;</code>
@@ -892,7 +892,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What is to become of which column.
+     * The changes, by column.
      * </pre>
      *
      * <code>repeated .leman.v1.PlainColumnAlteration columns = 2;</code>
@@ -913,7 +913,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What is to become of which column.
+     * The changes, by column.
      * </pre>
      *
      * <code>repeated .leman.v1.PlainColumnAlteration columns = 2;</code>
@@ -931,7 +931,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What is to become of which column.
+     * The changes, by column.
      * </pre>
      *
      * <code>repeated .leman.v1.PlainColumnAlteration columns = 2;</code>
@@ -951,7 +951,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What is to become of which column.
+     * The changes, by column.
      * </pre>
      *
      * <code>repeated .leman.v1.PlainColumnAlteration columns = 2;</code>
@@ -972,7 +972,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What is to become of which column.
+     * The changes, by column.
      * </pre>
      *
      * <code>repeated .leman.v1.PlainColumnAlteration columns = 2;</code>
@@ -990,7 +990,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What is to become of which column.
+     * The changes, by column.
      * </pre>
      *
      * <code>repeated .leman.v1.PlainColumnAlteration columns = 2;</code>
@@ -1008,7 +1008,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What is to become of which column.
+     * The changes, by column.
      * </pre>
      *
      * <code>repeated .leman.v1.PlainColumnAlteration columns = 2;</code>
@@ -1027,7 +1027,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What is to become of which column.
+     * The changes, by column.
      * </pre>
      *
      * <code>repeated .leman.v1.PlainColumnAlteration columns = 2;</code>
@@ -1044,7 +1044,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What is to become of which column.
+     * The changes, by column.
      * </pre>
      *
      * <code>repeated .leman.v1.PlainColumnAlteration columns = 2;</code>
@@ -1061,7 +1061,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What is to become of which column.
+     * The changes, by column.
      * </pre>
      *
      * <code>repeated .leman.v1.PlainColumnAlteration columns = 2;</code>
@@ -1072,7 +1072,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What is to become of which column.
+     * The changes, by column.
      * </pre>
      *
      * <code>repeated .leman.v1.PlainColumnAlteration columns = 2;</code>
@@ -1086,7 +1086,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What is to become of which column.
+     * The changes, by column.
      * </pre>
      *
      * <code>repeated .leman.v1.PlainColumnAlteration columns = 2;</code>
@@ -1101,7 +1101,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What is to become of which column.
+     * The changes, by column.
      * </pre>
      *
      * <code>repeated .leman.v1.PlainColumnAlteration columns = 2;</code>
@@ -1112,7 +1112,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What is to become of which column.
+     * The changes, by column.
      * </pre>
      *
      * <code>repeated .leman.v1.PlainColumnAlteration columns = 2;</code>
@@ -1124,7 +1124,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What is to become of which column.
+     * The changes, by column.
      * </pre>
      *
      * <code>repeated .leman.v1.PlainColumnAlteration columns = 2;</code>
@@ -1151,7 +1151,7 @@ private static final long serialVersionUID = 0L;
     private boolean force_ ;
     /**
      * <pre>
-     * Although others read them, or jobs compute them.
+     * Proceed although others read them, or jobs compute them.
      * </pre>
      *
      * <code>bool force = 3;</code>
@@ -1163,7 +1163,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Although others read them, or jobs compute them.
+     * Proceed although others read them, or jobs compute them.
      * </pre>
      *
      * <code>bool force = 3;</code>
@@ -1179,7 +1179,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Although others read them, or jobs compute them.
+     * Proceed although others read them, or jobs compute them.
      * </pre>
      *
      * <code>bool force = 3;</code>

@@ -37,7 +37,7 @@ public interface AlterPlainColumnsRequestOrBuilder extends
 
   /**
    * <pre>
-   * What is to become of which column.
+   * The changes, by column.
    * </pre>
    *
    * <code>repeated .leman.v1.PlainColumnAlteration columns = 2;</code>
@@ -46,7 +46,7 @@ public interface AlterPlainColumnsRequestOrBuilder extends
       getColumnsList();
   /**
    * <pre>
-   * What is to become of which column.
+   * The changes, by column.
    * </pre>
    *
    * <code>repeated .leman.v1.PlainColumnAlteration columns = 2;</code>
@@ -54,7 +54,7 @@ public interface AlterPlainColumnsRequestOrBuilder extends
   dev.leman.v1.PlainColumnAlteration getColumns(int index);
   /**
    * <pre>
-   * What is to become of which column.
+   * The changes, by column.
    * </pre>
    *
    * <code>repeated .leman.v1.PlainColumnAlteration columns = 2;</code>
@@ -62,7 +62,7 @@ public interface AlterPlainColumnsRequestOrBuilder extends
   int getColumnsCount();
   /**
    * <pre>
-   * What is to become of which column.
+   * The changes, by column.
    * </pre>
    *
    * <code>repeated .leman.v1.PlainColumnAlteration columns = 2;</code>
@@ -71,7 +71,7 @@ public interface AlterPlainColumnsRequestOrBuilder extends
       getColumnsOrBuilderList();
   /**
    * <pre>
-   * What is to become of which column.
+   * The changes, by column.
    * </pre>
    *
    * <code>repeated .leman.v1.PlainColumnAlteration columns = 2;</code>
@@ -81,7 +81,7 @@ public interface AlterPlainColumnsRequestOrBuilder extends
 
   /**
    * <pre>
-   * Although others read them, or jobs compute them.
+   * Proceed although others read them, or jobs compute them.
    * </pre>
    *
    * <code>bool force = 3;</code>

@@ -10,7 +10,7 @@ public interface AlterPlainColumnsResponseOrBuilder extends
 
   /**
    * <pre>
-   * The table version in which they are so.
+   * The table version with the changes.
    * </pre>
    *
    * <code>int64 version = 1;</code>

@@ -19,7 +19,7 @@ public final class AnnotationsProto {
   public static final int ACCESS_FIELD_NUMBER = 71142;
   /**
    * <pre>
-   * What the call asks of its caller. A call without it is refused for everyone.
+   * The rights that the call requires. A call without it is always refused.
    * </pre>
    *
    * <code>extend .google.protobuf.MethodOptions { ... }</code>

@@ -6,7 +6,7 @@ package dev.leman.v1;
 
 /**
  * <pre>
- * Where rows go.
+ * The target of rows.
  * </pre>
  *
  * Protobuf type {@code leman.v1.AppendRowsHeader}
@@ -88,10 +88,10 @@ private static final long serialVersionUID = 0L;
   private volatile java.lang.Object requestId_ = "";
   /**
    * <pre>
-   * Chosen by the caller, for as long as the commit is among the last 1,000 versions of the table that are kept. Rows that
-   * are sent again under it, in whichever batches, are not added again: the answer is the first one. The same id with other
-   * rows, another header, or another change of this table: ALREADY_EXISTS (REQUEST_ID_REUSED), and nothing is added. An id
-   * with which no row came stands needlessly yet.
+   * Chosen by the caller, for as long as the commit is among the last 1,000 existing versions of the table. Rows that
+   * are sent again under it, in any batches, are not added again: the answer is the first one. The same id with other
+   * rows, another header, or another change of this table: ALREADY_EXISTS (REQUEST_ID_REUSED), and nothing is added. An
+   * id without any rows remains unused.
    * </pre>
    *
    * <code>string request_id = 2;</code>
@@ -112,10 +112,10 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Chosen by the caller, for as long as the commit is among the last 1,000 versions of the table that are kept. Rows that
-   * are sent again under it, in whichever batches, are not added again: the answer is the first one. The same id with other
-   * rows, another header, or another change of this table: ALREADY_EXISTS (REQUEST_ID_REUSED), and nothing is added. An id
-   * with which no row came stands needlessly yet.
+   * Chosen by the caller, for as long as the commit is among the last 1,000 existing versions of the table. Rows that
+   * are sent again under it, in any batches, are not added again: the answer is the first one. The same id with other
+   * rows, another header, or another change of this table: ALREADY_EXISTS (REQUEST_ID_REUSED), and nothing is added. An
+   * id without any rows remains unused.
    * </pre>
    *
    * <code>string request_id = 2;</code>
@@ -140,7 +140,7 @@ private static final long serialVersionUID = 0L;
   private long maxRowsPerFragment_ = 0L;
   /**
    * <pre>
-   * Rows in a new fragment at the most; 0: 1,048,576.
+   * Most rows in a new fragment; 0: 1,048,576.
    * </pre>
    *
    * <code>int64 max_rows_per_fragment = 3;</code>
@@ -337,7 +337,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Where rows go.
+   * The target of rows.
    * </pre>
    *
    * Protobuf type {@code leman.v1.AppendRowsHeader}
@@ -710,10 +710,10 @@ private static final long serialVersionUID = 0L;
     private java.lang.Object requestId_ = "";
     /**
      * <pre>
-     * Chosen by the caller, for as long as the commit is among the last 1,000 versions of the table that are kept. Rows that
-     * are sent again under it, in whichever batches, are not added again: the answer is the first one. The same id with other
-     * rows, another header, or another change of this table: ALREADY_EXISTS (REQUEST_ID_REUSED), and nothing is added. An id
-     * with which no row came stands needlessly yet.
+     * Chosen by the caller, for as long as the commit is among the last 1,000 existing versions of the table. Rows that
+     * are sent again under it, in any batches, are not added again: the answer is the first one. The same id with other
+     * rows, another header, or another change of this table: ALREADY_EXISTS (REQUEST_ID_REUSED), and nothing is added. An
+     * id without any rows remains unused.
      * </pre>
      *
      * <code>string request_id = 2;</code>
@@ -733,10 +733,10 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Chosen by the caller, for as long as the commit is among the last 1,000 versions of the table that are kept. Rows that
-     * are sent again under it, in whichever batches, are not added again: the answer is the first one. The same id with other
-     * rows, another header, or another change of this table: ALREADY_EXISTS (REQUEST_ID_REUSED), and nothing is added. An id
-     * with which no row came stands needlessly yet.
+     * Chosen by the caller, for as long as the commit is among the last 1,000 existing versions of the table. Rows that
+     * are sent again under it, in any batches, are not added again: the answer is the first one. The same id with other
+     * rows, another header, or another change of this table: ALREADY_EXISTS (REQUEST_ID_REUSED), and nothing is added. An
+     * id without any rows remains unused.
      * </pre>
      *
      * <code>string request_id = 2;</code>
@@ -757,10 +757,10 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Chosen by the caller, for as long as the commit is among the last 1,000 versions of the table that are kept. Rows that
-     * are sent again under it, in whichever batches, are not added again: the answer is the first one. The same id with other
-     * rows, another header, or another change of this table: ALREADY_EXISTS (REQUEST_ID_REUSED), and nothing is added. An id
-     * with which no row came stands needlessly yet.
+     * Chosen by the caller, for as long as the commit is among the last 1,000 existing versions of the table. Rows that
+     * are sent again under it, in any batches, are not added again: the answer is the first one. The same id with other
+     * rows, another header, or another change of this table: ALREADY_EXISTS (REQUEST_ID_REUSED), and nothing is added. An
+     * id without any rows remains unused.
      * </pre>
      *
      * <code>string request_id = 2;</code>
@@ -777,10 +777,10 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Chosen by the caller, for as long as the commit is among the last 1,000 versions of the table that are kept. Rows that
-     * are sent again under it, in whichever batches, are not added again: the answer is the first one. The same id with other
-     * rows, another header, or another change of this table: ALREADY_EXISTS (REQUEST_ID_REUSED), and nothing is added. An id
-     * with which no row came stands needlessly yet.
+     * Chosen by the caller, for as long as the commit is among the last 1,000 existing versions of the table. Rows that
+     * are sent again under it, in any batches, are not added again: the answer is the first one. The same id with other
+     * rows, another header, or another change of this table: ALREADY_EXISTS (REQUEST_ID_REUSED), and nothing is added. An
+     * id without any rows remains unused.
      * </pre>
      *
      * <code>string request_id = 2;</code>
@@ -794,10 +794,10 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Chosen by the caller, for as long as the commit is among the last 1,000 versions of the table that are kept. Rows that
-     * are sent again under it, in whichever batches, are not added again: the answer is the first one. The same id with other
-     * rows, another header, or another change of this table: ALREADY_EXISTS (REQUEST_ID_REUSED), and nothing is added. An id
-     * with which no row came stands needlessly yet.
+     * Chosen by the caller, for as long as the commit is among the last 1,000 existing versions of the table. Rows that
+     * are sent again under it, in any batches, are not added again: the answer is the first one. The same id with other
+     * rows, another header, or another change of this table: ALREADY_EXISTS (REQUEST_ID_REUSED), and nothing is added. An
+     * id without any rows remains unused.
      * </pre>
      *
      * <code>string request_id = 2;</code>
@@ -817,7 +817,7 @@ private static final long serialVersionUID = 0L;
     private long maxRowsPerFragment_ ;
     /**
      * <pre>
-     * Rows in a new fragment at the most; 0: 1,048,576.
+     * Most rows in a new fragment; 0: 1,048,576.
      * </pre>
      *
      * <code>int64 max_rows_per_fragment = 3;</code>
@@ -829,7 +829,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Rows in a new fragment at the most; 0: 1,048,576.
+     * Most rows in a new fragment; 0: 1,048,576.
      * </pre>
      *
      * <code>int64 max_rows_per_fragment = 3;</code>
@@ -845,7 +845,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Rows in a new fragment at the most; 0: 1,048,576.
+     * Most rows in a new fragment; 0: 1,048,576.
      * </pre>
      *
      * <code>int64 max_rows_per_fragment = 3;</code>

@@ -62,7 +62,7 @@ private static final long serialVersionUID = 0L;
   private long rowsAdded_ = 0L;
   /**
    * <pre>
-   * How many there are.
+   * Their number.
    * </pre>
    *
    * <code>int64 rows_added = 2;</code>
@@ -474,7 +474,7 @@ private static final long serialVersionUID = 0L;
     private long rowsAdded_ ;
     /**
      * <pre>
-     * How many there are.
+     * Their number.
      * </pre>
      *
      * <code>int64 rows_added = 2;</code>
@@ -486,7 +486,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * How many there are.
+     * Their number.
      * </pre>
      *
      * <code>int64 rows_added = 2;</code>
@@ -502,7 +502,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * How many there are.
+     * Their number.
      * </pre>
      *
      * <code>int64 rows_added = 2;</code>

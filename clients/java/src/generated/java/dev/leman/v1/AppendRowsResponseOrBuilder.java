@@ -20,7 +20,7 @@ public interface AppendRowsResponseOrBuilder extends
 
   /**
    * <pre>
-   * How many there are.
+   * Their number.
    * </pre>
    *
    * <code>int64 rows_added = 2;</code>

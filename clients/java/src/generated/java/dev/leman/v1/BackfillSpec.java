@@ -6,7 +6,7 @@ package dev.leman.v1;
 
 /**
  * <pre>
- * What a backfill is asked to do. Names are those of the Python API, but for `checkpoint`, `read_tag` and `failed_only`.
+ * The request of a backfill. Names are those of the Python API, except for `checkpoint`, `read_tag` and `failed_only`.
  * </pre>
  *
  * Protobuf type {@code leman.v1.BackfillSpec}
@@ -293,7 +293,7 @@ private static final long serialVersionUID = 0L;
   public static final int READ_TAG_FIELD_NUMBER = 6;
   /**
    * <pre>
-   * The version that this tag of the table stands for when the job is planned first.
+   * The version of this tag of the table when the job is first planned.
    * </pre>
    *
    * <code>string read_tag = 6;</code>
@@ -304,7 +304,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * The version that this tag of the table stands for when the job is planned first.
+   * The version of this tag of the table when the job is first planned.
    * </pre>
    *
    * <code>string read_tag = 6;</code>
@@ -329,7 +329,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * The version that this tag of the table stands for when the job is planned first.
+   * The version of this tag of the table when the job is first planned.
    * </pre>
    *
    * <code>string read_tag = 6;</code>
@@ -534,7 +534,7 @@ private static final long serialVersionUID = 0L;
   /**
    * <pre>
    * Compute only rows that are marked as failed: under the function's version, or under an earlier one whose values the
-   * column keeps. Every other row stays as it is, rows that were never computed too. See JobService.RetryJob.
+   * column keeps. Every other row stays unchanged, including rows that were never computed. See JobService.RetryJob.
    * </pre>
    *
    * <code>bool failed_only = 13;</code>
@@ -549,9 +549,9 @@ private static final long serialVersionUID = 0L;
   private int taskShuffleDiversity_ = 0;
   /**
    * <pre>
-   * Units of so many fragments are handed out in turn: with 1, fragment after fragment, so that each is complete and
-   * visible early; with more, no single fragment decides when the job ends. Unset: of all, the one with the most rows
-   * left next.
+   * Units of this many fragments are handed out in turn: with 1, fragment after fragment, so that each is complete and
+   * visible early; with more, no single fragment decides when the job ends. Unset: of all, the one with the most
+   * remaining rows next.
    * </pre>
    *
    * <code>optional int32 task_shuffle_diversity = 14;</code>
@@ -563,9 +563,9 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Units of so many fragments are handed out in turn: with 1, fragment after fragment, so that each is complete and
-   * visible early; with more, no single fragment decides when the job ends. Unset: of all, the one with the most rows
-   * left next.
+   * Units of this many fragments are handed out in turn: with 1, fragment after fragment, so that each is complete and
+   * visible early; with more, no single fragment decides when the job ends. Unset: of all, the one with the most
+   * remaining rows next.
    * </pre>
    *
    * <code>optional int32 task_shuffle_diversity = 14;</code>
@@ -580,7 +580,7 @@ private static final long serialVersionUID = 0L;
   private boolean optimizeIndices_ = false;
   /**
    * <pre>
-   * Once the values are in the table, bring the indexes on the column up to date: see CommitService.OptimizeIndices.
+   * Once the values are in the table, update the indexes on the column: see CommitService.OptimizeIndices.
    * </pre>
    *
    * <code>bool optimize_indices = 15;</code>
@@ -595,8 +595,8 @@ private static final long serialVersionUID = 0L;
   private int onStaleInput_ = 0;
   /**
    * <pre>
-   * What happens where the column reads computed columns, or these read others, of which rows of this job are stale or
-   * were never computed.
+   * What happens if the column reads computed columns, directly or not, with rows of this job that are stale or were
+   * never computed.
    * </pre>
    *
    * <code>.leman.v1.OnStaleInput on_stale_input = 16;</code>
@@ -607,8 +607,8 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * What happens where the column reads computed columns, or these read others, of which rows of this job are stale or
-   * were never computed.
+   * What happens if the column reads computed columns, directly or not, with rows of this job that are stale or were
+   * never computed.
    * </pre>
    *
    * <code>.leman.v1.OnStaleInput on_stale_input = 16;</code>
@@ -662,10 +662,10 @@ private static final long serialVersionUID = 0L;
       com.google.protobuf.LazyStringArrayList.emptyList();
   /**
    * <pre>
-   * CreateJob: several computed columns in place of `column`; neither `udf` nor `failed_only` is set then. They are one
-   * job, which computes each after those that it reads. Columns that SQL computes are read together and committed
-   * together; others come one after the other. Where one fails, the others are computed all the same, but for those that
-   * read it, and the job ends as FAILED with the first one's error. Counts of the job's progress are sums over its columns.
+   * CreateJob: several computed columns instead of `column`; neither `udf` nor `failed_only` is set then. They are one
+   * job, which computes each after the columns that it reads. SQL columns are read together and committed together;
+   * others are computed one after the other. If one fails, the others are still computed, except those that read it,
+   * and the job ends as FAILED with the first error. Counts of the job's progress are sums over its columns.
    * </pre>
    *
    * <code>repeated string columns = 18;</code>
@@ -677,10 +677,10 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * CreateJob: several computed columns in place of `column`; neither `udf` nor `failed_only` is set then. They are one
-   * job, which computes each after those that it reads. Columns that SQL computes are read together and committed
-   * together; others come one after the other. Where one fails, the others are computed all the same, but for those that
-   * read it, and the job ends as FAILED with the first one's error. Counts of the job's progress are sums over its columns.
+   * CreateJob: several computed columns instead of `column`; neither `udf` nor `failed_only` is set then. They are one
+   * job, which computes each after the columns that it reads. SQL columns are read together and committed together;
+   * others are computed one after the other. If one fails, the others are still computed, except those that read it,
+   * and the job ends as FAILED with the first error. Counts of the job's progress are sums over its columns.
    * </pre>
    *
    * <code>repeated string columns = 18;</code>
@@ -691,10 +691,10 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * CreateJob: several computed columns in place of `column`; neither `udf` nor `failed_only` is set then. They are one
-   * job, which computes each after those that it reads. Columns that SQL computes are read together and committed
-   * together; others come one after the other. Where one fails, the others are computed all the same, but for those that
-   * read it, and the job ends as FAILED with the first one's error. Counts of the job's progress are sums over its columns.
+   * CreateJob: several computed columns instead of `column`; neither `udf` nor `failed_only` is set then. They are one
+   * job, which computes each after the columns that it reads. SQL columns are read together and committed together;
+   * others are computed one after the other. If one fails, the others are still computed, except those that read it,
+   * and the job ends as FAILED with the first error. Counts of the job's progress are sums over its columns.
    * </pre>
    *
    * <code>repeated string columns = 18;</code>
@@ -706,10 +706,10 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * CreateJob: several computed columns in place of `column`; neither `udf` nor `failed_only` is set then. They are one
-   * job, which computes each after those that it reads. Columns that SQL computes are read together and committed
-   * together; others come one after the other. Where one fails, the others are computed all the same, but for those that
-   * read it, and the job ends as FAILED with the first one's error. Counts of the job's progress are sums over its columns.
+   * CreateJob: several computed columns instead of `column`; neither `udf` nor `failed_only` is set then. They are one
+   * job, which computes each after the columns that it reads. SQL columns are read together and committed together;
+   * others are computed one after the other. If one fails, the others are still computed, except those that read it,
+   * and the job ends as FAILED with the first error. Counts of the job's progress are sums over its columns.
    * </pre>
    *
    * <code>repeated string columns = 18;</code>
@@ -1143,7 +1143,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * What a backfill is asked to do. Names are those of the Python API, but for `checkpoint`, `read_tag` and `failed_only`.
+   * The request of a backfill. Names are those of the Python API, except for `checkpoint`, `read_tag` and `failed_only`.
    * </pre>
    *
    * Protobuf type {@code leman.v1.BackfillSpec}
@@ -2158,7 +2158,7 @@ private static final long serialVersionUID = 0L;
 
     /**
      * <pre>
-     * The version that this tag of the table stands for when the job is planned first.
+     * The version of this tag of the table when the job is first planned.
      * </pre>
      *
      * <code>string read_tag = 6;</code>
@@ -2170,7 +2170,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The version that this tag of the table stands for when the job is planned first.
+     * The version of this tag of the table when the job is first planned.
      * </pre>
      *
      * <code>string read_tag = 6;</code>
@@ -2196,7 +2196,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The version that this tag of the table stands for when the job is planned first.
+     * The version of this tag of the table when the job is first planned.
      * </pre>
      *
      * <code>string read_tag = 6;</code>
@@ -2223,7 +2223,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The version that this tag of the table stands for when the job is planned first.
+     * The version of this tag of the table when the job is first planned.
      * </pre>
      *
      * <code>string read_tag = 6;</code>
@@ -2240,7 +2240,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The version that this tag of the table stands for when the job is planned first.
+     * The version of this tag of the table when the job is first planned.
      * </pre>
      *
      * <code>string read_tag = 6;</code>
@@ -2256,7 +2256,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The version that this tag of the table stands for when the job is planned first.
+     * The version of this tag of the table when the job is first planned.
      * </pre>
      *
      * <code>string read_tag = 6;</code>
@@ -2718,7 +2718,7 @@ private static final long serialVersionUID = 0L;
     /**
      * <pre>
      * Compute only rows that are marked as failed: under the function's version, or under an earlier one whose values the
-     * column keeps. Every other row stays as it is, rows that were never computed too. See JobService.RetryJob.
+     * column keeps. Every other row stays unchanged, including rows that were never computed. See JobService.RetryJob.
      * </pre>
      *
      * <code>bool failed_only = 13;</code>
@@ -2731,7 +2731,7 @@ private static final long serialVersionUID = 0L;
     /**
      * <pre>
      * Compute only rows that are marked as failed: under the function's version, or under an earlier one whose values the
-     * column keeps. Every other row stays as it is, rows that were never computed too. See JobService.RetryJob.
+     * column keeps. Every other row stays unchanged, including rows that were never computed. See JobService.RetryJob.
      * </pre>
      *
      * <code>bool failed_only = 13;</code>
@@ -2748,7 +2748,7 @@ private static final long serialVersionUID = 0L;
     /**
      * <pre>
      * Compute only rows that are marked as failed: under the function's version, or under an earlier one whose values the
-     * column keeps. Every other row stays as it is, rows that were never computed too. See JobService.RetryJob.
+     * column keeps. Every other row stays unchanged, including rows that were never computed. See JobService.RetryJob.
      * </pre>
      *
      * <code>bool failed_only = 13;</code>
@@ -2764,9 +2764,9 @@ private static final long serialVersionUID = 0L;
     private int taskShuffleDiversity_ ;
     /**
      * <pre>
-     * Units of so many fragments are handed out in turn: with 1, fragment after fragment, so that each is complete and
-     * visible early; with more, no single fragment decides when the job ends. Unset: of all, the one with the most rows
-     * left next.
+     * Units of this many fragments are handed out in turn: with 1, fragment after fragment, so that each is complete and
+     * visible early; with more, no single fragment decides when the job ends. Unset: of all, the one with the most
+     * remaining rows next.
      * </pre>
      *
      * <code>optional int32 task_shuffle_diversity = 14;</code>
@@ -2778,9 +2778,9 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Units of so many fragments are handed out in turn: with 1, fragment after fragment, so that each is complete and
-     * visible early; with more, no single fragment decides when the job ends. Unset: of all, the one with the most rows
-     * left next.
+     * Units of this many fragments are handed out in turn: with 1, fragment after fragment, so that each is complete and
+     * visible early; with more, no single fragment decides when the job ends. Unset: of all, the one with the most
+     * remaining rows next.
      * </pre>
      *
      * <code>optional int32 task_shuffle_diversity = 14;</code>
@@ -2792,9 +2792,9 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Units of so many fragments are handed out in turn: with 1, fragment after fragment, so that each is complete and
-     * visible early; with more, no single fragment decides when the job ends. Unset: of all, the one with the most rows
-     * left next.
+     * Units of this many fragments are handed out in turn: with 1, fragment after fragment, so that each is complete and
+     * visible early; with more, no single fragment decides when the job ends. Unset: of all, the one with the most
+     * remaining rows next.
      * </pre>
      *
      * <code>optional int32 task_shuffle_diversity = 14;</code>
@@ -2810,9 +2810,9 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Units of so many fragments are handed out in turn: with 1, fragment after fragment, so that each is complete and
-     * visible early; with more, no single fragment decides when the job ends. Unset: of all, the one with the most rows
-     * left next.
+     * Units of this many fragments are handed out in turn: with 1, fragment after fragment, so that each is complete and
+     * visible early; with more, no single fragment decides when the job ends. Unset: of all, the one with the most
+     * remaining rows next.
      * </pre>
      *
      * <code>optional int32 task_shuffle_diversity = 14;</code>
@@ -2828,7 +2828,7 @@ private static final long serialVersionUID = 0L;
     private boolean optimizeIndices_ ;
     /**
      * <pre>
-     * Once the values are in the table, bring the indexes on the column up to date: see CommitService.OptimizeIndices.
+     * Once the values are in the table, update the indexes on the column: see CommitService.OptimizeIndices.
      * </pre>
      *
      * <code>bool optimize_indices = 15;</code>
@@ -2840,7 +2840,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Once the values are in the table, bring the indexes on the column up to date: see CommitService.OptimizeIndices.
+     * Once the values are in the table, update the indexes on the column: see CommitService.OptimizeIndices.
      * </pre>
      *
      * <code>bool optimize_indices = 15;</code>
@@ -2856,7 +2856,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Once the values are in the table, bring the indexes on the column up to date: see CommitService.OptimizeIndices.
+     * Once the values are in the table, update the indexes on the column: see CommitService.OptimizeIndices.
      * </pre>
      *
      * <code>bool optimize_indices = 15;</code>
@@ -2872,8 +2872,8 @@ private static final long serialVersionUID = 0L;
     private int onStaleInput_ = 0;
     /**
      * <pre>
-     * What happens where the column reads computed columns, or these read others, of which rows of this job are stale or
-     * were never computed.
+     * What happens if the column reads computed columns, directly or not, with rows of this job that are stale or were
+     * never computed.
      * </pre>
      *
      * <code>.leman.v1.OnStaleInput on_stale_input = 16;</code>
@@ -2884,8 +2884,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What happens where the column reads computed columns, or these read others, of which rows of this job are stale or
-     * were never computed.
+     * What happens if the column reads computed columns, directly or not, with rows of this job that are stale or were
+     * never computed.
      * </pre>
      *
      * <code>.leman.v1.OnStaleInput on_stale_input = 16;</code>
@@ -2900,8 +2900,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What happens where the column reads computed columns, or these read others, of which rows of this job are stale or
-     * were never computed.
+     * What happens if the column reads computed columns, directly or not, with rows of this job that are stale or were
+     * never computed.
      * </pre>
      *
      * <code>.leman.v1.OnStaleInput on_stale_input = 16;</code>
@@ -2914,8 +2914,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What happens where the column reads computed columns, or these read others, of which rows of this job are stale or
-     * were never computed.
+     * What happens if the column reads computed columns, directly or not, with rows of this job that are stale or were
+     * never computed.
      * </pre>
      *
      * <code>.leman.v1.OnStaleInput on_stale_input = 16;</code>
@@ -2933,8 +2933,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What happens where the column reads computed columns, or these read others, of which rows of this job are stale or
-     * were never computed.
+     * What happens if the column reads computed columns, directly or not, with rows of this job that are stale or were
+     * never computed.
      * </pre>
      *
      * <code>.leman.v1.OnStaleInput on_stale_input = 16;</code>
@@ -3033,10 +3033,10 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * CreateJob: several computed columns in place of `column`; neither `udf` nor `failed_only` is set then. They are one
-     * job, which computes each after those that it reads. Columns that SQL computes are read together and committed
-     * together; others come one after the other. Where one fails, the others are computed all the same, but for those that
-     * read it, and the job ends as FAILED with the first one's error. Counts of the job's progress are sums over its columns.
+     * CreateJob: several computed columns instead of `column`; neither `udf` nor `failed_only` is set then. They are one
+     * job, which computes each after the columns that it reads. SQL columns are read together and committed together;
+     * others are computed one after the other. If one fails, the others are still computed, except those that read it,
+     * and the job ends as FAILED with the first error. Counts of the job's progress are sums over its columns.
      * </pre>
      *
      * <code>repeated string columns = 18;</code>
@@ -3049,10 +3049,10 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * CreateJob: several computed columns in place of `column`; neither `udf` nor `failed_only` is set then. They are one
-     * job, which computes each after those that it reads. Columns that SQL computes are read together and committed
-     * together; others come one after the other. Where one fails, the others are computed all the same, but for those that
-     * read it, and the job ends as FAILED with the first one's error. Counts of the job's progress are sums over its columns.
+     * CreateJob: several computed columns instead of `column`; neither `udf` nor `failed_only` is set then. They are one
+     * job, which computes each after the columns that it reads. SQL columns are read together and committed together;
+     * others are computed one after the other. If one fails, the others are still computed, except those that read it,
+     * and the job ends as FAILED with the first error. Counts of the job's progress are sums over its columns.
      * </pre>
      *
      * <code>repeated string columns = 18;</code>
@@ -3063,10 +3063,10 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * CreateJob: several computed columns in place of `column`; neither `udf` nor `failed_only` is set then. They are one
-     * job, which computes each after those that it reads. Columns that SQL computes are read together and committed
-     * together; others come one after the other. Where one fails, the others are computed all the same, but for those that
-     * read it, and the job ends as FAILED with the first one's error. Counts of the job's progress are sums over its columns.
+     * CreateJob: several computed columns instead of `column`; neither `udf` nor `failed_only` is set then. They are one
+     * job, which computes each after the columns that it reads. SQL columns are read together and committed together;
+     * others are computed one after the other. If one fails, the others are still computed, except those that read it,
+     * and the job ends as FAILED with the first error. Counts of the job's progress are sums over its columns.
      * </pre>
      *
      * <code>repeated string columns = 18;</code>
@@ -3078,10 +3078,10 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * CreateJob: several computed columns in place of `column`; neither `udf` nor `failed_only` is set then. They are one
-     * job, which computes each after those that it reads. Columns that SQL computes are read together and committed
-     * together; others come one after the other. Where one fails, the others are computed all the same, but for those that
-     * read it, and the job ends as FAILED with the first one's error. Counts of the job's progress are sums over its columns.
+     * CreateJob: several computed columns instead of `column`; neither `udf` nor `failed_only` is set then. They are one
+     * job, which computes each after the columns that it reads. SQL columns are read together and committed together;
+     * others are computed one after the other. If one fails, the others are still computed, except those that read it,
+     * and the job ends as FAILED with the first error. Counts of the job's progress are sums over its columns.
      * </pre>
      *
      * <code>repeated string columns = 18;</code>
@@ -3094,10 +3094,10 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * CreateJob: several computed columns in place of `column`; neither `udf` nor `failed_only` is set then. They are one
-     * job, which computes each after those that it reads. Columns that SQL computes are read together and committed
-     * together; others come one after the other. Where one fails, the others are computed all the same, but for those that
-     * read it, and the job ends as FAILED with the first one's error. Counts of the job's progress are sums over its columns.
+     * CreateJob: several computed columns instead of `column`; neither `udf` nor `failed_only` is set then. They are one
+     * job, which computes each after the columns that it reads. SQL columns are read together and committed together;
+     * others are computed one after the other. If one fails, the others are still computed, except those that read it,
+     * and the job ends as FAILED with the first error. Counts of the job's progress are sums over its columns.
      * </pre>
      *
      * <code>repeated string columns = 18;</code>
@@ -3116,10 +3116,10 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * CreateJob: several computed columns in place of `column`; neither `udf` nor `failed_only` is set then. They are one
-     * job, which computes each after those that it reads. Columns that SQL computes are read together and committed
-     * together; others come one after the other. Where one fails, the others are computed all the same, but for those that
-     * read it, and the job ends as FAILED with the first one's error. Counts of the job's progress are sums over its columns.
+     * CreateJob: several computed columns instead of `column`; neither `udf` nor `failed_only` is set then. They are one
+     * job, which computes each after the columns that it reads. SQL columns are read together and committed together;
+     * others are computed one after the other. If one fails, the others are still computed, except those that read it,
+     * and the job ends as FAILED with the first error. Counts of the job's progress are sums over its columns.
      * </pre>
      *
      * <code>repeated string columns = 18;</code>
@@ -3137,10 +3137,10 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * CreateJob: several computed columns in place of `column`; neither `udf` nor `failed_only` is set then. They are one
-     * job, which computes each after those that it reads. Columns that SQL computes are read together and committed
-     * together; others come one after the other. Where one fails, the others are computed all the same, but for those that
-     * read it, and the job ends as FAILED with the first one's error. Counts of the job's progress are sums over its columns.
+     * CreateJob: several computed columns instead of `column`; neither `udf` nor `failed_only` is set then. They are one
+     * job, which computes each after the columns that it reads. SQL columns are read together and committed together;
+     * others are computed one after the other. If one fails, the others are still computed, except those that read it,
+     * and the job ends as FAILED with the first error. Counts of the job's progress are sums over its columns.
      * </pre>
      *
      * <code>repeated string columns = 18;</code>
@@ -3158,10 +3158,10 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * CreateJob: several computed columns in place of `column`; neither `udf` nor `failed_only` is set then. They are one
-     * job, which computes each after those that it reads. Columns that SQL computes are read together and committed
-     * together; others come one after the other. Where one fails, the others are computed all the same, but for those that
-     * read it, and the job ends as FAILED with the first one's error. Counts of the job's progress are sums over its columns.
+     * CreateJob: several computed columns instead of `column`; neither `udf` nor `failed_only` is set then. They are one
+     * job, which computes each after the columns that it reads. SQL columns are read together and committed together;
+     * others are computed one after the other. If one fails, the others are still computed, except those that read it,
+     * and the job ends as FAILED with the first error. Counts of the job's progress are sums over its columns.
      * </pre>
      *
      * <code>repeated string columns = 18;</code>
@@ -3176,10 +3176,10 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * CreateJob: several computed columns in place of `column`; neither `udf` nor `failed_only` is set then. They are one
-     * job, which computes each after those that it reads. Columns that SQL computes are read together and committed
-     * together; others come one after the other. Where one fails, the others are computed all the same, but for those that
-     * read it, and the job ends as FAILED with the first one's error. Counts of the job's progress are sums over its columns.
+     * CreateJob: several computed columns instead of `column`; neither `udf` nor `failed_only` is set then. They are one
+     * job, which computes each after the columns that it reads. SQL columns are read together and committed together;
+     * others are computed one after the other. If one fails, the others are still computed, except those that read it,
+     * and the job ends as FAILED with the first error. Counts of the job's progress are sums over its columns.
      * </pre>
      *
      * <code>repeated string columns = 18;</code>

@@ -123,7 +123,7 @@ public interface BackfillSpecOrBuilder extends
 
   /**
    * <pre>
-   * The version that this tag of the table stands for when the job is planned first.
+   * The version of this tag of the table when the job is first planned.
    * </pre>
    *
    * <code>string read_tag = 6;</code>
@@ -132,7 +132,7 @@ public interface BackfillSpecOrBuilder extends
   boolean hasReadTag();
   /**
    * <pre>
-   * The version that this tag of the table stands for when the job is planned first.
+   * The version of this tag of the table when the job is first planned.
    * </pre>
    *
    * <code>string read_tag = 6;</code>
@@ -141,7 +141,7 @@ public interface BackfillSpecOrBuilder extends
   java.lang.String getReadTag();
   /**
    * <pre>
-   * The version that this tag of the table stands for when the job is planned first.
+   * The version of this tag of the table when the job is first planned.
    * </pre>
    *
    * <code>string read_tag = 6;</code>
@@ -277,7 +277,7 @@ public interface BackfillSpecOrBuilder extends
   /**
    * <pre>
    * Compute only rows that are marked as failed: under the function's version, or under an earlier one whose values the
-   * column keeps. Every other row stays as it is, rows that were never computed too. See JobService.RetryJob.
+   * column keeps. Every other row stays unchanged, including rows that were never computed. See JobService.RetryJob.
    * </pre>
    *
    * <code>bool failed_only = 13;</code>
@@ -287,9 +287,9 @@ public interface BackfillSpecOrBuilder extends
 
   /**
    * <pre>
-   * Units of so many fragments are handed out in turn: with 1, fragment after fragment, so that each is complete and
-   * visible early; with more, no single fragment decides when the job ends. Unset: of all, the one with the most rows
-   * left next.
+   * Units of this many fragments are handed out in turn: with 1, fragment after fragment, so that each is complete and
+   * visible early; with more, no single fragment decides when the job ends. Unset: of all, the one with the most
+   * remaining rows next.
    * </pre>
    *
    * <code>optional int32 task_shuffle_diversity = 14;</code>
@@ -298,9 +298,9 @@ public interface BackfillSpecOrBuilder extends
   boolean hasTaskShuffleDiversity();
   /**
    * <pre>
-   * Units of so many fragments are handed out in turn: with 1, fragment after fragment, so that each is complete and
-   * visible early; with more, no single fragment decides when the job ends. Unset: of all, the one with the most rows
-   * left next.
+   * Units of this many fragments are handed out in turn: with 1, fragment after fragment, so that each is complete and
+   * visible early; with more, no single fragment decides when the job ends. Unset: of all, the one with the most
+   * remaining rows next.
    * </pre>
    *
    * <code>optional int32 task_shuffle_diversity = 14;</code>
@@ -310,7 +310,7 @@ public interface BackfillSpecOrBuilder extends
 
   /**
    * <pre>
-   * Once the values are in the table, bring the indexes on the column up to date: see CommitService.OptimizeIndices.
+   * Once the values are in the table, update the indexes on the column: see CommitService.OptimizeIndices.
    * </pre>
    *
    * <code>bool optimize_indices = 15;</code>
@@ -320,8 +320,8 @@ public interface BackfillSpecOrBuilder extends
 
   /**
    * <pre>
-   * What happens where the column reads computed columns, or these read others, of which rows of this job are stale or
-   * were never computed.
+   * What happens if the column reads computed columns, directly or not, with rows of this job that are stale or were
+   * never computed.
    * </pre>
    *
    * <code>.leman.v1.OnStaleInput on_stale_input = 16;</code>
@@ -330,8 +330,8 @@ public interface BackfillSpecOrBuilder extends
   int getOnStaleInputValue();
   /**
    * <pre>
-   * What happens where the column reads computed columns, or these read others, of which rows of this job are stale or
-   * were never computed.
+   * What happens if the column reads computed columns, directly or not, with rows of this job that are stale or were
+   * never computed.
    * </pre>
    *
    * <code>.leman.v1.OnStaleInput on_stale_input = 16;</code>
@@ -370,10 +370,10 @@ public interface BackfillSpecOrBuilder extends
 
   /**
    * <pre>
-   * CreateJob: several computed columns in place of `column`; neither `udf` nor `failed_only` is set then. They are one
-   * job, which computes each after those that it reads. Columns that SQL computes are read together and committed
-   * together; others come one after the other. Where one fails, the others are computed all the same, but for those that
-   * read it, and the job ends as FAILED with the first one's error. Counts of the job's progress are sums over its columns.
+   * CreateJob: several computed columns instead of `column`; neither `udf` nor `failed_only` is set then. They are one
+   * job, which computes each after the columns that it reads. SQL columns are read together and committed together;
+   * others are computed one after the other. If one fails, the others are still computed, except those that read it,
+   * and the job ends as FAILED with the first error. Counts of the job's progress are sums over its columns.
    * </pre>
    *
    * <code>repeated string columns = 18;</code>
@@ -383,10 +383,10 @@ public interface BackfillSpecOrBuilder extends
       getColumnsList();
   /**
    * <pre>
-   * CreateJob: several computed columns in place of `column`; neither `udf` nor `failed_only` is set then. They are one
-   * job, which computes each after those that it reads. Columns that SQL computes are read together and committed
-   * together; others come one after the other. Where one fails, the others are computed all the same, but for those that
-   * read it, and the job ends as FAILED with the first one's error. Counts of the job's progress are sums over its columns.
+   * CreateJob: several computed columns instead of `column`; neither `udf` nor `failed_only` is set then. They are one
+   * job, which computes each after the columns that it reads. SQL columns are read together and committed together;
+   * others are computed one after the other. If one fails, the others are still computed, except those that read it,
+   * and the job ends as FAILED with the first error. Counts of the job's progress are sums over its columns.
    * </pre>
    *
    * <code>repeated string columns = 18;</code>
@@ -395,10 +395,10 @@ public interface BackfillSpecOrBuilder extends
   int getColumnsCount();
   /**
    * <pre>
-   * CreateJob: several computed columns in place of `column`; neither `udf` nor `failed_only` is set then. They are one
-   * job, which computes each after those that it reads. Columns that SQL computes are read together and committed
-   * together; others come one after the other. Where one fails, the others are computed all the same, but for those that
-   * read it, and the job ends as FAILED with the first one's error. Counts of the job's progress are sums over its columns.
+   * CreateJob: several computed columns instead of `column`; neither `udf` nor `failed_only` is set then. They are one
+   * job, which computes each after the columns that it reads. SQL columns are read together and committed together;
+   * others are computed one after the other. If one fails, the others are still computed, except those that read it,
+   * and the job ends as FAILED with the first error. Counts of the job's progress are sums over its columns.
    * </pre>
    *
    * <code>repeated string columns = 18;</code>
@@ -408,10 +408,10 @@ public interface BackfillSpecOrBuilder extends
   java.lang.String getColumns(int index);
   /**
    * <pre>
-   * CreateJob: several computed columns in place of `column`; neither `udf` nor `failed_only` is set then. They are one
-   * job, which computes each after those that it reads. Columns that SQL computes are read together and committed
-   * together; others come one after the other. Where one fails, the others are computed all the same, but for those that
-   * read it, and the job ends as FAILED with the first one's error. Counts of the job's progress are sums over its columns.
+   * CreateJob: several computed columns instead of `column`; neither `udf` nor `failed_only` is set then. They are one
+   * job, which computes each after the columns that it reads. SQL columns are read together and committed together;
+   * others are computed one after the other. If one fails, the others are still computed, except those that read it,
+   * and the job ends as FAILED with the first error. Counts of the job's progress are sums over its columns.
    * </pre>
    *
    * <code>repeated string columns = 18;</code>

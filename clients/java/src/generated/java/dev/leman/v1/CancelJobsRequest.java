@@ -96,7 +96,7 @@ private static final long serialVersionUID = 0L;
   private dev.leman.v1.JobFilter filter_;
   /**
    * <pre>
-   * Which jobs; an empty message: all.
+   * A filter; an empty message: all.
    * </pre>
    *
    * <code>.leman.v1.JobFilter filter = 2;</code>
@@ -108,7 +108,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Which jobs; an empty message: all.
+   * A filter; an empty message: all.
    * </pre>
    *
    * <code>.leman.v1.JobFilter filter = 2;</code>
@@ -120,7 +120,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Which jobs; an empty message: all.
+   * A filter; an empty message: all.
    * </pre>
    *
    * <code>.leman.v1.JobFilter filter = 2;</code>
@@ -602,7 +602,7 @@ private static final long serialVersionUID = 0L;
         dev.leman.v1.JobFilter, dev.leman.v1.JobFilter.Builder, dev.leman.v1.JobFilterOrBuilder> filterBuilder_;
     /**
      * <pre>
-     * Which jobs; an empty message: all.
+     * A filter; an empty message: all.
      * </pre>
      *
      * <code>.leman.v1.JobFilter filter = 2;</code>
@@ -613,7 +613,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Which jobs; an empty message: all.
+     * A filter; an empty message: all.
      * </pre>
      *
      * <code>.leman.v1.JobFilter filter = 2;</code>
@@ -628,7 +628,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Which jobs; an empty message: all.
+     * A filter; an empty message: all.
      * </pre>
      *
      * <code>.leman.v1.JobFilter filter = 2;</code>
@@ -648,7 +648,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Which jobs; an empty message: all.
+     * A filter; an empty message: all.
      * </pre>
      *
      * <code>.leman.v1.JobFilter filter = 2;</code>
@@ -666,7 +666,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Which jobs; an empty message: all.
+     * A filter; an empty message: all.
      * </pre>
      *
      * <code>.leman.v1.JobFilter filter = 2;</code>
@@ -691,7 +691,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Which jobs; an empty message: all.
+     * A filter; an empty message: all.
      * </pre>
      *
      * <code>.leman.v1.JobFilter filter = 2;</code>
@@ -708,7 +708,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Which jobs; an empty message: all.
+     * A filter; an empty message: all.
      * </pre>
      *
      * <code>.leman.v1.JobFilter filter = 2;</code>
@@ -720,7 +720,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Which jobs; an empty message: all.
+     * A filter; an empty message: all.
      * </pre>
      *
      * <code>.leman.v1.JobFilter filter = 2;</code>
@@ -735,7 +735,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Which jobs; an empty message: all.
+     * A filter; an empty message: all.
      * </pre>
      *
      * <code>.leman.v1.JobFilter filter = 2;</code>

@@ -30,7 +30,7 @@ public interface CancelJobsRequestOrBuilder extends
 
   /**
    * <pre>
-   * Which jobs; an empty message: all.
+   * A filter; an empty message: all.
    * </pre>
    *
    * <code>.leman.v1.JobFilter filter = 2;</code>
@@ -39,7 +39,7 @@ public interface CancelJobsRequestOrBuilder extends
   boolean hasFilter();
   /**
    * <pre>
-   * Which jobs; an empty message: all.
+   * A filter; an empty message: all.
    * </pre>
    *
    * <code>.leman.v1.JobFilter filter = 2;</code>
@@ -48,7 +48,7 @@ public interface CancelJobsRequestOrBuilder extends
   dev.leman.v1.JobFilter getFilter();
   /**
    * <pre>
-   * Which jobs; an empty message: all.
+   * A filter; an empty message: all.
    * </pre>
    *
    * <code>.leman.v1.JobFilter filter = 2;</code>

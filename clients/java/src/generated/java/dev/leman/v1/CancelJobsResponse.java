@@ -51,7 +51,7 @@ private static final long serialVersionUID = 0L;
   private java.util.List<dev.leman.v1.Job> jobs_;
   /**
    * <pre>
-   * The jobs that were asked to stop, after the request; newest first.
+   * The cancelled jobs, after the request; newest first.
    * </pre>
    *
    * <code>repeated .leman.v1.Job jobs = 1;</code>
@@ -62,7 +62,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * The jobs that were asked to stop, after the request; newest first.
+   * The cancelled jobs, after the request; newest first.
    * </pre>
    *
    * <code>repeated .leman.v1.Job jobs = 1;</code>
@@ -74,7 +74,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * The jobs that were asked to stop, after the request; newest first.
+   * The cancelled jobs, after the request; newest first.
    * </pre>
    *
    * <code>repeated .leman.v1.Job jobs = 1;</code>
@@ -85,7 +85,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * The jobs that were asked to stop, after the request; newest first.
+   * The cancelled jobs, after the request; newest first.
    * </pre>
    *
    * <code>repeated .leman.v1.Job jobs = 1;</code>
@@ -96,7 +96,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * The jobs that were asked to stop, after the request; newest first.
+   * The cancelled jobs, after the request; newest first.
    * </pre>
    *
    * <code>repeated .leman.v1.Job jobs = 1;</code>
@@ -113,7 +113,7 @@ private static final long serialVersionUID = 0L;
       com.google.protobuf.LazyStringArrayList.emptyList();
   /**
    * <pre>
-   * Ids of jobs that could not be asked, as another executor runs them: ask that one, or send the call again.
+   * Ids of jobs that could not be cancelled, as another executor runs them: call that one, or retry.
    * </pre>
    *
    * <code>repeated string jobs_elsewhere = 2;</code>
@@ -125,7 +125,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Ids of jobs that could not be asked, as another executor runs them: ask that one, or send the call again.
+   * Ids of jobs that could not be cancelled, as another executor runs them: call that one, or retry.
    * </pre>
    *
    * <code>repeated string jobs_elsewhere = 2;</code>
@@ -136,7 +136,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Ids of jobs that could not be asked, as another executor runs them: ask that one, or send the call again.
+   * Ids of jobs that could not be cancelled, as another executor runs them: call that one, or retry.
    * </pre>
    *
    * <code>repeated string jobs_elsewhere = 2;</code>
@@ -148,7 +148,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Ids of jobs that could not be asked, as another executor runs them: ask that one, or send the call again.
+   * Ids of jobs that could not be cancelled, as another executor runs them: call that one, or retry.
    * </pre>
    *
    * <code>repeated string jobs_elsewhere = 2;</code>
@@ -591,7 +591,7 @@ private static final long serialVersionUID = 0L;
 
     /**
      * <pre>
-     * The jobs that were asked to stop, after the request; newest first.
+     * The cancelled jobs, after the request; newest first.
      * </pre>
      *
      * <code>repeated .leman.v1.Job jobs = 1;</code>
@@ -605,7 +605,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The jobs that were asked to stop, after the request; newest first.
+     * The cancelled jobs, after the request; newest first.
      * </pre>
      *
      * <code>repeated .leman.v1.Job jobs = 1;</code>
@@ -619,7 +619,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The jobs that were asked to stop, after the request; newest first.
+     * The cancelled jobs, after the request; newest first.
      * </pre>
      *
      * <code>repeated .leman.v1.Job jobs = 1;</code>
@@ -633,7 +633,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The jobs that were asked to stop, after the request; newest first.
+     * The cancelled jobs, after the request; newest first.
      * </pre>
      *
      * <code>repeated .leman.v1.Job jobs = 1;</code>
@@ -654,7 +654,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The jobs that were asked to stop, after the request; newest first.
+     * The cancelled jobs, after the request; newest first.
      * </pre>
      *
      * <code>repeated .leman.v1.Job jobs = 1;</code>
@@ -672,7 +672,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The jobs that were asked to stop, after the request; newest first.
+     * The cancelled jobs, after the request; newest first.
      * </pre>
      *
      * <code>repeated .leman.v1.Job jobs = 1;</code>
@@ -692,7 +692,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The jobs that were asked to stop, after the request; newest first.
+     * The cancelled jobs, after the request; newest first.
      * </pre>
      *
      * <code>repeated .leman.v1.Job jobs = 1;</code>
@@ -713,7 +713,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The jobs that were asked to stop, after the request; newest first.
+     * The cancelled jobs, after the request; newest first.
      * </pre>
      *
      * <code>repeated .leman.v1.Job jobs = 1;</code>
@@ -731,7 +731,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The jobs that were asked to stop, after the request; newest first.
+     * The cancelled jobs, after the request; newest first.
      * </pre>
      *
      * <code>repeated .leman.v1.Job jobs = 1;</code>
@@ -749,7 +749,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The jobs that were asked to stop, after the request; newest first.
+     * The cancelled jobs, after the request; newest first.
      * </pre>
      *
      * <code>repeated .leman.v1.Job jobs = 1;</code>
@@ -768,7 +768,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The jobs that were asked to stop, after the request; newest first.
+     * The cancelled jobs, after the request; newest first.
      * </pre>
      *
      * <code>repeated .leman.v1.Job jobs = 1;</code>
@@ -785,7 +785,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The jobs that were asked to stop, after the request; newest first.
+     * The cancelled jobs, after the request; newest first.
      * </pre>
      *
      * <code>repeated .leman.v1.Job jobs = 1;</code>
@@ -802,7 +802,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The jobs that were asked to stop, after the request; newest first.
+     * The cancelled jobs, after the request; newest first.
      * </pre>
      *
      * <code>repeated .leman.v1.Job jobs = 1;</code>
@@ -813,7 +813,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The jobs that were asked to stop, after the request; newest first.
+     * The cancelled jobs, after the request; newest first.
      * </pre>
      *
      * <code>repeated .leman.v1.Job jobs = 1;</code>
@@ -827,7 +827,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The jobs that were asked to stop, after the request; newest first.
+     * The cancelled jobs, after the request; newest first.
      * </pre>
      *
      * <code>repeated .leman.v1.Job jobs = 1;</code>
@@ -842,7 +842,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The jobs that were asked to stop, after the request; newest first.
+     * The cancelled jobs, after the request; newest first.
      * </pre>
      *
      * <code>repeated .leman.v1.Job jobs = 1;</code>
@@ -853,7 +853,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The jobs that were asked to stop, after the request; newest first.
+     * The cancelled jobs, after the request; newest first.
      * </pre>
      *
      * <code>repeated .leman.v1.Job jobs = 1;</code>
@@ -865,7 +865,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The jobs that were asked to stop, after the request; newest first.
+     * The cancelled jobs, after the request; newest first.
      * </pre>
      *
      * <code>repeated .leman.v1.Job jobs = 1;</code>
@@ -899,7 +899,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Ids of jobs that could not be asked, as another executor runs them: ask that one, or send the call again.
+     * Ids of jobs that could not be cancelled, as another executor runs them: call that one, or retry.
      * </pre>
      *
      * <code>repeated string jobs_elsewhere = 2;</code>
@@ -912,7 +912,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Ids of jobs that could not be asked, as another executor runs them: ask that one, or send the call again.
+     * Ids of jobs that could not be cancelled, as another executor runs them: call that one, or retry.
      * </pre>
      *
      * <code>repeated string jobs_elsewhere = 2;</code>
@@ -923,7 +923,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Ids of jobs that could not be asked, as another executor runs them: ask that one, or send the call again.
+     * Ids of jobs that could not be cancelled, as another executor runs them: call that one, or retry.
      * </pre>
      *
      * <code>repeated string jobs_elsewhere = 2;</code>
@@ -935,7 +935,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Ids of jobs that could not be asked, as another executor runs them: ask that one, or send the call again.
+     * Ids of jobs that could not be cancelled, as another executor runs them: call that one, or retry.
      * </pre>
      *
      * <code>repeated string jobs_elsewhere = 2;</code>
@@ -948,7 +948,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Ids of jobs that could not be asked, as another executor runs them: ask that one, or send the call again.
+     * Ids of jobs that could not be cancelled, as another executor runs them: call that one, or retry.
      * </pre>
      *
      * <code>repeated string jobs_elsewhere = 2;</code>
@@ -967,7 +967,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Ids of jobs that could not be asked, as another executor runs them: ask that one, or send the call again.
+     * Ids of jobs that could not be cancelled, as another executor runs them: call that one, or retry.
      * </pre>
      *
      * <code>repeated string jobs_elsewhere = 2;</code>
@@ -985,7 +985,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Ids of jobs that could not be asked, as another executor runs them: ask that one, or send the call again.
+     * Ids of jobs that could not be cancelled, as another executor runs them: call that one, or retry.
      * </pre>
      *
      * <code>repeated string jobs_elsewhere = 2;</code>
@@ -1003,7 +1003,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Ids of jobs that could not be asked, as another executor runs them: ask that one, or send the call again.
+     * Ids of jobs that could not be cancelled, as another executor runs them: call that one, or retry.
      * </pre>
      *
      * <code>repeated string jobs_elsewhere = 2;</code>
@@ -1018,7 +1018,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Ids of jobs that could not be asked, as another executor runs them: ask that one, or send the call again.
+     * Ids of jobs that could not be cancelled, as another executor runs them: call that one, or retry.
      * </pre>
      *
      * <code>repeated string jobs_elsewhere = 2;</code>

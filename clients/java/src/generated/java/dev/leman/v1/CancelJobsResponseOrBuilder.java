@@ -10,7 +10,7 @@ public interface CancelJobsResponseOrBuilder extends
 
   /**
    * <pre>
-   * The jobs that were asked to stop, after the request; newest first.
+   * The cancelled jobs, after the request; newest first.
    * </pre>
    *
    * <code>repeated .leman.v1.Job jobs = 1;</code>
@@ -19,7 +19,7 @@ public interface CancelJobsResponseOrBuilder extends
       getJobsList();
   /**
    * <pre>
-   * The jobs that were asked to stop, after the request; newest first.
+   * The cancelled jobs, after the request; newest first.
    * </pre>
    *
    * <code>repeated .leman.v1.Job jobs = 1;</code>
@@ -27,7 +27,7 @@ public interface CancelJobsResponseOrBuilder extends
   dev.leman.v1.Job getJobs(int index);
   /**
    * <pre>
-   * The jobs that were asked to stop, after the request; newest first.
+   * The cancelled jobs, after the request; newest first.
    * </pre>
    *
    * <code>repeated .leman.v1.Job jobs = 1;</code>
@@ -35,7 +35,7 @@ public interface CancelJobsResponseOrBuilder extends
   int getJobsCount();
   /**
    * <pre>
-   * The jobs that were asked to stop, after the request; newest first.
+   * The cancelled jobs, after the request; newest first.
    * </pre>
    *
    * <code>repeated .leman.v1.Job jobs = 1;</code>
@@ -44,7 +44,7 @@ public interface CancelJobsResponseOrBuilder extends
       getJobsOrBuilderList();
   /**
    * <pre>
-   * The jobs that were asked to stop, after the request; newest first.
+   * The cancelled jobs, after the request; newest first.
    * </pre>
    *
    * <code>repeated .leman.v1.Job jobs = 1;</code>
@@ -54,7 +54,7 @@ public interface CancelJobsResponseOrBuilder extends
 
   /**
    * <pre>
-   * Ids of jobs that could not be asked, as another executor runs them: ask that one, or send the call again.
+   * Ids of jobs that could not be cancelled, as another executor runs them: call that one, or retry.
    * </pre>
    *
    * <code>repeated string jobs_elsewhere = 2;</code>
@@ -64,7 +64,7 @@ public interface CancelJobsResponseOrBuilder extends
       getJobsElsewhereList();
   /**
    * <pre>
-   * Ids of jobs that could not be asked, as another executor runs them: ask that one, or send the call again.
+   * Ids of jobs that could not be cancelled, as another executor runs them: call that one, or retry.
    * </pre>
    *
    * <code>repeated string jobs_elsewhere = 2;</code>
@@ -73,7 +73,7 @@ public interface CancelJobsResponseOrBuilder extends
   int getJobsElsewhereCount();
   /**
    * <pre>
-   * Ids of jobs that could not be asked, as another executor runs them: ask that one, or send the call again.
+   * Ids of jobs that could not be cancelled, as another executor runs them: call that one, or retry.
    * </pre>
    *
    * <code>repeated string jobs_elsewhere = 2;</code>
@@ -83,7 +83,7 @@ public interface CancelJobsResponseOrBuilder extends
   java.lang.String getJobsElsewhere(int index);
   /**
    * <pre>
-   * Ids of jobs that could not be asked, as another executor runs them: ask that one, or send the call again.
+   * Ids of jobs that could not be cancelled, as another executor runs them: call that one, or retry.
    * </pre>
    *
    * <code>repeated string jobs_elsewhere = 2;</code>

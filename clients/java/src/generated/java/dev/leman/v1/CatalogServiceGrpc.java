@@ -5,28 +5,29 @@ import static io.grpc.MethodDescriptor.generateFullMethodName;
 /**
  * <pre>
  * Tables, their computed columns, and the functions that compute them. Served by the planner.
- * Every error carries google.rpc.ErrorInfo with domain `leman`, a reason and facts; the reasons stand in parentheses.
+ * Every error carries google.rpc.ErrorInfo with domain `leman`, a reason and facts; reasons are in parentheses.
  * Errors of every call:
- * * `UNAUTHENTICATED` (TOKEN_REQUIRED, TOKEN_INVALID, TOKEN_EXPIRED): the call carries no token that holds; send
- *   `authorization: Bearer &lt;token&gt;` with one that does.
+ * * `UNAUTHENTICATED` (TOKEN_REQUIRED, TOKEN_INVALID, TOKEN_EXPIRED): the call has no valid token; send
+ *   `authorization: Bearer &lt;token&gt;` with one.
  * * `PERMISSION_DENIED` (ROLE_REQUIRED): the caller lacks the role that the message names; ask for it.
- * * `PERMISSION_DENIED` (DATABASE_NOT_ALLOWED): a place does not lie where the service may work; name another one.
- * * `UNAVAILABLE` (KEYS_UNAVAILABLE): the issuer of JWTs does not tell its public keys; send the call again later.
- * * `INVALID_ARGUMENT` (BAD_MESSAGE, BAD_REQUEST): what was sent is not the call's message, or an id, a text or a list
- *   in it is not valid or too long; correct the field that BadRequest names.
+ * * `PERMISSION_DENIED` (DATABASE_NOT_ALLOWED): a location is outside of those that the service may use; name another
+ *   one.
+ * * `UNAVAILABLE` (KEYS_UNAVAILABLE): the issuer of JWTs does not return its public keys; retry later.
+ * * `INVALID_ARGUMENT` (BAD_MESSAGE, BAD_REQUEST): the request is not the call's message, or an id, a text or a list in
+ *   it is invalid or too long; correct the field that BadRequest names.
  * * `INVALID_ARGUMENT` (BAD_DATABASE, RESERVED_DATABASE, BAD_TABLE_URI, BAD_TABLE_NAME, RESERVED_NAME): the database
  *   path or the table name is not valid, or Leman's own; correct the field that BadRequest names.
  * * `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database is registered under the name; check it, or give a path or uri.
- * * `DATA_LOSS` (REGISTRATION_DAMAGED): what is stored under the name is not what was written; register it again.
- * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
- *   someone acts; do what the message says, then send the call again.
- * * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
- * * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
- *   RetryInfo's delay.
- * * `RESOURCE_EXHAUSTED` (CALLER_RATE, CALLER_STREAMS): the caller calls too often, or has too many streams open; send
- *   the call again after RetryInfo's delay, or end a stream.
- * * `RESOURCE_EXHAUSTED` (MESSAGE_TOO_LARGE): the message, or its answer, is larger than the service lets it be; send
- *   less, or ask for less, at once. There is no RetryInfo.
+ * * `DATA_LOSS` (REGISTRATION_DAMAGED): the stored registration is damaged; register it again.
+ * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses
+ *   access until an operator acts; do what the message says, then retry the call.
+ * * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; retry the call after RetryInfo's delay.
+ * * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service is overloaded; retry the call after RetryInfo's
+ *   delay.
+ * * `RESOURCE_EXHAUSTED` (CALLER_RATE, CALLER_STREAMS): the caller calls too often, or has too many streams open; retry
+ *   the call after RetryInfo's delay, or end a stream.
+ * * `RESOURCE_EXHAUSTED` (MESSAGE_TOO_LARGE): the message, or its answer, is larger than the service allows; send or
+ *   request less in one call. There is no RetryInfo.
  * * `INTERNAL` (INTERNAL_BUG): a bug; report it with the request id that the message names.
  * </pre>
  */
@@ -480,28 +481,29 @@ public final class CatalogServiceGrpc {
   /**
    * <pre>
    * Tables, their computed columns, and the functions that compute them. Served by the planner.
-   * Every error carries google.rpc.ErrorInfo with domain `leman`, a reason and facts; the reasons stand in parentheses.
+   * Every error carries google.rpc.ErrorInfo with domain `leman`, a reason and facts; reasons are in parentheses.
    * Errors of every call:
-   * * `UNAUTHENTICATED` (TOKEN_REQUIRED, TOKEN_INVALID, TOKEN_EXPIRED): the call carries no token that holds; send
-   *   `authorization: Bearer &lt;token&gt;` with one that does.
+   * * `UNAUTHENTICATED` (TOKEN_REQUIRED, TOKEN_INVALID, TOKEN_EXPIRED): the call has no valid token; send
+   *   `authorization: Bearer &lt;token&gt;` with one.
    * * `PERMISSION_DENIED` (ROLE_REQUIRED): the caller lacks the role that the message names; ask for it.
-   * * `PERMISSION_DENIED` (DATABASE_NOT_ALLOWED): a place does not lie where the service may work; name another one.
-   * * `UNAVAILABLE` (KEYS_UNAVAILABLE): the issuer of JWTs does not tell its public keys; send the call again later.
-   * * `INVALID_ARGUMENT` (BAD_MESSAGE, BAD_REQUEST): what was sent is not the call's message, or an id, a text or a list
-   *   in it is not valid or too long; correct the field that BadRequest names.
+   * * `PERMISSION_DENIED` (DATABASE_NOT_ALLOWED): a location is outside of those that the service may use; name another
+   *   one.
+   * * `UNAVAILABLE` (KEYS_UNAVAILABLE): the issuer of JWTs does not return its public keys; retry later.
+   * * `INVALID_ARGUMENT` (BAD_MESSAGE, BAD_REQUEST): the request is not the call's message, or an id, a text or a list in
+   *   it is invalid or too long; correct the field that BadRequest names.
    * * `INVALID_ARGUMENT` (BAD_DATABASE, RESERVED_DATABASE, BAD_TABLE_URI, BAD_TABLE_NAME, RESERVED_NAME): the database
    *   path or the table name is not valid, or Leman's own; correct the field that BadRequest names.
    * * `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database is registered under the name; check it, or give a path or uri.
-   * * `DATA_LOSS` (REGISTRATION_DAMAGED): what is stored under the name is not what was written; register it again.
-   * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
-   *   someone acts; do what the message says, then send the call again.
-   * * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
-   * * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
-   *   RetryInfo's delay.
-   * * `RESOURCE_EXHAUSTED` (CALLER_RATE, CALLER_STREAMS): the caller calls too often, or has too many streams open; send
-   *   the call again after RetryInfo's delay, or end a stream.
-   * * `RESOURCE_EXHAUSTED` (MESSAGE_TOO_LARGE): the message, or its answer, is larger than the service lets it be; send
-   *   less, or ask for less, at once. There is no RetryInfo.
+   * * `DATA_LOSS` (REGISTRATION_DAMAGED): the stored registration is damaged; register it again.
+   * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses
+   *   access until an operator acts; do what the message says, then retry the call.
+   * * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; retry the call after RetryInfo's delay.
+   * * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service is overloaded; retry the call after RetryInfo's
+   *   delay.
+   * * `RESOURCE_EXHAUSTED` (CALLER_RATE, CALLER_STREAMS): the caller calls too often, or has too many streams open; retry
+   *   the call after RetryInfo's delay, or end a stream.
+   * * `RESOURCE_EXHAUSTED` (MESSAGE_TOO_LARGE): the message, or its answer, is larger than the service allows; send or
+   *   request less in one call. There is no RetryInfo.
    * * `INTERNAL` (INTERNAL_BUG): a bug; report it with the request id that the message names.
    * </pre>
    */
@@ -509,37 +511,36 @@ public final class CatalogServiceGrpc {
 
     /**
      * <pre>
-     * Stores a function under name and version. Idempotent: the same definition again is OK. Its options (`batch_size`,
-     * `checkpoint`, `error_policy`, `call_timeout`, `resources`) may be set again under the same version: they change
-     * how it is run, not what it computes. A bundle takes the place of one that workers cannot load (see
-     * GetUdfResponse.needs_bundle), and a definition that of a damaged one.
-     * The servers of a remote function are asked to describe it: at least one of them has to answer, and all that do have to
-     * say the same. What the definition leaves out (`version`, `input_columns`, the schemas) is taken from there; what it says
-     * has to be what they say. Other addresses may be set under the same version.
+     * Stores a function under name and version. Idempotent: repeating the same definition succeeds. Its options
+     * (`batch_size`, `checkpoint`, `error_policy`, `call_timeout`, `resources`) may be changed under the same version:
+     * they change how it runs, not what it computes. A bundle replaces one that workers cannot load (see
+     * GetUdfResponse.needs_bundle), and a definition replaces a damaged one.
+     * The servers of a remote function are asked to describe it: at least one of them must answer, and all answers must
+     * agree. Missing parts of the definition (`version`, `input_columns`, the schemas) come from them; given parts must
+     * agree with them. Other addresses may be set under the same version.
      * Errors:
      * * `ALREADY_EXISTS` (UDF_EXISTS): another definition has this name and version; register under another version.
      * * `INVALID_ARGUMENT` (BAD_UDF, BAD_SCHEMA, UNKNOWN_VALUE): the definition contradicts itself, or this release does
      *   not know a part of it; correct the field that BadRequest names.
      * * `INVALID_ARGUMENT` (INVALID_EXPRESSION): the SQL expression cannot be computed by a column; fix it.
-     * * `FAILED_PRECONDITION` (UDF_BUNDLE_MISSING): the bundle was left out and is not stored, or is damaged; send it
-     *   along.
+     * * `FAILED_PRECONDITION` (UDF_BUNDLE_MISSING): the bundle was omitted and is not stored, or is damaged; send it.
      * * `FAILED_PRECONDITION` (UDF_DIGEST_MISMATCH): the bundle's bytes do not have the stated digest and size; send
      *   those that do.
      * * `FAILED_PRECONDITION` (UDF_PYTHON_MISMATCH): workers run another Python than the bundle's; make it with theirs.
      *   Nothing is stored.
      * * `INVALID_ARGUMENT` (BUNDLE_TOO_LARGE): the bundle has more bytes than the services take; load large data when the
      *   function is built, instead of pickling it.
-     * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind, or not at this address; use
-     *   another one.
-     * * `UNAVAILABLE` (FUNCTION_UNAVAILABLE): no server of the remote function can be reached; start one, then send the call
-     *   again.
+     * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the policy of the services does not allow functions of this kind, or at
+     *   this address; use another one.
+     * * `UNAVAILABLE` (FUNCTION_UNAVAILABLE): no server of the remote function can be reached; start one, then retry the
+     *   call.
      * * `NOT_FOUND` (FUNCTION_NOT_FOUND): its server has no function of that name; name one that the message lists.
-     * * `FAILED_PRECONDITION` (FUNCTION_VERSION_MISMATCH, FUNCTION_SIGNATURE_MISMATCH): its servers describe it in another way
-     *   than the definition, or than one another; correct the definition, or leave out what they say.
-     * * `FAILED_PRECONDITION` (FUNCTION_ACCESS_DENIED, FUNCTION_PROTOCOL): its server refuses the services' credentials, or
-     *   is none of functions; do what the message says.
-     * * `FAILED_PRECONDITION` (FUNCTION_TLS_FAILED): its server's certificate does not verify, or one side speaks TLS and the
-     *   other does not, and no other server answers; do what the message says.
+     * * `FAILED_PRECONDITION` (FUNCTION_VERSION_MISMATCH, FUNCTION_SIGNATURE_MISMATCH): its servers contradict the
+     *   definition, or each other; correct the definition, or omit what they describe.
+     * * `FAILED_PRECONDITION` (FUNCTION_ACCESS_DENIED, FUNCTION_PROTOCOL): its server refuses the services' credentials,
+     *   or is not a function server; do what the message says.
+     * * `FAILED_PRECONDITION` (FUNCTION_TLS_FAILED): its server's certificate does not verify, or only one side uses TLS,
+     *   and no other server answers; do what the message says.
      * </pre>
      */
     default void registerUdf(dev.leman.v1.RegisterUdfRequest request,
@@ -549,20 +550,21 @@ public final class CatalogServiceGrpc {
 
     /**
      * <pre>
-     * Stores a bundle, of whatever size the services take, for a RegisterUdf that then leaves it out. A header, then the
-     * bytes, in pieces of any size that fits into a message: 1 MiB is a good one. Nothing is stored unless all of them came,
-     * with the size and the digest that the header states. A bundle that is stored already is answered at once, without
-     * waiting for the rest of the stream. A bundle that no function names is no use to anybody, and stays.
+     * Stores a bundle, of any size that the services accept, for a RegisterUdf that then omits it. A header, then the
+     * bytes, in pieces of any size that fits into a message, such as 1 MiB. Nothing is stored unless all arrived, with
+     * the size and the digest in the header. If the bundle is stored already, the call is answered at once, without
+     * waiting for the rest of the stream. A bundle that no function names stays, unused.
      * Errors:
-     * * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_NUMBER, BAD_UDF): the first message is no header, or has no database, no
-     *   size or no sha256; fix the field that BadRequest names.
+     * * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_NUMBER, BAD_UDF): the first message is not a header, or has no database,
+     *   no size or no sha256; correct the field that BadRequest names.
      * * `INVALID_ARGUMENT` (BAD_STREAM): there is a second header; send one.
      * * `INVALID_ARGUMENT` (BUNDLE_TOO_LARGE): as for RegisterUdf.
      * * `FAILED_PRECONDITION` (UDF_DIGEST_MISMATCH): the bytes do not have the stated digest and size; send those that do.
      * * `ABORTED` (UPLOAD_STALLED): nothing was sent for a while; send the bundle again.
-     * * `RESOURCE_EXHAUSTED` (TOO_MANY_UPLOADS): as many uploads are at work as may be; send the call again after
+     * * `RESOURCE_EXHAUSTED` (TOO_MANY_UPLOADS): the limit of concurrent uploads is reached; retry the call after
      *   RetryInfo's delay.
-     * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no pickled functions; use an entrypoint or SQL.
+     * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the policy of the services does not allow pickled functions; use an
+     *   entrypoint or SQL.
      * </pre>
      */
     default io.grpc.stub.StreamObserver<dev.leman.v1.UploadBundleRequest> uploadBundle(
@@ -572,12 +574,12 @@ public final class CatalogServiceGrpc {
 
     /**
      * <pre>
-     * One function. Without a version: the one registered last. What is stored carries a digest; a definition that was
-     * changed in the store is refused here and wherever it is used.
+     * One function. Without a version: the one registered last. Stored definitions carry a digest; one that was changed
+     * in the store is refused here and wherever it is used.
      * Errors:
      * * `NOT_FOUND` (UDF_NOT_FOUND): no such function is registered; register it.
-     * * `INVALID_ARGUMENT` (BAD_UDF): no function has that name or version; correct it.
-     * * `DATA_LOSS` (UDF_DAMAGED): the stored definition is not what was written; register it again, which heals it.
+     * * `INVALID_ARGUMENT` (BAD_UDF): an invalid name or version; correct it.
+     * * `DATA_LOSS` (UDF_DAMAGED): the stored definition is damaged; register it again to repair it.
      * </pre>
      */
     default void getUdf(dev.leman.v1.GetUdfRequest request,
@@ -591,8 +593,7 @@ public final class CatalogServiceGrpc {
      * Errors:
      * * `INVALID_ARGUMENT` (BAD_PAGE_SIZE, BAD_PAGE_TOKEN): a negative size, or a token of another listing; begin with
      *   the first page.
-     * * `DATA_LOSS` (UDF_DAMAGED): a stored definition is not what was written; register that function again, which heals
-     *   it.
+     * * `DATA_LOSS` (UDF_DAMAGED): a stored definition is damaged; register that function again to repair it.
      * </pre>
      */
     default void listUdfs(dev.leman.v1.ListUdfsRequest request,
@@ -604,45 +605,43 @@ public final class CatalogServiceGrpc {
      * <pre>
      * Adds computed columns: all NULL, without any data file. Validates everything first; adds all of them or none. One may
      * read another one of the request.
-     * With `on_change` it says what the table is to have, and may be sent again and again: computed columns that are there
-     * with the same definition stay as they are. Those with another one (another function or version of it, other inputs,
-     * another expression) are changed in a version of their own, after new ones were added: where the second of these fails,
-     * the same call again does what is left. Options of a function, such as its error policy, are no part of the
-     * definition.
+     * With `on_change` it declares the columns, and may be repeated: existing computed columns with the same definition
+     * stay unchanged. Those with another definition (another function or version of it, other inputs, another expression)
+     * are changed in a version of their own, after new ones were added: if the second step fails, repeating the call
+     * completes it. Options of a function, such as its error policy, are not part of the definition.
      * Errors:
-     * * `FAILED_PRECONDITION` (COLUMN_CHANGED): with ON_CHANGE_ERROR, columns are there with another definition, and nothing
-     *   was done; the message says which, what changed, and how many rows would be stale. Send it again with
-     *   ON_CHANGE_UPDATE or ON_CHANGE_KEEP, or take another name.
-     * * `INVALID_ARGUMENT` (BAD_REQUEST, BAD_COLUMN_NAME, BAD_COLUMN, RESERVED_NAME): no column, one named twice, one
-     *   with both a function and an expression, or a name that no column can have; fix the request.
-     * * `INVALID_ARGUMENT` (BAD_UDF): a column has neither a function nor an expression, or the name or version is none
-     *   that a function can have; name one.
+     * * `FAILED_PRECONDITION` (COLUMN_CHANGED): with ON_CHANGE_ERROR, columns exist with another definition, and nothing
+     *   was done; the message says which, what changed, and how many rows would be stale. Repeat the call with
+     *   ON_CHANGE_UPDATE or ON_CHANGE_KEEP, or use another name.
+     * * `INVALID_ARGUMENT` (BAD_REQUEST, BAD_COLUMN_NAME, BAD_COLUMN, RESERVED_NAME): no column, a repeated one, one with
+     *   both a function and an expression, or an invalid name; correct the request.
+     * * `INVALID_ARGUMENT` (BAD_UDF): a column has neither a function nor an expression, or the name or version is
+     *   invalid; correct it.
      * * `INVALID_ARGUMENT` (INVALID_EXPRESSION): the SQL expression cannot be computed by a column; fix it.
      * * `NOT_FOUND` (UDF_NOT_FOUND): a function is not registered; register it.
-     * * `ALREADY_EXISTS` (COLUMN_EXISTS): the table has a column of that name; take another name, or set `on_change` where
+     * * `ALREADY_EXISTS` (COLUMN_EXISTS): the table has a column of that name; use another name, or set `on_change` where
      *   it is a computed one.
      * * `FAILED_PRECONDITION` (KEPT_INPUTS_DIFFER, TOO_MANY_KEPT): with ON_CHANGE_KEEP, as for AlterColumns.
      * * `INVALID_ARGUMENT` (UNKNOWN_VALUE): a value of `on_change` that this release does not know; set one that it does.
-     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
-     * * `FAILED_PRECONDITION` (COLUMN_EXISTS): someone added a column of that name meanwhile; look at the table again.
+     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request used this id; use a new one.
+     * * `FAILED_PRECONDITION` (COLUMN_EXISTS): a column of that name was added meanwhile; describe the table again.
      * * `FAILED_PRECONDITION` (INPUT_COLUMN_MISSING, INPUT_COUNT_MISMATCH, INPUT_IS_OUTPUT): the function's inputs are
      *   not this table's; name others in `input_columns`.
-     * * `FAILED_PRECONDITION` (COLUMN_CYCLE): computed columns would read one another in a circle; have one of them read
-     *   something else.
+     * * `FAILED_PRECONDITION` (COLUMN_CYCLE): computed columns would form a cycle; change the inputs of one of them.
      * * `FAILED_PRECONDITION` (TYPE_MISMATCH, TYPE_NOT_STORABLE): an input has another type than was declared, or the
      *   table cannot hold the output's; change the function.
-     * * `FAILED_PRECONDITION` (IS_A_VIEW): a view gets its columns from its query; make another view.
-     * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table again;
-     *   send the call again.
-     * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
-     * * `FAILED_PRECONDITION` (PEER_NOT_SET, PEER_REFUSED, WRONG_PEER): the planner knows no commit coordinator, or is
-     *   refused by it; correct the setting there that the message names.
-     * * `UNAVAILABLE` (PEER_UNAVAILABLE): the planner cannot reach the commit coordinator; send the same call again after
+     * * `FAILED_PRECONDITION` (IS_A_VIEW): a view gets its columns from its query; create another view.
+     * * `ABORTED` (CONFLICT, TABLE_REPLACED): other writers committed at the same time at every try, or the table was
+     *   recreated; retry the call.
+     * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and a retry would not help; do what the message says.
+     * * `FAILED_PRECONDITION` (PEER_NOT_SET, PEER_REFUSED, WRONG_PEER): the planner has no commit coordinator set, or is
+     *   refused by it; correct the setting that the message names.
+     * * `UNAVAILABLE` (PEER_UNAVAILABLE): the planner cannot reach the commit coordinator; retry the same call after
      *   RetryInfo's delay.
-     * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
-     *   RetryInfo's delay.
-     * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
-     *   stopping; send the same call again.
+     * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; retry the call after RetryInfo's
+     *   delay.
+     * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): the outcome is unknown, or the commit coordinator is stopping; retry
+     *   the same call.
      * * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
      * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
      *   Leman.
@@ -662,43 +661,42 @@ public final class CatalogServiceGrpc {
      * Gives computed columns other functions: all of them or none. Values and column ids stay; the columns are stale
      * (REASON_UDF_CHANGED) until the next backfill.
      * Errors:
-     * * `INVALID_ARGUMENT` (BAD_REQUEST): no column, one named twice, or one with both a function and an expression; fix
-     *   the request.
-     * * `INVALID_ARGUMENT` (BAD_UDF): a column has neither a function nor an expression, or the name or version is none
-     *   that a function can have; name one.
+     * * `INVALID_ARGUMENT` (BAD_REQUEST): no column, a repeated one, or one with both a function and an expression;
+     *   correct the request.
+     * * `INVALID_ARGUMENT` (BAD_UDF): a column has neither a function nor an expression, or the name or version is
+     *   invalid; correct it.
      * * `INVALID_ARGUMENT` (INVALID_EXPRESSION): the SQL expression cannot be computed by a column; fix it.
      * * `NOT_FOUND` (UDF_NOT_FOUND): a function is not registered; register it.
-     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
+     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request used this id; use a new one.
      * * `FAILED_PRECONDITION` (IS_A_VIEW): it is a view; AlterMaterializedView gives its columns other functions.
-     * * `FAILED_PRECONDITION` (COLUMN_NOT_DEFINED): the column is no computed one; AddColumns adds one.
+     * * `FAILED_PRECONDITION` (COLUMN_NOT_DEFINED): the column is not a computed one; AddColumns adds one.
      * * `FAILED_PRECONDITION` (INPUT_COLUMN_MISSING, INPUT_COUNT_MISMATCH, INPUT_IS_OUTPUT): the function's inputs are
      *   not this table's; name others in `input_columns`.
-     * * `FAILED_PRECONDITION` (TYPE_MISMATCH): the function gives another type than the column holds, or expects another
-     *   input; add a new column instead.
-     * * `FAILED_PRECONDITION` (COLUMN_CYCLE): computed columns would read one another in a circle; have one of them read
-     *   something else.
-     * * `FAILED_PRECONDITION` (KEPT_INPUTS_DIFFER, TOO_MANY_KEPT): values cannot be kept, as the inputs are others or the
-     *   column keeps too many versions; leave `keep_values` out.
-     * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table again;
-     *   send the call again.
-     * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
-     * * `FAILED_PRECONDITION` (PEER_NOT_SET, PEER_REFUSED, WRONG_PEER): the planner knows no commit coordinator, or is
-     *   refused by it; correct the setting there that the message names.
-     * * `UNAVAILABLE` (PEER_UNAVAILABLE): the planner cannot reach the commit coordinator; send the same call again after
+     * * `FAILED_PRECONDITION` (TYPE_MISMATCH): the function has another output type than the column, or another input
+     *   type; add a new column instead.
+     * * `FAILED_PRECONDITION` (COLUMN_CYCLE): computed columns would form a cycle; change the inputs of one of them.
+     * * `FAILED_PRECONDITION` (KEPT_INPUTS_DIFFER, TOO_MANY_KEPT): values cannot be kept, as the inputs differ or the
+     *   column keeps too many versions; omit `keep_values`.
+     * * `ABORTED` (CONFLICT, TABLE_REPLACED): other writers committed at the same time at every try, or the table was
+     *   recreated; retry the call.
+     * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and a retry would not help; do what the message says.
+     * * `FAILED_PRECONDITION` (PEER_NOT_SET, PEER_REFUSED, WRONG_PEER): the planner has no commit coordinator set, or is
+     *   refused by it; correct the setting that the message names.
+     * * `UNAVAILABLE` (PEER_UNAVAILABLE): the planner cannot reach the commit coordinator; retry the same call after
      *   RetryInfo's delay.
-     * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
-     *   RetryInfo's delay.
-     * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
-     *   stopping; send the same call again.
-     * * `DATA_LOSS` (BINDING_DAMAGED, VIEW_DAMAGED): what the column or the table says of itself is not what was written;
-     *   restore the table's version before; where there is none, drop the column or the view and make it again.
+     * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; retry the call after RetryInfo's
+     *   delay.
+     * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): the outcome is unknown, or the commit coordinator is stopping; retry
+     *   the same call.
+     * * `DATA_LOSS` (BINDING_DAMAGED, VIEW_DAMAGED): the metadata of the column or the table is damaged; restore the
+     *   previous version of the table; without one, drop the column or the view and create it again.
      * * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
      * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
      *   Leman.
      * * `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
      * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
      * * `FAILED_PRECONDITION` (TYPE_NOT_STORABLE): the table cannot hold the function's output; change the function.
-     * * `DATA_LOSS` (UDF_DAMAGED): a stored function is not what was written; register it again, which heals it.
+     * * `DATA_LOSS` (UDF_DAMAGED): a stored function is damaged; register it again to repair it.
      * </pre>
      */
     default void alterColumns(dev.leman.v1.AlterColumnsRequest request,
@@ -710,9 +708,9 @@ public final class CatalogServiceGrpc {
      * <pre>
      * Schema, version, rows and computed columns of one table.
      * Errors:
-     * * `DATA_LOSS` (BINDING_DAMAGED): what a column says of itself is not what was written; restore the table's version
-     *   before; where there is none, drop the column and add it again.
-     * * `INVALID_ARGUMENT` (RESERVED_NAME): names like this one are Leman's own; name a table of yours.
+     * * `DATA_LOSS` (BINDING_DAMAGED): a column's metadata is damaged; restore the previous version of the table; without
+     *   one, drop the column and add it again.
+     * * `INVALID_ARGUMENT` (RESERVED_NAME): names like this one are Leman's own; name another table.
      * * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
      * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
      *   Leman.
@@ -739,30 +737,30 @@ public final class CatalogServiceGrpc {
 
     /**
      * <pre>
-     * Makes a view in one visible step: a placeholder for each matching row of the source, no value, no call of a
-     * function. Validates everything first.
+     * Creates a view in one visible step: a placeholder for each matching row of the source, without values, and without
+     * calling a function. Validates everything first.
      * Errors:
-     * * `INVALID_ARGUMENT` (INVALID_FILTER, INVALID_EXPRESSION, VOLATILE_FUNCTION): SQL that no view can have; fix the
-     *   expression that the message names.
-     * * `INVALID_ARGUMENT` (NAME_CLASH, RESERVED_NAME, BAD_COLUMN_NAME, BAD_TABLE_NAME, BAD_NUMBER): a name or a number
-     *   that no view can have; correct the field that BadRequest names.
+     * * `INVALID_ARGUMENT` (INVALID_FILTER, INVALID_EXPRESSION, VOLATILE_FUNCTION): SQL that is not allowed in a view;
+     *   correct the expression that the message names.
+     * * `INVALID_ARGUMENT` (NAME_CLASH, RESERVED_NAME, BAD_COLUMN_NAME, BAD_TABLE_NAME, BAD_NUMBER): an invalid name or
+     *   number; correct the field that BadRequest names.
      * * `NOT_FOUND` (TABLE_NOT_FOUND, UDF_NOT_FOUND): the source is not there, or a function is not registered in the
      *   view's database; create or register it.
-     * * `ALREADY_EXISTS` (TABLE_EXISTS): a table or view of that name exists; take another name, or drop it.
-     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
-     * * `ABORTED` (SOURCE_CHANGED): files of the source went while they were read; send the call again.
+     * * `ALREADY_EXISTS` (TABLE_EXISTS): a table or view of that name exists; use another name, or drop it.
+     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request used this id; use a new one.
+     * * `ABORTED` (SOURCE_CHANGED): files of the source were removed while they were read; retry the call.
      * * `FAILED_PRECONDITION` (INPUT_COLUMN_MISSING, INPUT_COUNT_MISMATCH, COLUMN_NOT_FOUND): the source has no such
      *   column; fix the query.
      * * `FAILED_PRECONDITION` (TYPE_MISMATCH, TYPE_NOT_STORABLE): an input has another type than was declared, or the
      *   view cannot hold a column's; change the function or the query.
-     * * `FAILED_PRECONDITION` (EXPRESSION_FAILED, FILTER_FAILED): SQL that is right fails on a value; fix it, or exclude
-     *   such rows.
-     * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table again;
-     *   send the call again.
-     * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
-     * * `FAILED_PRECONDITION` (PEER_NOT_SET, PEER_REFUSED, WRONG_PEER): the planner knows no commit coordinator, or is
-     *   refused by it; correct the setting there that the message names.
-     * * `UNAVAILABLE` (PEER_UNAVAILABLE): the planner cannot reach the commit coordinator; send the same call again after
+     * * `FAILED_PRECONDITION` (EXPRESSION_FAILED, FILTER_FAILED): valid SQL fails on a value; correct it, or exclude such
+     *   rows.
+     * * `ABORTED` (CONFLICT, TABLE_REPLACED): other writers committed at the same time at every try, or the table was
+     *   recreated; retry the call.
+     * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and a retry would not help; do what the message says.
+     * * `FAILED_PRECONDITION` (PEER_NOT_SET, PEER_REFUSED, WRONG_PEER): the planner has no commit coordinator set, or is
+     *   refused by it; correct the setting that the message names.
+     * * `UNAVAILABLE` (PEER_UNAVAILABLE): the planner cannot reach the commit coordinator; retry the same call after
      *   RetryInfo's delay.
      * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
      *   RetryInfo's delay.
@@ -783,9 +781,9 @@ public final class CatalogServiceGrpc {
      * <pre>
      * A view: its query, source, recorded source version and counts.
      * Errors:
-     * * `FAILED_PRECONDITION` (NOT_A_VIEW): the table has no query; DescribeTable tells of it.
-     * * `DATA_LOSS` (VIEW_DAMAGED): what the view says of itself is not what was written; restore the version before; where
-     *   there is none, drop the view and create it again.
+     * * `FAILED_PRECONDITION` (NOT_A_VIEW): the table has no query; use DescribeTable.
+     * * `DATA_LOSS` (VIEW_DAMAGED): the view's metadata is damaged; restore the previous version; without one, drop the
+     *   view and create it again.
      * * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
      * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
      *   Leman.
@@ -799,9 +797,9 @@ public final class CatalogServiceGrpc {
 
     /**
      * <pre>
-     * The views of a database, by name. A database does not know which of its tables are views: they are looked at one
-     * after the other, at most 256 in a call, so that a page may hold fewer views than were asked for, or none, although
-     * there are more. Only an empty `next_page_token` says that there are none.
+     * The views of a database, by name. A database does not know which of its tables are views: they are checked one
+     * after the other, at most 256 in a call, so a page may have fewer views than requested, or none, although more
+     * follow. Only an empty `next_page_token` marks the end.
      * Errors:
      * * `INVALID_ARGUMENT` (BAD_PAGE_SIZE, BAD_PAGE_TOKEN): a negative size, or a token of another listing; begin with
      *   the first page.
@@ -814,39 +812,40 @@ public final class CatalogServiceGrpc {
 
     /**
      * <pre>
-     * Gives function columns of a view other functions or other inputs: all that are named, or none. Values and rows stay,
-     * and so does the source version that they are right for; a column is stale (MaterializedView.stale_columns) until the
-     * next refresh, which computes it for every row, and no other column. A column that gets back the version that computed
-     * its values is not stale any more. A view without values has nothing stale: its first fill computes what it then says.
-     * The rest of a query decides which rows there are, or what columns are called and hold: for another filter, limit,
-     * order or SQL expression make another view. How rows are treated for which a function fails is said with the function
-     * (RegisterUdf), and rows in a fragment with each refresh.
+     * Gives function columns of a view other functions or other inputs: all named ones, or none. Values and rows stay,
+     * and so does their source version; a column is stale (MaterializedView.stale_columns) until the next refresh, which
+     * computes it for every row, and no other column. A column that gets back the version that computed its values is not
+     * stale any more. In a view without values nothing is stale: its first fill uses the new functions.
+     * The rest of a query determines the rows, or the names and contents of columns: for another filter, limit, order or
+     * SQL expression create another view. The treatment of failed rows is an option of the function (RegisterUdf), and
+     * the number of rows in a fragment one of each refresh.
      * Errors:
-     * * `INVALID_ARGUMENT` (BAD_UPDATE_MASK): the mask names nothing, or what cannot be changed; name `functions`.
-     * * `INVALID_ARGUMENT` (BAD_REQUEST, BAD_UDF): no column, one named twice, a function of SQL, or what no function is
-     *   called; fix the request.
+     * * `INVALID_ARGUMENT` (BAD_UPDATE_MASK): the mask is empty, or names a field that cannot be changed; name
+     *   `functions`.
+     * * `INVALID_ARGUMENT` (BAD_REQUEST, BAD_UDF): no column, a repeated one, a SQL function, or an invalid function
+     *   name; correct the request.
      * * `NOT_FOUND` (UDF_NOT_FOUND): a function is not registered in the view's database; register it.
      * * `FAILED_PRECONDITION` (NOT_A_VIEW): the table has no query; AlterColumns is for tables.
-     * * `FAILED_PRECONDITION` (COLUMN_NOT_DEFINED): no function of the view's query computes the column; name one that it
-     *   does.
+     * * `FAILED_PRECONDITION` (COLUMN_NOT_DEFINED): no function of the view's query computes the column; name one that is
+     *   computed.
      * * `FAILED_PRECONDITION` (INPUT_COLUMN_MISSING, INPUT_COUNT_MISMATCH): the source has no such columns; name others in
      *   `input_columns`.
      * * `INVALID_ARGUMENT` (RESERVED_NAME): an input is a column that Leman keeps for itself; name another one.
-     * * `FAILED_PRECONDITION` (TYPE_MISMATCH): the function gives another type than the column holds, or expects another
-     *   input; make another view.
-     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
-     * * `ABORTED` (VIEW_CHANGED, CONFLICT, TABLE_REPLACED): the view was changed meanwhile; send the call again.
-     * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
-     * * `FAILED_PRECONDITION` (PEER_NOT_SET, PEER_REFUSED, WRONG_PEER): the planner knows no commit coordinator, or is
-     *   refused by it; correct the setting there that the message names.
-     * * `UNAVAILABLE` (PEER_UNAVAILABLE): the planner cannot reach the commit coordinator; send the same call again after
+     * * `FAILED_PRECONDITION` (TYPE_MISMATCH): the function has another output type than the column, or another input
+     *   type; create another view.
+     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request used this id; use a new one.
+     * * `ABORTED` (VIEW_CHANGED, CONFLICT, TABLE_REPLACED): the view was changed meanwhile; retry the call.
+     * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and a retry would not help; do what the message says.
+     * * `FAILED_PRECONDITION` (PEER_NOT_SET, PEER_REFUSED, WRONG_PEER): the planner has no commit coordinator set, or is
+     *   refused by it; correct the setting that the message names.
+     * * `UNAVAILABLE` (PEER_UNAVAILABLE): the planner cannot reach the commit coordinator; retry the same call after
      *   RetryInfo's delay.
-     * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the view; send the call again after
-     *   RetryInfo's delay.
-     * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
-     *   stopping; send the same call again.
-     * * `DATA_LOSS` (VIEW_DAMAGED): what the view says of itself is not what was written; restore the version before; where
-     *   there is none, drop the view and make it again.
+     * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the view; retry the call after RetryInfo's
+     *   delay.
+     * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): the outcome is unknown, or the commit coordinator is stopping; retry
+     *   the same call.
+     * * `DATA_LOSS` (VIEW_DAMAGED): the view's metadata is damaged; restore the previous version; without one, drop the
+     *   view and create it again.
      * * `NOT_FOUND` (TABLE_NOT_FOUND): the view or its source is not there; check the name, or restore the source.
      * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
      *   Leman.
@@ -865,28 +864,29 @@ public final class CatalogServiceGrpc {
    * Base class for the server implementation of the service CatalogService.
    * <pre>
    * Tables, their computed columns, and the functions that compute them. Served by the planner.
-   * Every error carries google.rpc.ErrorInfo with domain `leman`, a reason and facts; the reasons stand in parentheses.
+   * Every error carries google.rpc.ErrorInfo with domain `leman`, a reason and facts; reasons are in parentheses.
    * Errors of every call:
-   * * `UNAUTHENTICATED` (TOKEN_REQUIRED, TOKEN_INVALID, TOKEN_EXPIRED): the call carries no token that holds; send
-   *   `authorization: Bearer &lt;token&gt;` with one that does.
+   * * `UNAUTHENTICATED` (TOKEN_REQUIRED, TOKEN_INVALID, TOKEN_EXPIRED): the call has no valid token; send
+   *   `authorization: Bearer &lt;token&gt;` with one.
    * * `PERMISSION_DENIED` (ROLE_REQUIRED): the caller lacks the role that the message names; ask for it.
-   * * `PERMISSION_DENIED` (DATABASE_NOT_ALLOWED): a place does not lie where the service may work; name another one.
-   * * `UNAVAILABLE` (KEYS_UNAVAILABLE): the issuer of JWTs does not tell its public keys; send the call again later.
-   * * `INVALID_ARGUMENT` (BAD_MESSAGE, BAD_REQUEST): what was sent is not the call's message, or an id, a text or a list
-   *   in it is not valid or too long; correct the field that BadRequest names.
+   * * `PERMISSION_DENIED` (DATABASE_NOT_ALLOWED): a location is outside of those that the service may use; name another
+   *   one.
+   * * `UNAVAILABLE` (KEYS_UNAVAILABLE): the issuer of JWTs does not return its public keys; retry later.
+   * * `INVALID_ARGUMENT` (BAD_MESSAGE, BAD_REQUEST): the request is not the call's message, or an id, a text or a list in
+   *   it is invalid or too long; correct the field that BadRequest names.
    * * `INVALID_ARGUMENT` (BAD_DATABASE, RESERVED_DATABASE, BAD_TABLE_URI, BAD_TABLE_NAME, RESERVED_NAME): the database
    *   path or the table name is not valid, or Leman's own; correct the field that BadRequest names.
    * * `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database is registered under the name; check it, or give a path or uri.
-   * * `DATA_LOSS` (REGISTRATION_DAMAGED): what is stored under the name is not what was written; register it again.
-   * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
-   *   someone acts; do what the message says, then send the call again.
-   * * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
-   * * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
-   *   RetryInfo's delay.
-   * * `RESOURCE_EXHAUSTED` (CALLER_RATE, CALLER_STREAMS): the caller calls too often, or has too many streams open; send
-   *   the call again after RetryInfo's delay, or end a stream.
-   * * `RESOURCE_EXHAUSTED` (MESSAGE_TOO_LARGE): the message, or its answer, is larger than the service lets it be; send
-   *   less, or ask for less, at once. There is no RetryInfo.
+   * * `DATA_LOSS` (REGISTRATION_DAMAGED): the stored registration is damaged; register it again.
+   * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses
+   *   access until an operator acts; do what the message says, then retry the call.
+   * * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; retry the call after RetryInfo's delay.
+   * * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service is overloaded; retry the call after RetryInfo's
+   *   delay.
+   * * `RESOURCE_EXHAUSTED` (CALLER_RATE, CALLER_STREAMS): the caller calls too often, or has too many streams open; retry
+   *   the call after RetryInfo's delay, or end a stream.
+   * * `RESOURCE_EXHAUSTED` (MESSAGE_TOO_LARGE): the message, or its answer, is larger than the service allows; send or
+   *   request less in one call. There is no RetryInfo.
    * * `INTERNAL` (INTERNAL_BUG): a bug; report it with the request id that the message names.
    * </pre>
    */
@@ -902,28 +902,29 @@ public final class CatalogServiceGrpc {
    * A stub to allow clients to do asynchronous rpc calls to service CatalogService.
    * <pre>
    * Tables, their computed columns, and the functions that compute them. Served by the planner.
-   * Every error carries google.rpc.ErrorInfo with domain `leman`, a reason and facts; the reasons stand in parentheses.
+   * Every error carries google.rpc.ErrorInfo with domain `leman`, a reason and facts; reasons are in parentheses.
    * Errors of every call:
-   * * `UNAUTHENTICATED` (TOKEN_REQUIRED, TOKEN_INVALID, TOKEN_EXPIRED): the call carries no token that holds; send
-   *   `authorization: Bearer &lt;token&gt;` with one that does.
+   * * `UNAUTHENTICATED` (TOKEN_REQUIRED, TOKEN_INVALID, TOKEN_EXPIRED): the call has no valid token; send
+   *   `authorization: Bearer &lt;token&gt;` with one.
    * * `PERMISSION_DENIED` (ROLE_REQUIRED): the caller lacks the role that the message names; ask for it.
-   * * `PERMISSION_DENIED` (DATABASE_NOT_ALLOWED): a place does not lie where the service may work; name another one.
-   * * `UNAVAILABLE` (KEYS_UNAVAILABLE): the issuer of JWTs does not tell its public keys; send the call again later.
-   * * `INVALID_ARGUMENT` (BAD_MESSAGE, BAD_REQUEST): what was sent is not the call's message, or an id, a text or a list
-   *   in it is not valid or too long; correct the field that BadRequest names.
+   * * `PERMISSION_DENIED` (DATABASE_NOT_ALLOWED): a location is outside of those that the service may use; name another
+   *   one.
+   * * `UNAVAILABLE` (KEYS_UNAVAILABLE): the issuer of JWTs does not return its public keys; retry later.
+   * * `INVALID_ARGUMENT` (BAD_MESSAGE, BAD_REQUEST): the request is not the call's message, or an id, a text or a list in
+   *   it is invalid or too long; correct the field that BadRequest names.
    * * `INVALID_ARGUMENT` (BAD_DATABASE, RESERVED_DATABASE, BAD_TABLE_URI, BAD_TABLE_NAME, RESERVED_NAME): the database
    *   path or the table name is not valid, or Leman's own; correct the field that BadRequest names.
    * * `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database is registered under the name; check it, or give a path or uri.
-   * * `DATA_LOSS` (REGISTRATION_DAMAGED): what is stored under the name is not what was written; register it again.
-   * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
-   *   someone acts; do what the message says, then send the call again.
-   * * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
-   * * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
-   *   RetryInfo's delay.
-   * * `RESOURCE_EXHAUSTED` (CALLER_RATE, CALLER_STREAMS): the caller calls too often, or has too many streams open; send
-   *   the call again after RetryInfo's delay, or end a stream.
-   * * `RESOURCE_EXHAUSTED` (MESSAGE_TOO_LARGE): the message, or its answer, is larger than the service lets it be; send
-   *   less, or ask for less, at once. There is no RetryInfo.
+   * * `DATA_LOSS` (REGISTRATION_DAMAGED): the stored registration is damaged; register it again.
+   * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses
+   *   access until an operator acts; do what the message says, then retry the call.
+   * * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; retry the call after RetryInfo's delay.
+   * * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service is overloaded; retry the call after RetryInfo's
+   *   delay.
+   * * `RESOURCE_EXHAUSTED` (CALLER_RATE, CALLER_STREAMS): the caller calls too often, or has too many streams open; retry
+   *   the call after RetryInfo's delay, or end a stream.
+   * * `RESOURCE_EXHAUSTED` (MESSAGE_TOO_LARGE): the message, or its answer, is larger than the service allows; send or
+   *   request less in one call. There is no RetryInfo.
    * * `INTERNAL` (INTERNAL_BUG): a bug; report it with the request id that the message names.
    * </pre>
    */
@@ -942,37 +943,36 @@ public final class CatalogServiceGrpc {
 
     /**
      * <pre>
-     * Stores a function under name and version. Idempotent: the same definition again is OK. Its options (`batch_size`,
-     * `checkpoint`, `error_policy`, `call_timeout`, `resources`) may be set again under the same version: they change
-     * how it is run, not what it computes. A bundle takes the place of one that workers cannot load (see
-     * GetUdfResponse.needs_bundle), and a definition that of a damaged one.
-     * The servers of a remote function are asked to describe it: at least one of them has to answer, and all that do have to
-     * say the same. What the definition leaves out (`version`, `input_columns`, the schemas) is taken from there; what it says
-     * has to be what they say. Other addresses may be set under the same version.
+     * Stores a function under name and version. Idempotent: repeating the same definition succeeds. Its options
+     * (`batch_size`, `checkpoint`, `error_policy`, `call_timeout`, `resources`) may be changed under the same version:
+     * they change how it runs, not what it computes. A bundle replaces one that workers cannot load (see
+     * GetUdfResponse.needs_bundle), and a definition replaces a damaged one.
+     * The servers of a remote function are asked to describe it: at least one of them must answer, and all answers must
+     * agree. Missing parts of the definition (`version`, `input_columns`, the schemas) come from them; given parts must
+     * agree with them. Other addresses may be set under the same version.
      * Errors:
      * * `ALREADY_EXISTS` (UDF_EXISTS): another definition has this name and version; register under another version.
      * * `INVALID_ARGUMENT` (BAD_UDF, BAD_SCHEMA, UNKNOWN_VALUE): the definition contradicts itself, or this release does
      *   not know a part of it; correct the field that BadRequest names.
      * * `INVALID_ARGUMENT` (INVALID_EXPRESSION): the SQL expression cannot be computed by a column; fix it.
-     * * `FAILED_PRECONDITION` (UDF_BUNDLE_MISSING): the bundle was left out and is not stored, or is damaged; send it
-     *   along.
+     * * `FAILED_PRECONDITION` (UDF_BUNDLE_MISSING): the bundle was omitted and is not stored, or is damaged; send it.
      * * `FAILED_PRECONDITION` (UDF_DIGEST_MISMATCH): the bundle's bytes do not have the stated digest and size; send
      *   those that do.
      * * `FAILED_PRECONDITION` (UDF_PYTHON_MISMATCH): workers run another Python than the bundle's; make it with theirs.
      *   Nothing is stored.
      * * `INVALID_ARGUMENT` (BUNDLE_TOO_LARGE): the bundle has more bytes than the services take; load large data when the
      *   function is built, instead of pickling it.
-     * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind, or not at this address; use
-     *   another one.
-     * * `UNAVAILABLE` (FUNCTION_UNAVAILABLE): no server of the remote function can be reached; start one, then send the call
-     *   again.
+     * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the policy of the services does not allow functions of this kind, or at
+     *   this address; use another one.
+     * * `UNAVAILABLE` (FUNCTION_UNAVAILABLE): no server of the remote function can be reached; start one, then retry the
+     *   call.
      * * `NOT_FOUND` (FUNCTION_NOT_FOUND): its server has no function of that name; name one that the message lists.
-     * * `FAILED_PRECONDITION` (FUNCTION_VERSION_MISMATCH, FUNCTION_SIGNATURE_MISMATCH): its servers describe it in another way
-     *   than the definition, or than one another; correct the definition, or leave out what they say.
-     * * `FAILED_PRECONDITION` (FUNCTION_ACCESS_DENIED, FUNCTION_PROTOCOL): its server refuses the services' credentials, or
-     *   is none of functions; do what the message says.
-     * * `FAILED_PRECONDITION` (FUNCTION_TLS_FAILED): its server's certificate does not verify, or one side speaks TLS and the
-     *   other does not, and no other server answers; do what the message says.
+     * * `FAILED_PRECONDITION` (FUNCTION_VERSION_MISMATCH, FUNCTION_SIGNATURE_MISMATCH): its servers contradict the
+     *   definition, or each other; correct the definition, or omit what they describe.
+     * * `FAILED_PRECONDITION` (FUNCTION_ACCESS_DENIED, FUNCTION_PROTOCOL): its server refuses the services' credentials,
+     *   or is not a function server; do what the message says.
+     * * `FAILED_PRECONDITION` (FUNCTION_TLS_FAILED): its server's certificate does not verify, or only one side uses TLS,
+     *   and no other server answers; do what the message says.
      * </pre>
      */
     public void registerUdf(dev.leman.v1.RegisterUdfRequest request,
@@ -983,20 +983,21 @@ public final class CatalogServiceGrpc {
 
     /**
      * <pre>
-     * Stores a bundle, of whatever size the services take, for a RegisterUdf that then leaves it out. A header, then the
-     * bytes, in pieces of any size that fits into a message: 1 MiB is a good one. Nothing is stored unless all of them came,
-     * with the size and the digest that the header states. A bundle that is stored already is answered at once, without
-     * waiting for the rest of the stream. A bundle that no function names is no use to anybody, and stays.
+     * Stores a bundle, of any size that the services accept, for a RegisterUdf that then omits it. A header, then the
+     * bytes, in pieces of any size that fits into a message, such as 1 MiB. Nothing is stored unless all arrived, with
+     * the size and the digest in the header. If the bundle is stored already, the call is answered at once, without
+     * waiting for the rest of the stream. A bundle that no function names stays, unused.
      * Errors:
-     * * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_NUMBER, BAD_UDF): the first message is no header, or has no database, no
-     *   size or no sha256; fix the field that BadRequest names.
+     * * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_NUMBER, BAD_UDF): the first message is not a header, or has no database,
+     *   no size or no sha256; correct the field that BadRequest names.
      * * `INVALID_ARGUMENT` (BAD_STREAM): there is a second header; send one.
      * * `INVALID_ARGUMENT` (BUNDLE_TOO_LARGE): as for RegisterUdf.
      * * `FAILED_PRECONDITION` (UDF_DIGEST_MISMATCH): the bytes do not have the stated digest and size; send those that do.
      * * `ABORTED` (UPLOAD_STALLED): nothing was sent for a while; send the bundle again.
-     * * `RESOURCE_EXHAUSTED` (TOO_MANY_UPLOADS): as many uploads are at work as may be; send the call again after
+     * * `RESOURCE_EXHAUSTED` (TOO_MANY_UPLOADS): the limit of concurrent uploads is reached; retry the call after
      *   RetryInfo's delay.
-     * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no pickled functions; use an entrypoint or SQL.
+     * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the policy of the services does not allow pickled functions; use an
+     *   entrypoint or SQL.
      * </pre>
      */
     public io.grpc.stub.StreamObserver<dev.leman.v1.UploadBundleRequest> uploadBundle(
@@ -1007,12 +1008,12 @@ public final class CatalogServiceGrpc {
 
     /**
      * <pre>
-     * One function. Without a version: the one registered last. What is stored carries a digest; a definition that was
-     * changed in the store is refused here and wherever it is used.
+     * One function. Without a version: the one registered last. Stored definitions carry a digest; one that was changed
+     * in the store is refused here and wherever it is used.
      * Errors:
      * * `NOT_FOUND` (UDF_NOT_FOUND): no such function is registered; register it.
-     * * `INVALID_ARGUMENT` (BAD_UDF): no function has that name or version; correct it.
-     * * `DATA_LOSS` (UDF_DAMAGED): the stored definition is not what was written; register it again, which heals it.
+     * * `INVALID_ARGUMENT` (BAD_UDF): an invalid name or version; correct it.
+     * * `DATA_LOSS` (UDF_DAMAGED): the stored definition is damaged; register it again to repair it.
      * </pre>
      */
     public void getUdf(dev.leman.v1.GetUdfRequest request,
@@ -1027,8 +1028,7 @@ public final class CatalogServiceGrpc {
      * Errors:
      * * `INVALID_ARGUMENT` (BAD_PAGE_SIZE, BAD_PAGE_TOKEN): a negative size, or a token of another listing; begin with
      *   the first page.
-     * * `DATA_LOSS` (UDF_DAMAGED): a stored definition is not what was written; register that function again, which heals
-     *   it.
+     * * `DATA_LOSS` (UDF_DAMAGED): a stored definition is damaged; register that function again to repair it.
      * </pre>
      */
     public void listUdfs(dev.leman.v1.ListUdfsRequest request,
@@ -1041,45 +1041,43 @@ public final class CatalogServiceGrpc {
      * <pre>
      * Adds computed columns: all NULL, without any data file. Validates everything first; adds all of them or none. One may
      * read another one of the request.
-     * With `on_change` it says what the table is to have, and may be sent again and again: computed columns that are there
-     * with the same definition stay as they are. Those with another one (another function or version of it, other inputs,
-     * another expression) are changed in a version of their own, after new ones were added: where the second of these fails,
-     * the same call again does what is left. Options of a function, such as its error policy, are no part of the
-     * definition.
+     * With `on_change` it declares the columns, and may be repeated: existing computed columns with the same definition
+     * stay unchanged. Those with another definition (another function or version of it, other inputs, another expression)
+     * are changed in a version of their own, after new ones were added: if the second step fails, repeating the call
+     * completes it. Options of a function, such as its error policy, are not part of the definition.
      * Errors:
-     * * `FAILED_PRECONDITION` (COLUMN_CHANGED): with ON_CHANGE_ERROR, columns are there with another definition, and nothing
-     *   was done; the message says which, what changed, and how many rows would be stale. Send it again with
-     *   ON_CHANGE_UPDATE or ON_CHANGE_KEEP, or take another name.
-     * * `INVALID_ARGUMENT` (BAD_REQUEST, BAD_COLUMN_NAME, BAD_COLUMN, RESERVED_NAME): no column, one named twice, one
-     *   with both a function and an expression, or a name that no column can have; fix the request.
-     * * `INVALID_ARGUMENT` (BAD_UDF): a column has neither a function nor an expression, or the name or version is none
-     *   that a function can have; name one.
+     * * `FAILED_PRECONDITION` (COLUMN_CHANGED): with ON_CHANGE_ERROR, columns exist with another definition, and nothing
+     *   was done; the message says which, what changed, and how many rows would be stale. Repeat the call with
+     *   ON_CHANGE_UPDATE or ON_CHANGE_KEEP, or use another name.
+     * * `INVALID_ARGUMENT` (BAD_REQUEST, BAD_COLUMN_NAME, BAD_COLUMN, RESERVED_NAME): no column, a repeated one, one with
+     *   both a function and an expression, or an invalid name; correct the request.
+     * * `INVALID_ARGUMENT` (BAD_UDF): a column has neither a function nor an expression, or the name or version is
+     *   invalid; correct it.
      * * `INVALID_ARGUMENT` (INVALID_EXPRESSION): the SQL expression cannot be computed by a column; fix it.
      * * `NOT_FOUND` (UDF_NOT_FOUND): a function is not registered; register it.
-     * * `ALREADY_EXISTS` (COLUMN_EXISTS): the table has a column of that name; take another name, or set `on_change` where
+     * * `ALREADY_EXISTS` (COLUMN_EXISTS): the table has a column of that name; use another name, or set `on_change` where
      *   it is a computed one.
      * * `FAILED_PRECONDITION` (KEPT_INPUTS_DIFFER, TOO_MANY_KEPT): with ON_CHANGE_KEEP, as for AlterColumns.
      * * `INVALID_ARGUMENT` (UNKNOWN_VALUE): a value of `on_change` that this release does not know; set one that it does.
-     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
-     * * `FAILED_PRECONDITION` (COLUMN_EXISTS): someone added a column of that name meanwhile; look at the table again.
+     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request used this id; use a new one.
+     * * `FAILED_PRECONDITION` (COLUMN_EXISTS): a column of that name was added meanwhile; describe the table again.
      * * `FAILED_PRECONDITION` (INPUT_COLUMN_MISSING, INPUT_COUNT_MISMATCH, INPUT_IS_OUTPUT): the function's inputs are
      *   not this table's; name others in `input_columns`.
-     * * `FAILED_PRECONDITION` (COLUMN_CYCLE): computed columns would read one another in a circle; have one of them read
-     *   something else.
+     * * `FAILED_PRECONDITION` (COLUMN_CYCLE): computed columns would form a cycle; change the inputs of one of them.
      * * `FAILED_PRECONDITION` (TYPE_MISMATCH, TYPE_NOT_STORABLE): an input has another type than was declared, or the
      *   table cannot hold the output's; change the function.
-     * * `FAILED_PRECONDITION` (IS_A_VIEW): a view gets its columns from its query; make another view.
-     * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table again;
-     *   send the call again.
-     * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
-     * * `FAILED_PRECONDITION` (PEER_NOT_SET, PEER_REFUSED, WRONG_PEER): the planner knows no commit coordinator, or is
-     *   refused by it; correct the setting there that the message names.
-     * * `UNAVAILABLE` (PEER_UNAVAILABLE): the planner cannot reach the commit coordinator; send the same call again after
+     * * `FAILED_PRECONDITION` (IS_A_VIEW): a view gets its columns from its query; create another view.
+     * * `ABORTED` (CONFLICT, TABLE_REPLACED): other writers committed at the same time at every try, or the table was
+     *   recreated; retry the call.
+     * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and a retry would not help; do what the message says.
+     * * `FAILED_PRECONDITION` (PEER_NOT_SET, PEER_REFUSED, WRONG_PEER): the planner has no commit coordinator set, or is
+     *   refused by it; correct the setting that the message names.
+     * * `UNAVAILABLE` (PEER_UNAVAILABLE): the planner cannot reach the commit coordinator; retry the same call after
      *   RetryInfo's delay.
-     * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
-     *   RetryInfo's delay.
-     * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
-     *   stopping; send the same call again.
+     * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; retry the call after RetryInfo's
+     *   delay.
+     * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): the outcome is unknown, or the commit coordinator is stopping; retry
+     *   the same call.
      * * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
      * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
      *   Leman.
@@ -1100,43 +1098,42 @@ public final class CatalogServiceGrpc {
      * Gives computed columns other functions: all of them or none. Values and column ids stay; the columns are stale
      * (REASON_UDF_CHANGED) until the next backfill.
      * Errors:
-     * * `INVALID_ARGUMENT` (BAD_REQUEST): no column, one named twice, or one with both a function and an expression; fix
-     *   the request.
-     * * `INVALID_ARGUMENT` (BAD_UDF): a column has neither a function nor an expression, or the name or version is none
-     *   that a function can have; name one.
+     * * `INVALID_ARGUMENT` (BAD_REQUEST): no column, a repeated one, or one with both a function and an expression;
+     *   correct the request.
+     * * `INVALID_ARGUMENT` (BAD_UDF): a column has neither a function nor an expression, or the name or version is
+     *   invalid; correct it.
      * * `INVALID_ARGUMENT` (INVALID_EXPRESSION): the SQL expression cannot be computed by a column; fix it.
      * * `NOT_FOUND` (UDF_NOT_FOUND): a function is not registered; register it.
-     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
+     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request used this id; use a new one.
      * * `FAILED_PRECONDITION` (IS_A_VIEW): it is a view; AlterMaterializedView gives its columns other functions.
-     * * `FAILED_PRECONDITION` (COLUMN_NOT_DEFINED): the column is no computed one; AddColumns adds one.
+     * * `FAILED_PRECONDITION` (COLUMN_NOT_DEFINED): the column is not a computed one; AddColumns adds one.
      * * `FAILED_PRECONDITION` (INPUT_COLUMN_MISSING, INPUT_COUNT_MISMATCH, INPUT_IS_OUTPUT): the function's inputs are
      *   not this table's; name others in `input_columns`.
-     * * `FAILED_PRECONDITION` (TYPE_MISMATCH): the function gives another type than the column holds, or expects another
-     *   input; add a new column instead.
-     * * `FAILED_PRECONDITION` (COLUMN_CYCLE): computed columns would read one another in a circle; have one of them read
-     *   something else.
-     * * `FAILED_PRECONDITION` (KEPT_INPUTS_DIFFER, TOO_MANY_KEPT): values cannot be kept, as the inputs are others or the
-     *   column keeps too many versions; leave `keep_values` out.
-     * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table again;
-     *   send the call again.
-     * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
-     * * `FAILED_PRECONDITION` (PEER_NOT_SET, PEER_REFUSED, WRONG_PEER): the planner knows no commit coordinator, or is
-     *   refused by it; correct the setting there that the message names.
-     * * `UNAVAILABLE` (PEER_UNAVAILABLE): the planner cannot reach the commit coordinator; send the same call again after
+     * * `FAILED_PRECONDITION` (TYPE_MISMATCH): the function has another output type than the column, or another input
+     *   type; add a new column instead.
+     * * `FAILED_PRECONDITION` (COLUMN_CYCLE): computed columns would form a cycle; change the inputs of one of them.
+     * * `FAILED_PRECONDITION` (KEPT_INPUTS_DIFFER, TOO_MANY_KEPT): values cannot be kept, as the inputs differ or the
+     *   column keeps too many versions; omit `keep_values`.
+     * * `ABORTED` (CONFLICT, TABLE_REPLACED): other writers committed at the same time at every try, or the table was
+     *   recreated; retry the call.
+     * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and a retry would not help; do what the message says.
+     * * `FAILED_PRECONDITION` (PEER_NOT_SET, PEER_REFUSED, WRONG_PEER): the planner has no commit coordinator set, or is
+     *   refused by it; correct the setting that the message names.
+     * * `UNAVAILABLE` (PEER_UNAVAILABLE): the planner cannot reach the commit coordinator; retry the same call after
      *   RetryInfo's delay.
-     * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
-     *   RetryInfo's delay.
-     * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
-     *   stopping; send the same call again.
-     * * `DATA_LOSS` (BINDING_DAMAGED, VIEW_DAMAGED): what the column or the table says of itself is not what was written;
-     *   restore the table's version before; where there is none, drop the column or the view and make it again.
+     * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; retry the call after RetryInfo's
+     *   delay.
+     * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): the outcome is unknown, or the commit coordinator is stopping; retry
+     *   the same call.
+     * * `DATA_LOSS` (BINDING_DAMAGED, VIEW_DAMAGED): the metadata of the column or the table is damaged; restore the
+     *   previous version of the table; without one, drop the column or the view and create it again.
      * * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
      * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
      *   Leman.
      * * `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
      * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
      * * `FAILED_PRECONDITION` (TYPE_NOT_STORABLE): the table cannot hold the function's output; change the function.
-     * * `DATA_LOSS` (UDF_DAMAGED): a stored function is not what was written; register it again, which heals it.
+     * * `DATA_LOSS` (UDF_DAMAGED): a stored function is damaged; register it again to repair it.
      * </pre>
      */
     public void alterColumns(dev.leman.v1.AlterColumnsRequest request,
@@ -1149,9 +1146,9 @@ public final class CatalogServiceGrpc {
      * <pre>
      * Schema, version, rows and computed columns of one table.
      * Errors:
-     * * `DATA_LOSS` (BINDING_DAMAGED): what a column says of itself is not what was written; restore the table's version
-     *   before; where there is none, drop the column and add it again.
-     * * `INVALID_ARGUMENT` (RESERVED_NAME): names like this one are Leman's own; name a table of yours.
+     * * `DATA_LOSS` (BINDING_DAMAGED): a column's metadata is damaged; restore the previous version of the table; without
+     *   one, drop the column and add it again.
+     * * `INVALID_ARGUMENT` (RESERVED_NAME): names like this one are Leman's own; name another table.
      * * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
      * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
      *   Leman.
@@ -1180,30 +1177,30 @@ public final class CatalogServiceGrpc {
 
     /**
      * <pre>
-     * Makes a view in one visible step: a placeholder for each matching row of the source, no value, no call of a
-     * function. Validates everything first.
+     * Creates a view in one visible step: a placeholder for each matching row of the source, without values, and without
+     * calling a function. Validates everything first.
      * Errors:
-     * * `INVALID_ARGUMENT` (INVALID_FILTER, INVALID_EXPRESSION, VOLATILE_FUNCTION): SQL that no view can have; fix the
-     *   expression that the message names.
-     * * `INVALID_ARGUMENT` (NAME_CLASH, RESERVED_NAME, BAD_COLUMN_NAME, BAD_TABLE_NAME, BAD_NUMBER): a name or a number
-     *   that no view can have; correct the field that BadRequest names.
+     * * `INVALID_ARGUMENT` (INVALID_FILTER, INVALID_EXPRESSION, VOLATILE_FUNCTION): SQL that is not allowed in a view;
+     *   correct the expression that the message names.
+     * * `INVALID_ARGUMENT` (NAME_CLASH, RESERVED_NAME, BAD_COLUMN_NAME, BAD_TABLE_NAME, BAD_NUMBER): an invalid name or
+     *   number; correct the field that BadRequest names.
      * * `NOT_FOUND` (TABLE_NOT_FOUND, UDF_NOT_FOUND): the source is not there, or a function is not registered in the
      *   view's database; create or register it.
-     * * `ALREADY_EXISTS` (TABLE_EXISTS): a table or view of that name exists; take another name, or drop it.
-     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
-     * * `ABORTED` (SOURCE_CHANGED): files of the source went while they were read; send the call again.
+     * * `ALREADY_EXISTS` (TABLE_EXISTS): a table or view of that name exists; use another name, or drop it.
+     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request used this id; use a new one.
+     * * `ABORTED` (SOURCE_CHANGED): files of the source were removed while they were read; retry the call.
      * * `FAILED_PRECONDITION` (INPUT_COLUMN_MISSING, INPUT_COUNT_MISMATCH, COLUMN_NOT_FOUND): the source has no such
      *   column; fix the query.
      * * `FAILED_PRECONDITION` (TYPE_MISMATCH, TYPE_NOT_STORABLE): an input has another type than was declared, or the
      *   view cannot hold a column's; change the function or the query.
-     * * `FAILED_PRECONDITION` (EXPRESSION_FAILED, FILTER_FAILED): SQL that is right fails on a value; fix it, or exclude
-     *   such rows.
-     * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table again;
-     *   send the call again.
-     * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
-     * * `FAILED_PRECONDITION` (PEER_NOT_SET, PEER_REFUSED, WRONG_PEER): the planner knows no commit coordinator, or is
-     *   refused by it; correct the setting there that the message names.
-     * * `UNAVAILABLE` (PEER_UNAVAILABLE): the planner cannot reach the commit coordinator; send the same call again after
+     * * `FAILED_PRECONDITION` (EXPRESSION_FAILED, FILTER_FAILED): valid SQL fails on a value; correct it, or exclude such
+     *   rows.
+     * * `ABORTED` (CONFLICT, TABLE_REPLACED): other writers committed at the same time at every try, or the table was
+     *   recreated; retry the call.
+     * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and a retry would not help; do what the message says.
+     * * `FAILED_PRECONDITION` (PEER_NOT_SET, PEER_REFUSED, WRONG_PEER): the planner has no commit coordinator set, or is
+     *   refused by it; correct the setting that the message names.
+     * * `UNAVAILABLE` (PEER_UNAVAILABLE): the planner cannot reach the commit coordinator; retry the same call after
      *   RetryInfo's delay.
      * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
      *   RetryInfo's delay.
@@ -1225,9 +1222,9 @@ public final class CatalogServiceGrpc {
      * <pre>
      * A view: its query, source, recorded source version and counts.
      * Errors:
-     * * `FAILED_PRECONDITION` (NOT_A_VIEW): the table has no query; DescribeTable tells of it.
-     * * `DATA_LOSS` (VIEW_DAMAGED): what the view says of itself is not what was written; restore the version before; where
-     *   there is none, drop the view and create it again.
+     * * `FAILED_PRECONDITION` (NOT_A_VIEW): the table has no query; use DescribeTable.
+     * * `DATA_LOSS` (VIEW_DAMAGED): the view's metadata is damaged; restore the previous version; without one, drop the
+     *   view and create it again.
      * * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
      * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
      *   Leman.
@@ -1242,9 +1239,9 @@ public final class CatalogServiceGrpc {
 
     /**
      * <pre>
-     * The views of a database, by name. A database does not know which of its tables are views: they are looked at one
-     * after the other, at most 256 in a call, so that a page may hold fewer views than were asked for, or none, although
-     * there are more. Only an empty `next_page_token` says that there are none.
+     * The views of a database, by name. A database does not know which of its tables are views: they are checked one
+     * after the other, at most 256 in a call, so a page may have fewer views than requested, or none, although more
+     * follow. Only an empty `next_page_token` marks the end.
      * Errors:
      * * `INVALID_ARGUMENT` (BAD_PAGE_SIZE, BAD_PAGE_TOKEN): a negative size, or a token of another listing; begin with
      *   the first page.
@@ -1258,39 +1255,40 @@ public final class CatalogServiceGrpc {
 
     /**
      * <pre>
-     * Gives function columns of a view other functions or other inputs: all that are named, or none. Values and rows stay,
-     * and so does the source version that they are right for; a column is stale (MaterializedView.stale_columns) until the
-     * next refresh, which computes it for every row, and no other column. A column that gets back the version that computed
-     * its values is not stale any more. A view without values has nothing stale: its first fill computes what it then says.
-     * The rest of a query decides which rows there are, or what columns are called and hold: for another filter, limit,
-     * order or SQL expression make another view. How rows are treated for which a function fails is said with the function
-     * (RegisterUdf), and rows in a fragment with each refresh.
+     * Gives function columns of a view other functions or other inputs: all named ones, or none. Values and rows stay,
+     * and so does their source version; a column is stale (MaterializedView.stale_columns) until the next refresh, which
+     * computes it for every row, and no other column. A column that gets back the version that computed its values is not
+     * stale any more. In a view without values nothing is stale: its first fill uses the new functions.
+     * The rest of a query determines the rows, or the names and contents of columns: for another filter, limit, order or
+     * SQL expression create another view. The treatment of failed rows is an option of the function (RegisterUdf), and
+     * the number of rows in a fragment one of each refresh.
      * Errors:
-     * * `INVALID_ARGUMENT` (BAD_UPDATE_MASK): the mask names nothing, or what cannot be changed; name `functions`.
-     * * `INVALID_ARGUMENT` (BAD_REQUEST, BAD_UDF): no column, one named twice, a function of SQL, or what no function is
-     *   called; fix the request.
+     * * `INVALID_ARGUMENT` (BAD_UPDATE_MASK): the mask is empty, or names a field that cannot be changed; name
+     *   `functions`.
+     * * `INVALID_ARGUMENT` (BAD_REQUEST, BAD_UDF): no column, a repeated one, a SQL function, or an invalid function
+     *   name; correct the request.
      * * `NOT_FOUND` (UDF_NOT_FOUND): a function is not registered in the view's database; register it.
      * * `FAILED_PRECONDITION` (NOT_A_VIEW): the table has no query; AlterColumns is for tables.
-     * * `FAILED_PRECONDITION` (COLUMN_NOT_DEFINED): no function of the view's query computes the column; name one that it
-     *   does.
+     * * `FAILED_PRECONDITION` (COLUMN_NOT_DEFINED): no function of the view's query computes the column; name one that is
+     *   computed.
      * * `FAILED_PRECONDITION` (INPUT_COLUMN_MISSING, INPUT_COUNT_MISMATCH): the source has no such columns; name others in
      *   `input_columns`.
      * * `INVALID_ARGUMENT` (RESERVED_NAME): an input is a column that Leman keeps for itself; name another one.
-     * * `FAILED_PRECONDITION` (TYPE_MISMATCH): the function gives another type than the column holds, or expects another
-     *   input; make another view.
-     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
-     * * `ABORTED` (VIEW_CHANGED, CONFLICT, TABLE_REPLACED): the view was changed meanwhile; send the call again.
-     * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
-     * * `FAILED_PRECONDITION` (PEER_NOT_SET, PEER_REFUSED, WRONG_PEER): the planner knows no commit coordinator, or is
-     *   refused by it; correct the setting there that the message names.
-     * * `UNAVAILABLE` (PEER_UNAVAILABLE): the planner cannot reach the commit coordinator; send the same call again after
+     * * `FAILED_PRECONDITION` (TYPE_MISMATCH): the function has another output type than the column, or another input
+     *   type; create another view.
+     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request used this id; use a new one.
+     * * `ABORTED` (VIEW_CHANGED, CONFLICT, TABLE_REPLACED): the view was changed meanwhile; retry the call.
+     * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and a retry would not help; do what the message says.
+     * * `FAILED_PRECONDITION` (PEER_NOT_SET, PEER_REFUSED, WRONG_PEER): the planner has no commit coordinator set, or is
+     *   refused by it; correct the setting that the message names.
+     * * `UNAVAILABLE` (PEER_UNAVAILABLE): the planner cannot reach the commit coordinator; retry the same call after
      *   RetryInfo's delay.
-     * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the view; send the call again after
-     *   RetryInfo's delay.
-     * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
-     *   stopping; send the same call again.
-     * * `DATA_LOSS` (VIEW_DAMAGED): what the view says of itself is not what was written; restore the version before; where
-     *   there is none, drop the view and make it again.
+     * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the view; retry the call after RetryInfo's
+     *   delay.
+     * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): the outcome is unknown, or the commit coordinator is stopping; retry
+     *   the same call.
+     * * `DATA_LOSS` (VIEW_DAMAGED): the view's metadata is damaged; restore the previous version; without one, drop the
+     *   view and create it again.
      * * `NOT_FOUND` (TABLE_NOT_FOUND): the view or its source is not there; check the name, or restore the source.
      * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
      *   Leman.
@@ -1310,28 +1308,29 @@ public final class CatalogServiceGrpc {
    * A stub to allow clients to do synchronous rpc calls to service CatalogService.
    * <pre>
    * Tables, their computed columns, and the functions that compute them. Served by the planner.
-   * Every error carries google.rpc.ErrorInfo with domain `leman`, a reason and facts; the reasons stand in parentheses.
+   * Every error carries google.rpc.ErrorInfo with domain `leman`, a reason and facts; reasons are in parentheses.
    * Errors of every call:
-   * * `UNAUTHENTICATED` (TOKEN_REQUIRED, TOKEN_INVALID, TOKEN_EXPIRED): the call carries no token that holds; send
-   *   `authorization: Bearer &lt;token&gt;` with one that does.
+   * * `UNAUTHENTICATED` (TOKEN_REQUIRED, TOKEN_INVALID, TOKEN_EXPIRED): the call has no valid token; send
+   *   `authorization: Bearer &lt;token&gt;` with one.
    * * `PERMISSION_DENIED` (ROLE_REQUIRED): the caller lacks the role that the message names; ask for it.
-   * * `PERMISSION_DENIED` (DATABASE_NOT_ALLOWED): a place does not lie where the service may work; name another one.
-   * * `UNAVAILABLE` (KEYS_UNAVAILABLE): the issuer of JWTs does not tell its public keys; send the call again later.
-   * * `INVALID_ARGUMENT` (BAD_MESSAGE, BAD_REQUEST): what was sent is not the call's message, or an id, a text or a list
-   *   in it is not valid or too long; correct the field that BadRequest names.
+   * * `PERMISSION_DENIED` (DATABASE_NOT_ALLOWED): a location is outside of those that the service may use; name another
+   *   one.
+   * * `UNAVAILABLE` (KEYS_UNAVAILABLE): the issuer of JWTs does not return its public keys; retry later.
+   * * `INVALID_ARGUMENT` (BAD_MESSAGE, BAD_REQUEST): the request is not the call's message, or an id, a text or a list in
+   *   it is invalid or too long; correct the field that BadRequest names.
    * * `INVALID_ARGUMENT` (BAD_DATABASE, RESERVED_DATABASE, BAD_TABLE_URI, BAD_TABLE_NAME, RESERVED_NAME): the database
    *   path or the table name is not valid, or Leman's own; correct the field that BadRequest names.
    * * `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database is registered under the name; check it, or give a path or uri.
-   * * `DATA_LOSS` (REGISTRATION_DAMAGED): what is stored under the name is not what was written; register it again.
-   * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
-   *   someone acts; do what the message says, then send the call again.
-   * * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
-   * * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
-   *   RetryInfo's delay.
-   * * `RESOURCE_EXHAUSTED` (CALLER_RATE, CALLER_STREAMS): the caller calls too often, or has too many streams open; send
-   *   the call again after RetryInfo's delay, or end a stream.
-   * * `RESOURCE_EXHAUSTED` (MESSAGE_TOO_LARGE): the message, or its answer, is larger than the service lets it be; send
-   *   less, or ask for less, at once. There is no RetryInfo.
+   * * `DATA_LOSS` (REGISTRATION_DAMAGED): the stored registration is damaged; register it again.
+   * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses
+   *   access until an operator acts; do what the message says, then retry the call.
+   * * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; retry the call after RetryInfo's delay.
+   * * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service is overloaded; retry the call after RetryInfo's
+   *   delay.
+   * * `RESOURCE_EXHAUSTED` (CALLER_RATE, CALLER_STREAMS): the caller calls too often, or has too many streams open; retry
+   *   the call after RetryInfo's delay, or end a stream.
+   * * `RESOURCE_EXHAUSTED` (MESSAGE_TOO_LARGE): the message, or its answer, is larger than the service allows; send or
+   *   request less in one call. There is no RetryInfo.
    * * `INTERNAL` (INTERNAL_BUG): a bug; report it with the request id that the message names.
    * </pre>
    */
@@ -1350,37 +1349,36 @@ public final class CatalogServiceGrpc {
 
     /**
      * <pre>
-     * Stores a function under name and version. Idempotent: the same definition again is OK. Its options (`batch_size`,
-     * `checkpoint`, `error_policy`, `call_timeout`, `resources`) may be set again under the same version: they change
-     * how it is run, not what it computes. A bundle takes the place of one that workers cannot load (see
-     * GetUdfResponse.needs_bundle), and a definition that of a damaged one.
-     * The servers of a remote function are asked to describe it: at least one of them has to answer, and all that do have to
-     * say the same. What the definition leaves out (`version`, `input_columns`, the schemas) is taken from there; what it says
-     * has to be what they say. Other addresses may be set under the same version.
+     * Stores a function under name and version. Idempotent: repeating the same definition succeeds. Its options
+     * (`batch_size`, `checkpoint`, `error_policy`, `call_timeout`, `resources`) may be changed under the same version:
+     * they change how it runs, not what it computes. A bundle replaces one that workers cannot load (see
+     * GetUdfResponse.needs_bundle), and a definition replaces a damaged one.
+     * The servers of a remote function are asked to describe it: at least one of them must answer, and all answers must
+     * agree. Missing parts of the definition (`version`, `input_columns`, the schemas) come from them; given parts must
+     * agree with them. Other addresses may be set under the same version.
      * Errors:
      * * `ALREADY_EXISTS` (UDF_EXISTS): another definition has this name and version; register under another version.
      * * `INVALID_ARGUMENT` (BAD_UDF, BAD_SCHEMA, UNKNOWN_VALUE): the definition contradicts itself, or this release does
      *   not know a part of it; correct the field that BadRequest names.
      * * `INVALID_ARGUMENT` (INVALID_EXPRESSION): the SQL expression cannot be computed by a column; fix it.
-     * * `FAILED_PRECONDITION` (UDF_BUNDLE_MISSING): the bundle was left out and is not stored, or is damaged; send it
-     *   along.
+     * * `FAILED_PRECONDITION` (UDF_BUNDLE_MISSING): the bundle was omitted and is not stored, or is damaged; send it.
      * * `FAILED_PRECONDITION` (UDF_DIGEST_MISMATCH): the bundle's bytes do not have the stated digest and size; send
      *   those that do.
      * * `FAILED_PRECONDITION` (UDF_PYTHON_MISMATCH): workers run another Python than the bundle's; make it with theirs.
      *   Nothing is stored.
      * * `INVALID_ARGUMENT` (BUNDLE_TOO_LARGE): the bundle has more bytes than the services take; load large data when the
      *   function is built, instead of pickling it.
-     * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind, or not at this address; use
-     *   another one.
-     * * `UNAVAILABLE` (FUNCTION_UNAVAILABLE): no server of the remote function can be reached; start one, then send the call
-     *   again.
+     * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the policy of the services does not allow functions of this kind, or at
+     *   this address; use another one.
+     * * `UNAVAILABLE` (FUNCTION_UNAVAILABLE): no server of the remote function can be reached; start one, then retry the
+     *   call.
      * * `NOT_FOUND` (FUNCTION_NOT_FOUND): its server has no function of that name; name one that the message lists.
-     * * `FAILED_PRECONDITION` (FUNCTION_VERSION_MISMATCH, FUNCTION_SIGNATURE_MISMATCH): its servers describe it in another way
-     *   than the definition, or than one another; correct the definition, or leave out what they say.
-     * * `FAILED_PRECONDITION` (FUNCTION_ACCESS_DENIED, FUNCTION_PROTOCOL): its server refuses the services' credentials, or
-     *   is none of functions; do what the message says.
-     * * `FAILED_PRECONDITION` (FUNCTION_TLS_FAILED): its server's certificate does not verify, or one side speaks TLS and the
-     *   other does not, and no other server answers; do what the message says.
+     * * `FAILED_PRECONDITION` (FUNCTION_VERSION_MISMATCH, FUNCTION_SIGNATURE_MISMATCH): its servers contradict the
+     *   definition, or each other; correct the definition, or omit what they describe.
+     * * `FAILED_PRECONDITION` (FUNCTION_ACCESS_DENIED, FUNCTION_PROTOCOL): its server refuses the services' credentials,
+     *   or is not a function server; do what the message says.
+     * * `FAILED_PRECONDITION` (FUNCTION_TLS_FAILED): its server's certificate does not verify, or only one side uses TLS,
+     *   and no other server answers; do what the message says.
      * </pre>
      */
     public dev.leman.v1.RegisterUdfResponse registerUdf(dev.leman.v1.RegisterUdfRequest request) throws io.grpc.StatusException {
@@ -1390,20 +1388,21 @@ public final class CatalogServiceGrpc {
 
     /**
      * <pre>
-     * Stores a bundle, of whatever size the services take, for a RegisterUdf that then leaves it out. A header, then the
-     * bytes, in pieces of any size that fits into a message: 1 MiB is a good one. Nothing is stored unless all of them came,
-     * with the size and the digest that the header states. A bundle that is stored already is answered at once, without
-     * waiting for the rest of the stream. A bundle that no function names is no use to anybody, and stays.
+     * Stores a bundle, of any size that the services accept, for a RegisterUdf that then omits it. A header, then the
+     * bytes, in pieces of any size that fits into a message, such as 1 MiB. Nothing is stored unless all arrived, with
+     * the size and the digest in the header. If the bundle is stored already, the call is answered at once, without
+     * waiting for the rest of the stream. A bundle that no function names stays, unused.
      * Errors:
-     * * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_NUMBER, BAD_UDF): the first message is no header, or has no database, no
-     *   size or no sha256; fix the field that BadRequest names.
+     * * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_NUMBER, BAD_UDF): the first message is not a header, or has no database,
+     *   no size or no sha256; correct the field that BadRequest names.
      * * `INVALID_ARGUMENT` (BAD_STREAM): there is a second header; send one.
      * * `INVALID_ARGUMENT` (BUNDLE_TOO_LARGE): as for RegisterUdf.
      * * `FAILED_PRECONDITION` (UDF_DIGEST_MISMATCH): the bytes do not have the stated digest and size; send those that do.
      * * `ABORTED` (UPLOAD_STALLED): nothing was sent for a while; send the bundle again.
-     * * `RESOURCE_EXHAUSTED` (TOO_MANY_UPLOADS): as many uploads are at work as may be; send the call again after
+     * * `RESOURCE_EXHAUSTED` (TOO_MANY_UPLOADS): the limit of concurrent uploads is reached; retry the call after
      *   RetryInfo's delay.
-     * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no pickled functions; use an entrypoint or SQL.
+     * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the policy of the services does not allow pickled functions; use an
+     *   entrypoint or SQL.
      * </pre>
      */
     @io.grpc.ExperimentalApi("https://github.com/grpc/grpc-java/issues/10918")
@@ -1415,12 +1414,12 @@ public final class CatalogServiceGrpc {
 
     /**
      * <pre>
-     * One function. Without a version: the one registered last. What is stored carries a digest; a definition that was
-     * changed in the store is refused here and wherever it is used.
+     * One function. Without a version: the one registered last. Stored definitions carry a digest; one that was changed
+     * in the store is refused here and wherever it is used.
      * Errors:
      * * `NOT_FOUND` (UDF_NOT_FOUND): no such function is registered; register it.
-     * * `INVALID_ARGUMENT` (BAD_UDF): no function has that name or version; correct it.
-     * * `DATA_LOSS` (UDF_DAMAGED): the stored definition is not what was written; register it again, which heals it.
+     * * `INVALID_ARGUMENT` (BAD_UDF): an invalid name or version; correct it.
+     * * `DATA_LOSS` (UDF_DAMAGED): the stored definition is damaged; register it again to repair it.
      * </pre>
      */
     public dev.leman.v1.GetUdfResponse getUdf(dev.leman.v1.GetUdfRequest request) throws io.grpc.StatusException {
@@ -1434,8 +1433,7 @@ public final class CatalogServiceGrpc {
      * Errors:
      * * `INVALID_ARGUMENT` (BAD_PAGE_SIZE, BAD_PAGE_TOKEN): a negative size, or a token of another listing; begin with
      *   the first page.
-     * * `DATA_LOSS` (UDF_DAMAGED): a stored definition is not what was written; register that function again, which heals
-     *   it.
+     * * `DATA_LOSS` (UDF_DAMAGED): a stored definition is damaged; register that function again to repair it.
      * </pre>
      */
     public dev.leman.v1.ListUdfsResponse listUdfs(dev.leman.v1.ListUdfsRequest request) throws io.grpc.StatusException {
@@ -1447,45 +1445,43 @@ public final class CatalogServiceGrpc {
      * <pre>
      * Adds computed columns: all NULL, without any data file. Validates everything first; adds all of them or none. One may
      * read another one of the request.
-     * With `on_change` it says what the table is to have, and may be sent again and again: computed columns that are there
-     * with the same definition stay as they are. Those with another one (another function or version of it, other inputs,
-     * another expression) are changed in a version of their own, after new ones were added: where the second of these fails,
-     * the same call again does what is left. Options of a function, such as its error policy, are no part of the
-     * definition.
+     * With `on_change` it declares the columns, and may be repeated: existing computed columns with the same definition
+     * stay unchanged. Those with another definition (another function or version of it, other inputs, another expression)
+     * are changed in a version of their own, after new ones were added: if the second step fails, repeating the call
+     * completes it. Options of a function, such as its error policy, are not part of the definition.
      * Errors:
-     * * `FAILED_PRECONDITION` (COLUMN_CHANGED): with ON_CHANGE_ERROR, columns are there with another definition, and nothing
-     *   was done; the message says which, what changed, and how many rows would be stale. Send it again with
-     *   ON_CHANGE_UPDATE or ON_CHANGE_KEEP, or take another name.
-     * * `INVALID_ARGUMENT` (BAD_REQUEST, BAD_COLUMN_NAME, BAD_COLUMN, RESERVED_NAME): no column, one named twice, one
-     *   with both a function and an expression, or a name that no column can have; fix the request.
-     * * `INVALID_ARGUMENT` (BAD_UDF): a column has neither a function nor an expression, or the name or version is none
-     *   that a function can have; name one.
+     * * `FAILED_PRECONDITION` (COLUMN_CHANGED): with ON_CHANGE_ERROR, columns exist with another definition, and nothing
+     *   was done; the message says which, what changed, and how many rows would be stale. Repeat the call with
+     *   ON_CHANGE_UPDATE or ON_CHANGE_KEEP, or use another name.
+     * * `INVALID_ARGUMENT` (BAD_REQUEST, BAD_COLUMN_NAME, BAD_COLUMN, RESERVED_NAME): no column, a repeated one, one with
+     *   both a function and an expression, or an invalid name; correct the request.
+     * * `INVALID_ARGUMENT` (BAD_UDF): a column has neither a function nor an expression, or the name or version is
+     *   invalid; correct it.
      * * `INVALID_ARGUMENT` (INVALID_EXPRESSION): the SQL expression cannot be computed by a column; fix it.
      * * `NOT_FOUND` (UDF_NOT_FOUND): a function is not registered; register it.
-     * * `ALREADY_EXISTS` (COLUMN_EXISTS): the table has a column of that name; take another name, or set `on_change` where
+     * * `ALREADY_EXISTS` (COLUMN_EXISTS): the table has a column of that name; use another name, or set `on_change` where
      *   it is a computed one.
      * * `FAILED_PRECONDITION` (KEPT_INPUTS_DIFFER, TOO_MANY_KEPT): with ON_CHANGE_KEEP, as for AlterColumns.
      * * `INVALID_ARGUMENT` (UNKNOWN_VALUE): a value of `on_change` that this release does not know; set one that it does.
-     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
-     * * `FAILED_PRECONDITION` (COLUMN_EXISTS): someone added a column of that name meanwhile; look at the table again.
+     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request used this id; use a new one.
+     * * `FAILED_PRECONDITION` (COLUMN_EXISTS): a column of that name was added meanwhile; describe the table again.
      * * `FAILED_PRECONDITION` (INPUT_COLUMN_MISSING, INPUT_COUNT_MISMATCH, INPUT_IS_OUTPUT): the function's inputs are
      *   not this table's; name others in `input_columns`.
-     * * `FAILED_PRECONDITION` (COLUMN_CYCLE): computed columns would read one another in a circle; have one of them read
-     *   something else.
+     * * `FAILED_PRECONDITION` (COLUMN_CYCLE): computed columns would form a cycle; change the inputs of one of them.
      * * `FAILED_PRECONDITION` (TYPE_MISMATCH, TYPE_NOT_STORABLE): an input has another type than was declared, or the
      *   table cannot hold the output's; change the function.
-     * * `FAILED_PRECONDITION` (IS_A_VIEW): a view gets its columns from its query; make another view.
-     * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table again;
-     *   send the call again.
-     * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
-     * * `FAILED_PRECONDITION` (PEER_NOT_SET, PEER_REFUSED, WRONG_PEER): the planner knows no commit coordinator, or is
-     *   refused by it; correct the setting there that the message names.
-     * * `UNAVAILABLE` (PEER_UNAVAILABLE): the planner cannot reach the commit coordinator; send the same call again after
+     * * `FAILED_PRECONDITION` (IS_A_VIEW): a view gets its columns from its query; create another view.
+     * * `ABORTED` (CONFLICT, TABLE_REPLACED): other writers committed at the same time at every try, or the table was
+     *   recreated; retry the call.
+     * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and a retry would not help; do what the message says.
+     * * `FAILED_PRECONDITION` (PEER_NOT_SET, PEER_REFUSED, WRONG_PEER): the planner has no commit coordinator set, or is
+     *   refused by it; correct the setting that the message names.
+     * * `UNAVAILABLE` (PEER_UNAVAILABLE): the planner cannot reach the commit coordinator; retry the same call after
      *   RetryInfo's delay.
-     * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
-     *   RetryInfo's delay.
-     * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
-     *   stopping; send the same call again.
+     * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; retry the call after RetryInfo's
+     *   delay.
+     * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): the outcome is unknown, or the commit coordinator is stopping; retry
+     *   the same call.
      * * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
      * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
      *   Leman.
@@ -1505,43 +1501,42 @@ public final class CatalogServiceGrpc {
      * Gives computed columns other functions: all of them or none. Values and column ids stay; the columns are stale
      * (REASON_UDF_CHANGED) until the next backfill.
      * Errors:
-     * * `INVALID_ARGUMENT` (BAD_REQUEST): no column, one named twice, or one with both a function and an expression; fix
-     *   the request.
-     * * `INVALID_ARGUMENT` (BAD_UDF): a column has neither a function nor an expression, or the name or version is none
-     *   that a function can have; name one.
+     * * `INVALID_ARGUMENT` (BAD_REQUEST): no column, a repeated one, or one with both a function and an expression;
+     *   correct the request.
+     * * `INVALID_ARGUMENT` (BAD_UDF): a column has neither a function nor an expression, or the name or version is
+     *   invalid; correct it.
      * * `INVALID_ARGUMENT` (INVALID_EXPRESSION): the SQL expression cannot be computed by a column; fix it.
      * * `NOT_FOUND` (UDF_NOT_FOUND): a function is not registered; register it.
-     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
+     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request used this id; use a new one.
      * * `FAILED_PRECONDITION` (IS_A_VIEW): it is a view; AlterMaterializedView gives its columns other functions.
-     * * `FAILED_PRECONDITION` (COLUMN_NOT_DEFINED): the column is no computed one; AddColumns adds one.
+     * * `FAILED_PRECONDITION` (COLUMN_NOT_DEFINED): the column is not a computed one; AddColumns adds one.
      * * `FAILED_PRECONDITION` (INPUT_COLUMN_MISSING, INPUT_COUNT_MISMATCH, INPUT_IS_OUTPUT): the function's inputs are
      *   not this table's; name others in `input_columns`.
-     * * `FAILED_PRECONDITION` (TYPE_MISMATCH): the function gives another type than the column holds, or expects another
-     *   input; add a new column instead.
-     * * `FAILED_PRECONDITION` (COLUMN_CYCLE): computed columns would read one another in a circle; have one of them read
-     *   something else.
-     * * `FAILED_PRECONDITION` (KEPT_INPUTS_DIFFER, TOO_MANY_KEPT): values cannot be kept, as the inputs are others or the
-     *   column keeps too many versions; leave `keep_values` out.
-     * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table again;
-     *   send the call again.
-     * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
-     * * `FAILED_PRECONDITION` (PEER_NOT_SET, PEER_REFUSED, WRONG_PEER): the planner knows no commit coordinator, or is
-     *   refused by it; correct the setting there that the message names.
-     * * `UNAVAILABLE` (PEER_UNAVAILABLE): the planner cannot reach the commit coordinator; send the same call again after
+     * * `FAILED_PRECONDITION` (TYPE_MISMATCH): the function has another output type than the column, or another input
+     *   type; add a new column instead.
+     * * `FAILED_PRECONDITION` (COLUMN_CYCLE): computed columns would form a cycle; change the inputs of one of them.
+     * * `FAILED_PRECONDITION` (KEPT_INPUTS_DIFFER, TOO_MANY_KEPT): values cannot be kept, as the inputs differ or the
+     *   column keeps too many versions; omit `keep_values`.
+     * * `ABORTED` (CONFLICT, TABLE_REPLACED): other writers committed at the same time at every try, or the table was
+     *   recreated; retry the call.
+     * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and a retry would not help; do what the message says.
+     * * `FAILED_PRECONDITION` (PEER_NOT_SET, PEER_REFUSED, WRONG_PEER): the planner has no commit coordinator set, or is
+     *   refused by it; correct the setting that the message names.
+     * * `UNAVAILABLE` (PEER_UNAVAILABLE): the planner cannot reach the commit coordinator; retry the same call after
      *   RetryInfo's delay.
-     * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
-     *   RetryInfo's delay.
-     * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
-     *   stopping; send the same call again.
-     * * `DATA_LOSS` (BINDING_DAMAGED, VIEW_DAMAGED): what the column or the table says of itself is not what was written;
-     *   restore the table's version before; where there is none, drop the column or the view and make it again.
+     * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; retry the call after RetryInfo's
+     *   delay.
+     * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): the outcome is unknown, or the commit coordinator is stopping; retry
+     *   the same call.
+     * * `DATA_LOSS` (BINDING_DAMAGED, VIEW_DAMAGED): the metadata of the column or the table is damaged; restore the
+     *   previous version of the table; without one, drop the column or the view and create it again.
      * * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
      * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
      *   Leman.
      * * `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
      * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
      * * `FAILED_PRECONDITION` (TYPE_NOT_STORABLE): the table cannot hold the function's output; change the function.
-     * * `DATA_LOSS` (UDF_DAMAGED): a stored function is not what was written; register it again, which heals it.
+     * * `DATA_LOSS` (UDF_DAMAGED): a stored function is damaged; register it again to repair it.
      * </pre>
      */
     public dev.leman.v1.AlterColumnsResponse alterColumns(dev.leman.v1.AlterColumnsRequest request) throws io.grpc.StatusException {
@@ -1553,9 +1548,9 @@ public final class CatalogServiceGrpc {
      * <pre>
      * Schema, version, rows and computed columns of one table.
      * Errors:
-     * * `DATA_LOSS` (BINDING_DAMAGED): what a column says of itself is not what was written; restore the table's version
-     *   before; where there is none, drop the column and add it again.
-     * * `INVALID_ARGUMENT` (RESERVED_NAME): names like this one are Leman's own; name a table of yours.
+     * * `DATA_LOSS` (BINDING_DAMAGED): a column's metadata is damaged; restore the previous version of the table; without
+     *   one, drop the column and add it again.
+     * * `INVALID_ARGUMENT` (RESERVED_NAME): names like this one are Leman's own; name another table.
      * * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
      * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
      *   Leman.
@@ -1582,30 +1577,30 @@ public final class CatalogServiceGrpc {
 
     /**
      * <pre>
-     * Makes a view in one visible step: a placeholder for each matching row of the source, no value, no call of a
-     * function. Validates everything first.
+     * Creates a view in one visible step: a placeholder for each matching row of the source, without values, and without
+     * calling a function. Validates everything first.
      * Errors:
-     * * `INVALID_ARGUMENT` (INVALID_FILTER, INVALID_EXPRESSION, VOLATILE_FUNCTION): SQL that no view can have; fix the
-     *   expression that the message names.
-     * * `INVALID_ARGUMENT` (NAME_CLASH, RESERVED_NAME, BAD_COLUMN_NAME, BAD_TABLE_NAME, BAD_NUMBER): a name or a number
-     *   that no view can have; correct the field that BadRequest names.
+     * * `INVALID_ARGUMENT` (INVALID_FILTER, INVALID_EXPRESSION, VOLATILE_FUNCTION): SQL that is not allowed in a view;
+     *   correct the expression that the message names.
+     * * `INVALID_ARGUMENT` (NAME_CLASH, RESERVED_NAME, BAD_COLUMN_NAME, BAD_TABLE_NAME, BAD_NUMBER): an invalid name or
+     *   number; correct the field that BadRequest names.
      * * `NOT_FOUND` (TABLE_NOT_FOUND, UDF_NOT_FOUND): the source is not there, or a function is not registered in the
      *   view's database; create or register it.
-     * * `ALREADY_EXISTS` (TABLE_EXISTS): a table or view of that name exists; take another name, or drop it.
-     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
-     * * `ABORTED` (SOURCE_CHANGED): files of the source went while they were read; send the call again.
+     * * `ALREADY_EXISTS` (TABLE_EXISTS): a table or view of that name exists; use another name, or drop it.
+     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request used this id; use a new one.
+     * * `ABORTED` (SOURCE_CHANGED): files of the source were removed while they were read; retry the call.
      * * `FAILED_PRECONDITION` (INPUT_COLUMN_MISSING, INPUT_COUNT_MISMATCH, COLUMN_NOT_FOUND): the source has no such
      *   column; fix the query.
      * * `FAILED_PRECONDITION` (TYPE_MISMATCH, TYPE_NOT_STORABLE): an input has another type than was declared, or the
      *   view cannot hold a column's; change the function or the query.
-     * * `FAILED_PRECONDITION` (EXPRESSION_FAILED, FILTER_FAILED): SQL that is right fails on a value; fix it, or exclude
-     *   such rows.
-     * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table again;
-     *   send the call again.
-     * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
-     * * `FAILED_PRECONDITION` (PEER_NOT_SET, PEER_REFUSED, WRONG_PEER): the planner knows no commit coordinator, or is
-     *   refused by it; correct the setting there that the message names.
-     * * `UNAVAILABLE` (PEER_UNAVAILABLE): the planner cannot reach the commit coordinator; send the same call again after
+     * * `FAILED_PRECONDITION` (EXPRESSION_FAILED, FILTER_FAILED): valid SQL fails on a value; correct it, or exclude such
+     *   rows.
+     * * `ABORTED` (CONFLICT, TABLE_REPLACED): other writers committed at the same time at every try, or the table was
+     *   recreated; retry the call.
+     * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and a retry would not help; do what the message says.
+     * * `FAILED_PRECONDITION` (PEER_NOT_SET, PEER_REFUSED, WRONG_PEER): the planner has no commit coordinator set, or is
+     *   refused by it; correct the setting that the message names.
+     * * `UNAVAILABLE` (PEER_UNAVAILABLE): the planner cannot reach the commit coordinator; retry the same call after
      *   RetryInfo's delay.
      * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
      *   RetryInfo's delay.
@@ -1626,9 +1621,9 @@ public final class CatalogServiceGrpc {
      * <pre>
      * A view: its query, source, recorded source version and counts.
      * Errors:
-     * * `FAILED_PRECONDITION` (NOT_A_VIEW): the table has no query; DescribeTable tells of it.
-     * * `DATA_LOSS` (VIEW_DAMAGED): what the view says of itself is not what was written; restore the version before; where
-     *   there is none, drop the view and create it again.
+     * * `FAILED_PRECONDITION` (NOT_A_VIEW): the table has no query; use DescribeTable.
+     * * `DATA_LOSS` (VIEW_DAMAGED): the view's metadata is damaged; restore the previous version; without one, drop the
+     *   view and create it again.
      * * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
      * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
      *   Leman.
@@ -1642,9 +1637,9 @@ public final class CatalogServiceGrpc {
 
     /**
      * <pre>
-     * The views of a database, by name. A database does not know which of its tables are views: they are looked at one
-     * after the other, at most 256 in a call, so that a page may hold fewer views than were asked for, or none, although
-     * there are more. Only an empty `next_page_token` says that there are none.
+     * The views of a database, by name. A database does not know which of its tables are views: they are checked one
+     * after the other, at most 256 in a call, so a page may have fewer views than requested, or none, although more
+     * follow. Only an empty `next_page_token` marks the end.
      * Errors:
      * * `INVALID_ARGUMENT` (BAD_PAGE_SIZE, BAD_PAGE_TOKEN): a negative size, or a token of another listing; begin with
      *   the first page.
@@ -1657,39 +1652,40 @@ public final class CatalogServiceGrpc {
 
     /**
      * <pre>
-     * Gives function columns of a view other functions or other inputs: all that are named, or none. Values and rows stay,
-     * and so does the source version that they are right for; a column is stale (MaterializedView.stale_columns) until the
-     * next refresh, which computes it for every row, and no other column. A column that gets back the version that computed
-     * its values is not stale any more. A view without values has nothing stale: its first fill computes what it then says.
-     * The rest of a query decides which rows there are, or what columns are called and hold: for another filter, limit,
-     * order or SQL expression make another view. How rows are treated for which a function fails is said with the function
-     * (RegisterUdf), and rows in a fragment with each refresh.
+     * Gives function columns of a view other functions or other inputs: all named ones, or none. Values and rows stay,
+     * and so does their source version; a column is stale (MaterializedView.stale_columns) until the next refresh, which
+     * computes it for every row, and no other column. A column that gets back the version that computed its values is not
+     * stale any more. In a view without values nothing is stale: its first fill uses the new functions.
+     * The rest of a query determines the rows, or the names and contents of columns: for another filter, limit, order or
+     * SQL expression create another view. The treatment of failed rows is an option of the function (RegisterUdf), and
+     * the number of rows in a fragment one of each refresh.
      * Errors:
-     * * `INVALID_ARGUMENT` (BAD_UPDATE_MASK): the mask names nothing, or what cannot be changed; name `functions`.
-     * * `INVALID_ARGUMENT` (BAD_REQUEST, BAD_UDF): no column, one named twice, a function of SQL, or what no function is
-     *   called; fix the request.
+     * * `INVALID_ARGUMENT` (BAD_UPDATE_MASK): the mask is empty, or names a field that cannot be changed; name
+     *   `functions`.
+     * * `INVALID_ARGUMENT` (BAD_REQUEST, BAD_UDF): no column, a repeated one, a SQL function, or an invalid function
+     *   name; correct the request.
      * * `NOT_FOUND` (UDF_NOT_FOUND): a function is not registered in the view's database; register it.
      * * `FAILED_PRECONDITION` (NOT_A_VIEW): the table has no query; AlterColumns is for tables.
-     * * `FAILED_PRECONDITION` (COLUMN_NOT_DEFINED): no function of the view's query computes the column; name one that it
-     *   does.
+     * * `FAILED_PRECONDITION` (COLUMN_NOT_DEFINED): no function of the view's query computes the column; name one that is
+     *   computed.
      * * `FAILED_PRECONDITION` (INPUT_COLUMN_MISSING, INPUT_COUNT_MISMATCH): the source has no such columns; name others in
      *   `input_columns`.
      * * `INVALID_ARGUMENT` (RESERVED_NAME): an input is a column that Leman keeps for itself; name another one.
-     * * `FAILED_PRECONDITION` (TYPE_MISMATCH): the function gives another type than the column holds, or expects another
-     *   input; make another view.
-     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
-     * * `ABORTED` (VIEW_CHANGED, CONFLICT, TABLE_REPLACED): the view was changed meanwhile; send the call again.
-     * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
-     * * `FAILED_PRECONDITION` (PEER_NOT_SET, PEER_REFUSED, WRONG_PEER): the planner knows no commit coordinator, or is
-     *   refused by it; correct the setting there that the message names.
-     * * `UNAVAILABLE` (PEER_UNAVAILABLE): the planner cannot reach the commit coordinator; send the same call again after
+     * * `FAILED_PRECONDITION` (TYPE_MISMATCH): the function has another output type than the column, or another input
+     *   type; create another view.
+     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request used this id; use a new one.
+     * * `ABORTED` (VIEW_CHANGED, CONFLICT, TABLE_REPLACED): the view was changed meanwhile; retry the call.
+     * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and a retry would not help; do what the message says.
+     * * `FAILED_PRECONDITION` (PEER_NOT_SET, PEER_REFUSED, WRONG_PEER): the planner has no commit coordinator set, or is
+     *   refused by it; correct the setting that the message names.
+     * * `UNAVAILABLE` (PEER_UNAVAILABLE): the planner cannot reach the commit coordinator; retry the same call after
      *   RetryInfo's delay.
-     * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the view; send the call again after
-     *   RetryInfo's delay.
-     * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
-     *   stopping; send the same call again.
-     * * `DATA_LOSS` (VIEW_DAMAGED): what the view says of itself is not what was written; restore the version before; where
-     *   there is none, drop the view and make it again.
+     * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the view; retry the call after RetryInfo's
+     *   delay.
+     * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): the outcome is unknown, or the commit coordinator is stopping; retry
+     *   the same call.
+     * * `DATA_LOSS` (VIEW_DAMAGED): the view's metadata is damaged; restore the previous version; without one, drop the
+     *   view and create it again.
      * * `NOT_FOUND` (TABLE_NOT_FOUND): the view or its source is not there; check the name, or restore the source.
      * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
      *   Leman.
@@ -1708,28 +1704,29 @@ public final class CatalogServiceGrpc {
    * A stub to allow clients to do limited synchronous rpc calls to service CatalogService.
    * <pre>
    * Tables, their computed columns, and the functions that compute them. Served by the planner.
-   * Every error carries google.rpc.ErrorInfo with domain `leman`, a reason and facts; the reasons stand in parentheses.
+   * Every error carries google.rpc.ErrorInfo with domain `leman`, a reason and facts; reasons are in parentheses.
    * Errors of every call:
-   * * `UNAUTHENTICATED` (TOKEN_REQUIRED, TOKEN_INVALID, TOKEN_EXPIRED): the call carries no token that holds; send
-   *   `authorization: Bearer &lt;token&gt;` with one that does.
+   * * `UNAUTHENTICATED` (TOKEN_REQUIRED, TOKEN_INVALID, TOKEN_EXPIRED): the call has no valid token; send
+   *   `authorization: Bearer &lt;token&gt;` with one.
    * * `PERMISSION_DENIED` (ROLE_REQUIRED): the caller lacks the role that the message names; ask for it.
-   * * `PERMISSION_DENIED` (DATABASE_NOT_ALLOWED): a place does not lie where the service may work; name another one.
-   * * `UNAVAILABLE` (KEYS_UNAVAILABLE): the issuer of JWTs does not tell its public keys; send the call again later.
-   * * `INVALID_ARGUMENT` (BAD_MESSAGE, BAD_REQUEST): what was sent is not the call's message, or an id, a text or a list
-   *   in it is not valid or too long; correct the field that BadRequest names.
+   * * `PERMISSION_DENIED` (DATABASE_NOT_ALLOWED): a location is outside of those that the service may use; name another
+   *   one.
+   * * `UNAVAILABLE` (KEYS_UNAVAILABLE): the issuer of JWTs does not return its public keys; retry later.
+   * * `INVALID_ARGUMENT` (BAD_MESSAGE, BAD_REQUEST): the request is not the call's message, or an id, a text or a list in
+   *   it is invalid or too long; correct the field that BadRequest names.
    * * `INVALID_ARGUMENT` (BAD_DATABASE, RESERVED_DATABASE, BAD_TABLE_URI, BAD_TABLE_NAME, RESERVED_NAME): the database
    *   path or the table name is not valid, or Leman's own; correct the field that BadRequest names.
    * * `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database is registered under the name; check it, or give a path or uri.
-   * * `DATA_LOSS` (REGISTRATION_DAMAGED): what is stored under the name is not what was written; register it again.
-   * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
-   *   someone acts; do what the message says, then send the call again.
-   * * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
-   * * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
-   *   RetryInfo's delay.
-   * * `RESOURCE_EXHAUSTED` (CALLER_RATE, CALLER_STREAMS): the caller calls too often, or has too many streams open; send
-   *   the call again after RetryInfo's delay, or end a stream.
-   * * `RESOURCE_EXHAUSTED` (MESSAGE_TOO_LARGE): the message, or its answer, is larger than the service lets it be; send
-   *   less, or ask for less, at once. There is no RetryInfo.
+   * * `DATA_LOSS` (REGISTRATION_DAMAGED): the stored registration is damaged; register it again.
+   * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses
+   *   access until an operator acts; do what the message says, then retry the call.
+   * * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; retry the call after RetryInfo's delay.
+   * * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service is overloaded; retry the call after RetryInfo's
+   *   delay.
+   * * `RESOURCE_EXHAUSTED` (CALLER_RATE, CALLER_STREAMS): the caller calls too often, or has too many streams open; retry
+   *   the call after RetryInfo's delay, or end a stream.
+   * * `RESOURCE_EXHAUSTED` (MESSAGE_TOO_LARGE): the message, or its answer, is larger than the service allows; send or
+   *   request less in one call. There is no RetryInfo.
    * * `INTERNAL` (INTERNAL_BUG): a bug; report it with the request id that the message names.
    * </pre>
    */
@@ -1748,37 +1745,36 @@ public final class CatalogServiceGrpc {
 
     /**
      * <pre>
-     * Stores a function under name and version. Idempotent: the same definition again is OK. Its options (`batch_size`,
-     * `checkpoint`, `error_policy`, `call_timeout`, `resources`) may be set again under the same version: they change
-     * how it is run, not what it computes. A bundle takes the place of one that workers cannot load (see
-     * GetUdfResponse.needs_bundle), and a definition that of a damaged one.
-     * The servers of a remote function are asked to describe it: at least one of them has to answer, and all that do have to
-     * say the same. What the definition leaves out (`version`, `input_columns`, the schemas) is taken from there; what it says
-     * has to be what they say. Other addresses may be set under the same version.
+     * Stores a function under name and version. Idempotent: repeating the same definition succeeds. Its options
+     * (`batch_size`, `checkpoint`, `error_policy`, `call_timeout`, `resources`) may be changed under the same version:
+     * they change how it runs, not what it computes. A bundle replaces one that workers cannot load (see
+     * GetUdfResponse.needs_bundle), and a definition replaces a damaged one.
+     * The servers of a remote function are asked to describe it: at least one of them must answer, and all answers must
+     * agree. Missing parts of the definition (`version`, `input_columns`, the schemas) come from them; given parts must
+     * agree with them. Other addresses may be set under the same version.
      * Errors:
      * * `ALREADY_EXISTS` (UDF_EXISTS): another definition has this name and version; register under another version.
      * * `INVALID_ARGUMENT` (BAD_UDF, BAD_SCHEMA, UNKNOWN_VALUE): the definition contradicts itself, or this release does
      *   not know a part of it; correct the field that BadRequest names.
      * * `INVALID_ARGUMENT` (INVALID_EXPRESSION): the SQL expression cannot be computed by a column; fix it.
-     * * `FAILED_PRECONDITION` (UDF_BUNDLE_MISSING): the bundle was left out and is not stored, or is damaged; send it
-     *   along.
+     * * `FAILED_PRECONDITION` (UDF_BUNDLE_MISSING): the bundle was omitted and is not stored, or is damaged; send it.
      * * `FAILED_PRECONDITION` (UDF_DIGEST_MISMATCH): the bundle's bytes do not have the stated digest and size; send
      *   those that do.
      * * `FAILED_PRECONDITION` (UDF_PYTHON_MISMATCH): workers run another Python than the bundle's; make it with theirs.
      *   Nothing is stored.
      * * `INVALID_ARGUMENT` (BUNDLE_TOO_LARGE): the bundle has more bytes than the services take; load large data when the
      *   function is built, instead of pickling it.
-     * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind, or not at this address; use
-     *   another one.
-     * * `UNAVAILABLE` (FUNCTION_UNAVAILABLE): no server of the remote function can be reached; start one, then send the call
-     *   again.
+     * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the policy of the services does not allow functions of this kind, or at
+     *   this address; use another one.
+     * * `UNAVAILABLE` (FUNCTION_UNAVAILABLE): no server of the remote function can be reached; start one, then retry the
+     *   call.
      * * `NOT_FOUND` (FUNCTION_NOT_FOUND): its server has no function of that name; name one that the message lists.
-     * * `FAILED_PRECONDITION` (FUNCTION_VERSION_MISMATCH, FUNCTION_SIGNATURE_MISMATCH): its servers describe it in another way
-     *   than the definition, or than one another; correct the definition, or leave out what they say.
-     * * `FAILED_PRECONDITION` (FUNCTION_ACCESS_DENIED, FUNCTION_PROTOCOL): its server refuses the services' credentials, or
-     *   is none of functions; do what the message says.
-     * * `FAILED_PRECONDITION` (FUNCTION_TLS_FAILED): its server's certificate does not verify, or one side speaks TLS and the
-     *   other does not, and no other server answers; do what the message says.
+     * * `FAILED_PRECONDITION` (FUNCTION_VERSION_MISMATCH, FUNCTION_SIGNATURE_MISMATCH): its servers contradict the
+     *   definition, or each other; correct the definition, or omit what they describe.
+     * * `FAILED_PRECONDITION` (FUNCTION_ACCESS_DENIED, FUNCTION_PROTOCOL): its server refuses the services' credentials,
+     *   or is not a function server; do what the message says.
+     * * `FAILED_PRECONDITION` (FUNCTION_TLS_FAILED): its server's certificate does not verify, or only one side uses TLS,
+     *   and no other server answers; do what the message says.
      * </pre>
      */
     public dev.leman.v1.RegisterUdfResponse registerUdf(dev.leman.v1.RegisterUdfRequest request) {
@@ -1788,12 +1784,12 @@ public final class CatalogServiceGrpc {
 
     /**
      * <pre>
-     * One function. Without a version: the one registered last. What is stored carries a digest; a definition that was
-     * changed in the store is refused here and wherever it is used.
+     * One function. Without a version: the one registered last. Stored definitions carry a digest; one that was changed
+     * in the store is refused here and wherever it is used.
      * Errors:
      * * `NOT_FOUND` (UDF_NOT_FOUND): no such function is registered; register it.
-     * * `INVALID_ARGUMENT` (BAD_UDF): no function has that name or version; correct it.
-     * * `DATA_LOSS` (UDF_DAMAGED): the stored definition is not what was written; register it again, which heals it.
+     * * `INVALID_ARGUMENT` (BAD_UDF): an invalid name or version; correct it.
+     * * `DATA_LOSS` (UDF_DAMAGED): the stored definition is damaged; register it again to repair it.
      * </pre>
      */
     public dev.leman.v1.GetUdfResponse getUdf(dev.leman.v1.GetUdfRequest request) {
@@ -1807,8 +1803,7 @@ public final class CatalogServiceGrpc {
      * Errors:
      * * `INVALID_ARGUMENT` (BAD_PAGE_SIZE, BAD_PAGE_TOKEN): a negative size, or a token of another listing; begin with
      *   the first page.
-     * * `DATA_LOSS` (UDF_DAMAGED): a stored definition is not what was written; register that function again, which heals
-     *   it.
+     * * `DATA_LOSS` (UDF_DAMAGED): a stored definition is damaged; register that function again to repair it.
      * </pre>
      */
     public dev.leman.v1.ListUdfsResponse listUdfs(dev.leman.v1.ListUdfsRequest request) {
@@ -1820,45 +1815,43 @@ public final class CatalogServiceGrpc {
      * <pre>
      * Adds computed columns: all NULL, without any data file. Validates everything first; adds all of them or none. One may
      * read another one of the request.
-     * With `on_change` it says what the table is to have, and may be sent again and again: computed columns that are there
-     * with the same definition stay as they are. Those with another one (another function or version of it, other inputs,
-     * another expression) are changed in a version of their own, after new ones were added: where the second of these fails,
-     * the same call again does what is left. Options of a function, such as its error policy, are no part of the
-     * definition.
+     * With `on_change` it declares the columns, and may be repeated: existing computed columns with the same definition
+     * stay unchanged. Those with another definition (another function or version of it, other inputs, another expression)
+     * are changed in a version of their own, after new ones were added: if the second step fails, repeating the call
+     * completes it. Options of a function, such as its error policy, are not part of the definition.
      * Errors:
-     * * `FAILED_PRECONDITION` (COLUMN_CHANGED): with ON_CHANGE_ERROR, columns are there with another definition, and nothing
-     *   was done; the message says which, what changed, and how many rows would be stale. Send it again with
-     *   ON_CHANGE_UPDATE or ON_CHANGE_KEEP, or take another name.
-     * * `INVALID_ARGUMENT` (BAD_REQUEST, BAD_COLUMN_NAME, BAD_COLUMN, RESERVED_NAME): no column, one named twice, one
-     *   with both a function and an expression, or a name that no column can have; fix the request.
-     * * `INVALID_ARGUMENT` (BAD_UDF): a column has neither a function nor an expression, or the name or version is none
-     *   that a function can have; name one.
+     * * `FAILED_PRECONDITION` (COLUMN_CHANGED): with ON_CHANGE_ERROR, columns exist with another definition, and nothing
+     *   was done; the message says which, what changed, and how many rows would be stale. Repeat the call with
+     *   ON_CHANGE_UPDATE or ON_CHANGE_KEEP, or use another name.
+     * * `INVALID_ARGUMENT` (BAD_REQUEST, BAD_COLUMN_NAME, BAD_COLUMN, RESERVED_NAME): no column, a repeated one, one with
+     *   both a function and an expression, or an invalid name; correct the request.
+     * * `INVALID_ARGUMENT` (BAD_UDF): a column has neither a function nor an expression, or the name or version is
+     *   invalid; correct it.
      * * `INVALID_ARGUMENT` (INVALID_EXPRESSION): the SQL expression cannot be computed by a column; fix it.
      * * `NOT_FOUND` (UDF_NOT_FOUND): a function is not registered; register it.
-     * * `ALREADY_EXISTS` (COLUMN_EXISTS): the table has a column of that name; take another name, or set `on_change` where
+     * * `ALREADY_EXISTS` (COLUMN_EXISTS): the table has a column of that name; use another name, or set `on_change` where
      *   it is a computed one.
      * * `FAILED_PRECONDITION` (KEPT_INPUTS_DIFFER, TOO_MANY_KEPT): with ON_CHANGE_KEEP, as for AlterColumns.
      * * `INVALID_ARGUMENT` (UNKNOWN_VALUE): a value of `on_change` that this release does not know; set one that it does.
-     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
-     * * `FAILED_PRECONDITION` (COLUMN_EXISTS): someone added a column of that name meanwhile; look at the table again.
+     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request used this id; use a new one.
+     * * `FAILED_PRECONDITION` (COLUMN_EXISTS): a column of that name was added meanwhile; describe the table again.
      * * `FAILED_PRECONDITION` (INPUT_COLUMN_MISSING, INPUT_COUNT_MISMATCH, INPUT_IS_OUTPUT): the function's inputs are
      *   not this table's; name others in `input_columns`.
-     * * `FAILED_PRECONDITION` (COLUMN_CYCLE): computed columns would read one another in a circle; have one of them read
-     *   something else.
+     * * `FAILED_PRECONDITION` (COLUMN_CYCLE): computed columns would form a cycle; change the inputs of one of them.
      * * `FAILED_PRECONDITION` (TYPE_MISMATCH, TYPE_NOT_STORABLE): an input has another type than was declared, or the
      *   table cannot hold the output's; change the function.
-     * * `FAILED_PRECONDITION` (IS_A_VIEW): a view gets its columns from its query; make another view.
-     * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table again;
-     *   send the call again.
-     * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
-     * * `FAILED_PRECONDITION` (PEER_NOT_SET, PEER_REFUSED, WRONG_PEER): the planner knows no commit coordinator, or is
-     *   refused by it; correct the setting there that the message names.
-     * * `UNAVAILABLE` (PEER_UNAVAILABLE): the planner cannot reach the commit coordinator; send the same call again after
+     * * `FAILED_PRECONDITION` (IS_A_VIEW): a view gets its columns from its query; create another view.
+     * * `ABORTED` (CONFLICT, TABLE_REPLACED): other writers committed at the same time at every try, or the table was
+     *   recreated; retry the call.
+     * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and a retry would not help; do what the message says.
+     * * `FAILED_PRECONDITION` (PEER_NOT_SET, PEER_REFUSED, WRONG_PEER): the planner has no commit coordinator set, or is
+     *   refused by it; correct the setting that the message names.
+     * * `UNAVAILABLE` (PEER_UNAVAILABLE): the planner cannot reach the commit coordinator; retry the same call after
      *   RetryInfo's delay.
-     * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
-     *   RetryInfo's delay.
-     * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
-     *   stopping; send the same call again.
+     * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; retry the call after RetryInfo's
+     *   delay.
+     * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): the outcome is unknown, or the commit coordinator is stopping; retry
+     *   the same call.
      * * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
      * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
      *   Leman.
@@ -1878,43 +1871,42 @@ public final class CatalogServiceGrpc {
      * Gives computed columns other functions: all of them or none. Values and column ids stay; the columns are stale
      * (REASON_UDF_CHANGED) until the next backfill.
      * Errors:
-     * * `INVALID_ARGUMENT` (BAD_REQUEST): no column, one named twice, or one with both a function and an expression; fix
-     *   the request.
-     * * `INVALID_ARGUMENT` (BAD_UDF): a column has neither a function nor an expression, or the name or version is none
-     *   that a function can have; name one.
+     * * `INVALID_ARGUMENT` (BAD_REQUEST): no column, a repeated one, or one with both a function and an expression;
+     *   correct the request.
+     * * `INVALID_ARGUMENT` (BAD_UDF): a column has neither a function nor an expression, or the name or version is
+     *   invalid; correct it.
      * * `INVALID_ARGUMENT` (INVALID_EXPRESSION): the SQL expression cannot be computed by a column; fix it.
      * * `NOT_FOUND` (UDF_NOT_FOUND): a function is not registered; register it.
-     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
+     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request used this id; use a new one.
      * * `FAILED_PRECONDITION` (IS_A_VIEW): it is a view; AlterMaterializedView gives its columns other functions.
-     * * `FAILED_PRECONDITION` (COLUMN_NOT_DEFINED): the column is no computed one; AddColumns adds one.
+     * * `FAILED_PRECONDITION` (COLUMN_NOT_DEFINED): the column is not a computed one; AddColumns adds one.
      * * `FAILED_PRECONDITION` (INPUT_COLUMN_MISSING, INPUT_COUNT_MISMATCH, INPUT_IS_OUTPUT): the function's inputs are
      *   not this table's; name others in `input_columns`.
-     * * `FAILED_PRECONDITION` (TYPE_MISMATCH): the function gives another type than the column holds, or expects another
-     *   input; add a new column instead.
-     * * `FAILED_PRECONDITION` (COLUMN_CYCLE): computed columns would read one another in a circle; have one of them read
-     *   something else.
-     * * `FAILED_PRECONDITION` (KEPT_INPUTS_DIFFER, TOO_MANY_KEPT): values cannot be kept, as the inputs are others or the
-     *   column keeps too many versions; leave `keep_values` out.
-     * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table again;
-     *   send the call again.
-     * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
-     * * `FAILED_PRECONDITION` (PEER_NOT_SET, PEER_REFUSED, WRONG_PEER): the planner knows no commit coordinator, or is
-     *   refused by it; correct the setting there that the message names.
-     * * `UNAVAILABLE` (PEER_UNAVAILABLE): the planner cannot reach the commit coordinator; send the same call again after
+     * * `FAILED_PRECONDITION` (TYPE_MISMATCH): the function has another output type than the column, or another input
+     *   type; add a new column instead.
+     * * `FAILED_PRECONDITION` (COLUMN_CYCLE): computed columns would form a cycle; change the inputs of one of them.
+     * * `FAILED_PRECONDITION` (KEPT_INPUTS_DIFFER, TOO_MANY_KEPT): values cannot be kept, as the inputs differ or the
+     *   column keeps too many versions; omit `keep_values`.
+     * * `ABORTED` (CONFLICT, TABLE_REPLACED): other writers committed at the same time at every try, or the table was
+     *   recreated; retry the call.
+     * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and a retry would not help; do what the message says.
+     * * `FAILED_PRECONDITION` (PEER_NOT_SET, PEER_REFUSED, WRONG_PEER): the planner has no commit coordinator set, or is
+     *   refused by it; correct the setting that the message names.
+     * * `UNAVAILABLE` (PEER_UNAVAILABLE): the planner cannot reach the commit coordinator; retry the same call after
      *   RetryInfo's delay.
-     * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
-     *   RetryInfo's delay.
-     * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
-     *   stopping; send the same call again.
-     * * `DATA_LOSS` (BINDING_DAMAGED, VIEW_DAMAGED): what the column or the table says of itself is not what was written;
-     *   restore the table's version before; where there is none, drop the column or the view and make it again.
+     * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; retry the call after RetryInfo's
+     *   delay.
+     * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): the outcome is unknown, or the commit coordinator is stopping; retry
+     *   the same call.
+     * * `DATA_LOSS` (BINDING_DAMAGED, VIEW_DAMAGED): the metadata of the column or the table is damaged; restore the
+     *   previous version of the table; without one, drop the column or the view and create it again.
      * * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
      * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
      *   Leman.
      * * `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
      * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
      * * `FAILED_PRECONDITION` (TYPE_NOT_STORABLE): the table cannot hold the function's output; change the function.
-     * * `DATA_LOSS` (UDF_DAMAGED): a stored function is not what was written; register it again, which heals it.
+     * * `DATA_LOSS` (UDF_DAMAGED): a stored function is damaged; register it again to repair it.
      * </pre>
      */
     public dev.leman.v1.AlterColumnsResponse alterColumns(dev.leman.v1.AlterColumnsRequest request) {
@@ -1926,9 +1918,9 @@ public final class CatalogServiceGrpc {
      * <pre>
      * Schema, version, rows and computed columns of one table.
      * Errors:
-     * * `DATA_LOSS` (BINDING_DAMAGED): what a column says of itself is not what was written; restore the table's version
-     *   before; where there is none, drop the column and add it again.
-     * * `INVALID_ARGUMENT` (RESERVED_NAME): names like this one are Leman's own; name a table of yours.
+     * * `DATA_LOSS` (BINDING_DAMAGED): a column's metadata is damaged; restore the previous version of the table; without
+     *   one, drop the column and add it again.
+     * * `INVALID_ARGUMENT` (RESERVED_NAME): names like this one are Leman's own; name another table.
      * * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
      * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
      *   Leman.
@@ -1955,30 +1947,30 @@ public final class CatalogServiceGrpc {
 
     /**
      * <pre>
-     * Makes a view in one visible step: a placeholder for each matching row of the source, no value, no call of a
-     * function. Validates everything first.
+     * Creates a view in one visible step: a placeholder for each matching row of the source, without values, and without
+     * calling a function. Validates everything first.
      * Errors:
-     * * `INVALID_ARGUMENT` (INVALID_FILTER, INVALID_EXPRESSION, VOLATILE_FUNCTION): SQL that no view can have; fix the
-     *   expression that the message names.
-     * * `INVALID_ARGUMENT` (NAME_CLASH, RESERVED_NAME, BAD_COLUMN_NAME, BAD_TABLE_NAME, BAD_NUMBER): a name or a number
-     *   that no view can have; correct the field that BadRequest names.
+     * * `INVALID_ARGUMENT` (INVALID_FILTER, INVALID_EXPRESSION, VOLATILE_FUNCTION): SQL that is not allowed in a view;
+     *   correct the expression that the message names.
+     * * `INVALID_ARGUMENT` (NAME_CLASH, RESERVED_NAME, BAD_COLUMN_NAME, BAD_TABLE_NAME, BAD_NUMBER): an invalid name or
+     *   number; correct the field that BadRequest names.
      * * `NOT_FOUND` (TABLE_NOT_FOUND, UDF_NOT_FOUND): the source is not there, or a function is not registered in the
      *   view's database; create or register it.
-     * * `ALREADY_EXISTS` (TABLE_EXISTS): a table or view of that name exists; take another name, or drop it.
-     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
-     * * `ABORTED` (SOURCE_CHANGED): files of the source went while they were read; send the call again.
+     * * `ALREADY_EXISTS` (TABLE_EXISTS): a table or view of that name exists; use another name, or drop it.
+     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request used this id; use a new one.
+     * * `ABORTED` (SOURCE_CHANGED): files of the source were removed while they were read; retry the call.
      * * `FAILED_PRECONDITION` (INPUT_COLUMN_MISSING, INPUT_COUNT_MISMATCH, COLUMN_NOT_FOUND): the source has no such
      *   column; fix the query.
      * * `FAILED_PRECONDITION` (TYPE_MISMATCH, TYPE_NOT_STORABLE): an input has another type than was declared, or the
      *   view cannot hold a column's; change the function or the query.
-     * * `FAILED_PRECONDITION` (EXPRESSION_FAILED, FILTER_FAILED): SQL that is right fails on a value; fix it, or exclude
-     *   such rows.
-     * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table again;
-     *   send the call again.
-     * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
-     * * `FAILED_PRECONDITION` (PEER_NOT_SET, PEER_REFUSED, WRONG_PEER): the planner knows no commit coordinator, or is
-     *   refused by it; correct the setting there that the message names.
-     * * `UNAVAILABLE` (PEER_UNAVAILABLE): the planner cannot reach the commit coordinator; send the same call again after
+     * * `FAILED_PRECONDITION` (EXPRESSION_FAILED, FILTER_FAILED): valid SQL fails on a value; correct it, or exclude such
+     *   rows.
+     * * `ABORTED` (CONFLICT, TABLE_REPLACED): other writers committed at the same time at every try, or the table was
+     *   recreated; retry the call.
+     * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and a retry would not help; do what the message says.
+     * * `FAILED_PRECONDITION` (PEER_NOT_SET, PEER_REFUSED, WRONG_PEER): the planner has no commit coordinator set, or is
+     *   refused by it; correct the setting that the message names.
+     * * `UNAVAILABLE` (PEER_UNAVAILABLE): the planner cannot reach the commit coordinator; retry the same call after
      *   RetryInfo's delay.
      * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
      *   RetryInfo's delay.
@@ -1999,9 +1991,9 @@ public final class CatalogServiceGrpc {
      * <pre>
      * A view: its query, source, recorded source version and counts.
      * Errors:
-     * * `FAILED_PRECONDITION` (NOT_A_VIEW): the table has no query; DescribeTable tells of it.
-     * * `DATA_LOSS` (VIEW_DAMAGED): what the view says of itself is not what was written; restore the version before; where
-     *   there is none, drop the view and create it again.
+     * * `FAILED_PRECONDITION` (NOT_A_VIEW): the table has no query; use DescribeTable.
+     * * `DATA_LOSS` (VIEW_DAMAGED): the view's metadata is damaged; restore the previous version; without one, drop the
+     *   view and create it again.
      * * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
      * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
      *   Leman.
@@ -2015,9 +2007,9 @@ public final class CatalogServiceGrpc {
 
     /**
      * <pre>
-     * The views of a database, by name. A database does not know which of its tables are views: they are looked at one
-     * after the other, at most 256 in a call, so that a page may hold fewer views than were asked for, or none, although
-     * there are more. Only an empty `next_page_token` says that there are none.
+     * The views of a database, by name. A database does not know which of its tables are views: they are checked one
+     * after the other, at most 256 in a call, so a page may have fewer views than requested, or none, although more
+     * follow. Only an empty `next_page_token` marks the end.
      * Errors:
      * * `INVALID_ARGUMENT` (BAD_PAGE_SIZE, BAD_PAGE_TOKEN): a negative size, or a token of another listing; begin with
      *   the first page.
@@ -2030,39 +2022,40 @@ public final class CatalogServiceGrpc {
 
     /**
      * <pre>
-     * Gives function columns of a view other functions or other inputs: all that are named, or none. Values and rows stay,
-     * and so does the source version that they are right for; a column is stale (MaterializedView.stale_columns) until the
-     * next refresh, which computes it for every row, and no other column. A column that gets back the version that computed
-     * its values is not stale any more. A view without values has nothing stale: its first fill computes what it then says.
-     * The rest of a query decides which rows there are, or what columns are called and hold: for another filter, limit,
-     * order or SQL expression make another view. How rows are treated for which a function fails is said with the function
-     * (RegisterUdf), and rows in a fragment with each refresh.
+     * Gives function columns of a view other functions or other inputs: all named ones, or none. Values and rows stay,
+     * and so does their source version; a column is stale (MaterializedView.stale_columns) until the next refresh, which
+     * computes it for every row, and no other column. A column that gets back the version that computed its values is not
+     * stale any more. In a view without values nothing is stale: its first fill uses the new functions.
+     * The rest of a query determines the rows, or the names and contents of columns: for another filter, limit, order or
+     * SQL expression create another view. The treatment of failed rows is an option of the function (RegisterUdf), and
+     * the number of rows in a fragment one of each refresh.
      * Errors:
-     * * `INVALID_ARGUMENT` (BAD_UPDATE_MASK): the mask names nothing, or what cannot be changed; name `functions`.
-     * * `INVALID_ARGUMENT` (BAD_REQUEST, BAD_UDF): no column, one named twice, a function of SQL, or what no function is
-     *   called; fix the request.
+     * * `INVALID_ARGUMENT` (BAD_UPDATE_MASK): the mask is empty, or names a field that cannot be changed; name
+     *   `functions`.
+     * * `INVALID_ARGUMENT` (BAD_REQUEST, BAD_UDF): no column, a repeated one, a SQL function, or an invalid function
+     *   name; correct the request.
      * * `NOT_FOUND` (UDF_NOT_FOUND): a function is not registered in the view's database; register it.
      * * `FAILED_PRECONDITION` (NOT_A_VIEW): the table has no query; AlterColumns is for tables.
-     * * `FAILED_PRECONDITION` (COLUMN_NOT_DEFINED): no function of the view's query computes the column; name one that it
-     *   does.
+     * * `FAILED_PRECONDITION` (COLUMN_NOT_DEFINED): no function of the view's query computes the column; name one that is
+     *   computed.
      * * `FAILED_PRECONDITION` (INPUT_COLUMN_MISSING, INPUT_COUNT_MISMATCH): the source has no such columns; name others in
      *   `input_columns`.
      * * `INVALID_ARGUMENT` (RESERVED_NAME): an input is a column that Leman keeps for itself; name another one.
-     * * `FAILED_PRECONDITION` (TYPE_MISMATCH): the function gives another type than the column holds, or expects another
-     *   input; make another view.
-     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
-     * * `ABORTED` (VIEW_CHANGED, CONFLICT, TABLE_REPLACED): the view was changed meanwhile; send the call again.
-     * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
-     * * `FAILED_PRECONDITION` (PEER_NOT_SET, PEER_REFUSED, WRONG_PEER): the planner knows no commit coordinator, or is
-     *   refused by it; correct the setting there that the message names.
-     * * `UNAVAILABLE` (PEER_UNAVAILABLE): the planner cannot reach the commit coordinator; send the same call again after
+     * * `FAILED_PRECONDITION` (TYPE_MISMATCH): the function has another output type than the column, or another input
+     *   type; create another view.
+     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request used this id; use a new one.
+     * * `ABORTED` (VIEW_CHANGED, CONFLICT, TABLE_REPLACED): the view was changed meanwhile; retry the call.
+     * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and a retry would not help; do what the message says.
+     * * `FAILED_PRECONDITION` (PEER_NOT_SET, PEER_REFUSED, WRONG_PEER): the planner has no commit coordinator set, or is
+     *   refused by it; correct the setting that the message names.
+     * * `UNAVAILABLE` (PEER_UNAVAILABLE): the planner cannot reach the commit coordinator; retry the same call after
      *   RetryInfo's delay.
-     * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the view; send the call again after
-     *   RetryInfo's delay.
-     * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
-     *   stopping; send the same call again.
-     * * `DATA_LOSS` (VIEW_DAMAGED): what the view says of itself is not what was written; restore the version before; where
-     *   there is none, drop the view and make it again.
+     * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the view; retry the call after RetryInfo's
+     *   delay.
+     * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): the outcome is unknown, or the commit coordinator is stopping; retry
+     *   the same call.
+     * * `DATA_LOSS` (VIEW_DAMAGED): the view's metadata is damaged; restore the previous version; without one, drop the
+     *   view and create it again.
      * * `NOT_FOUND` (TABLE_NOT_FOUND): the view or its source is not there; check the name, or restore the source.
      * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
      *   Leman.
@@ -2081,28 +2074,29 @@ public final class CatalogServiceGrpc {
    * A stub to allow clients to do ListenableFuture-style rpc calls to service CatalogService.
    * <pre>
    * Tables, their computed columns, and the functions that compute them. Served by the planner.
-   * Every error carries google.rpc.ErrorInfo with domain `leman`, a reason and facts; the reasons stand in parentheses.
+   * Every error carries google.rpc.ErrorInfo with domain `leman`, a reason and facts; reasons are in parentheses.
    * Errors of every call:
-   * * `UNAUTHENTICATED` (TOKEN_REQUIRED, TOKEN_INVALID, TOKEN_EXPIRED): the call carries no token that holds; send
-   *   `authorization: Bearer &lt;token&gt;` with one that does.
+   * * `UNAUTHENTICATED` (TOKEN_REQUIRED, TOKEN_INVALID, TOKEN_EXPIRED): the call has no valid token; send
+   *   `authorization: Bearer &lt;token&gt;` with one.
    * * `PERMISSION_DENIED` (ROLE_REQUIRED): the caller lacks the role that the message names; ask for it.
-   * * `PERMISSION_DENIED` (DATABASE_NOT_ALLOWED): a place does not lie where the service may work; name another one.
-   * * `UNAVAILABLE` (KEYS_UNAVAILABLE): the issuer of JWTs does not tell its public keys; send the call again later.
-   * * `INVALID_ARGUMENT` (BAD_MESSAGE, BAD_REQUEST): what was sent is not the call's message, or an id, a text or a list
-   *   in it is not valid or too long; correct the field that BadRequest names.
+   * * `PERMISSION_DENIED` (DATABASE_NOT_ALLOWED): a location is outside of those that the service may use; name another
+   *   one.
+   * * `UNAVAILABLE` (KEYS_UNAVAILABLE): the issuer of JWTs does not return its public keys; retry later.
+   * * `INVALID_ARGUMENT` (BAD_MESSAGE, BAD_REQUEST): the request is not the call's message, or an id, a text or a list in
+   *   it is invalid or too long; correct the field that BadRequest names.
    * * `INVALID_ARGUMENT` (BAD_DATABASE, RESERVED_DATABASE, BAD_TABLE_URI, BAD_TABLE_NAME, RESERVED_NAME): the database
    *   path or the table name is not valid, or Leman's own; correct the field that BadRequest names.
    * * `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database is registered under the name; check it, or give a path or uri.
-   * * `DATA_LOSS` (REGISTRATION_DAMAGED): what is stored under the name is not what was written; register it again.
-   * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
-   *   someone acts; do what the message says, then send the call again.
-   * * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
-   * * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
-   *   RetryInfo's delay.
-   * * `RESOURCE_EXHAUSTED` (CALLER_RATE, CALLER_STREAMS): the caller calls too often, or has too many streams open; send
-   *   the call again after RetryInfo's delay, or end a stream.
-   * * `RESOURCE_EXHAUSTED` (MESSAGE_TOO_LARGE): the message, or its answer, is larger than the service lets it be; send
-   *   less, or ask for less, at once. There is no RetryInfo.
+   * * `DATA_LOSS` (REGISTRATION_DAMAGED): the stored registration is damaged; register it again.
+   * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses
+   *   access until an operator acts; do what the message says, then retry the call.
+   * * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; retry the call after RetryInfo's delay.
+   * * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service is overloaded; retry the call after RetryInfo's
+   *   delay.
+   * * `RESOURCE_EXHAUSTED` (CALLER_RATE, CALLER_STREAMS): the caller calls too often, or has too many streams open; retry
+   *   the call after RetryInfo's delay, or end a stream.
+   * * `RESOURCE_EXHAUSTED` (MESSAGE_TOO_LARGE): the message, or its answer, is larger than the service allows; send or
+   *   request less in one call. There is no RetryInfo.
    * * `INTERNAL` (INTERNAL_BUG): a bug; report it with the request id that the message names.
    * </pre>
    */
@@ -2121,37 +2115,36 @@ public final class CatalogServiceGrpc {
 
     /**
      * <pre>
-     * Stores a function under name and version. Idempotent: the same definition again is OK. Its options (`batch_size`,
-     * `checkpoint`, `error_policy`, `call_timeout`, `resources`) may be set again under the same version: they change
-     * how it is run, not what it computes. A bundle takes the place of one that workers cannot load (see
-     * GetUdfResponse.needs_bundle), and a definition that of a damaged one.
-     * The servers of a remote function are asked to describe it: at least one of them has to answer, and all that do have to
-     * say the same. What the definition leaves out (`version`, `input_columns`, the schemas) is taken from there; what it says
-     * has to be what they say. Other addresses may be set under the same version.
+     * Stores a function under name and version. Idempotent: repeating the same definition succeeds. Its options
+     * (`batch_size`, `checkpoint`, `error_policy`, `call_timeout`, `resources`) may be changed under the same version:
+     * they change how it runs, not what it computes. A bundle replaces one that workers cannot load (see
+     * GetUdfResponse.needs_bundle), and a definition replaces a damaged one.
+     * The servers of a remote function are asked to describe it: at least one of them must answer, and all answers must
+     * agree. Missing parts of the definition (`version`, `input_columns`, the schemas) come from them; given parts must
+     * agree with them. Other addresses may be set under the same version.
      * Errors:
      * * `ALREADY_EXISTS` (UDF_EXISTS): another definition has this name and version; register under another version.
      * * `INVALID_ARGUMENT` (BAD_UDF, BAD_SCHEMA, UNKNOWN_VALUE): the definition contradicts itself, or this release does
      *   not know a part of it; correct the field that BadRequest names.
      * * `INVALID_ARGUMENT` (INVALID_EXPRESSION): the SQL expression cannot be computed by a column; fix it.
-     * * `FAILED_PRECONDITION` (UDF_BUNDLE_MISSING): the bundle was left out and is not stored, or is damaged; send it
-     *   along.
+     * * `FAILED_PRECONDITION` (UDF_BUNDLE_MISSING): the bundle was omitted and is not stored, or is damaged; send it.
      * * `FAILED_PRECONDITION` (UDF_DIGEST_MISMATCH): the bundle's bytes do not have the stated digest and size; send
      *   those that do.
      * * `FAILED_PRECONDITION` (UDF_PYTHON_MISMATCH): workers run another Python than the bundle's; make it with theirs.
      *   Nothing is stored.
      * * `INVALID_ARGUMENT` (BUNDLE_TOO_LARGE): the bundle has more bytes than the services take; load large data when the
      *   function is built, instead of pickling it.
-     * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind, or not at this address; use
-     *   another one.
-     * * `UNAVAILABLE` (FUNCTION_UNAVAILABLE): no server of the remote function can be reached; start one, then send the call
-     *   again.
+     * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the policy of the services does not allow functions of this kind, or at
+     *   this address; use another one.
+     * * `UNAVAILABLE` (FUNCTION_UNAVAILABLE): no server of the remote function can be reached; start one, then retry the
+     *   call.
      * * `NOT_FOUND` (FUNCTION_NOT_FOUND): its server has no function of that name; name one that the message lists.
-     * * `FAILED_PRECONDITION` (FUNCTION_VERSION_MISMATCH, FUNCTION_SIGNATURE_MISMATCH): its servers describe it in another way
-     *   than the definition, or than one another; correct the definition, or leave out what they say.
-     * * `FAILED_PRECONDITION` (FUNCTION_ACCESS_DENIED, FUNCTION_PROTOCOL): its server refuses the services' credentials, or
-     *   is none of functions; do what the message says.
-     * * `FAILED_PRECONDITION` (FUNCTION_TLS_FAILED): its server's certificate does not verify, or one side speaks TLS and the
-     *   other does not, and no other server answers; do what the message says.
+     * * `FAILED_PRECONDITION` (FUNCTION_VERSION_MISMATCH, FUNCTION_SIGNATURE_MISMATCH): its servers contradict the
+     *   definition, or each other; correct the definition, or omit what they describe.
+     * * `FAILED_PRECONDITION` (FUNCTION_ACCESS_DENIED, FUNCTION_PROTOCOL): its server refuses the services' credentials,
+     *   or is not a function server; do what the message says.
+     * * `FAILED_PRECONDITION` (FUNCTION_TLS_FAILED): its server's certificate does not verify, or only one side uses TLS,
+     *   and no other server answers; do what the message says.
      * </pre>
      */
     public com.google.common.util.concurrent.ListenableFuture<dev.leman.v1.RegisterUdfResponse> registerUdf(
@@ -2162,12 +2155,12 @@ public final class CatalogServiceGrpc {
 
     /**
      * <pre>
-     * One function. Without a version: the one registered last. What is stored carries a digest; a definition that was
-     * changed in the store is refused here and wherever it is used.
+     * One function. Without a version: the one registered last. Stored definitions carry a digest; one that was changed
+     * in the store is refused here and wherever it is used.
      * Errors:
      * * `NOT_FOUND` (UDF_NOT_FOUND): no such function is registered; register it.
-     * * `INVALID_ARGUMENT` (BAD_UDF): no function has that name or version; correct it.
-     * * `DATA_LOSS` (UDF_DAMAGED): the stored definition is not what was written; register it again, which heals it.
+     * * `INVALID_ARGUMENT` (BAD_UDF): an invalid name or version; correct it.
+     * * `DATA_LOSS` (UDF_DAMAGED): the stored definition is damaged; register it again to repair it.
      * </pre>
      */
     public com.google.common.util.concurrent.ListenableFuture<dev.leman.v1.GetUdfResponse> getUdf(
@@ -2182,8 +2175,7 @@ public final class CatalogServiceGrpc {
      * Errors:
      * * `INVALID_ARGUMENT` (BAD_PAGE_SIZE, BAD_PAGE_TOKEN): a negative size, or a token of another listing; begin with
      *   the first page.
-     * * `DATA_LOSS` (UDF_DAMAGED): a stored definition is not what was written; register that function again, which heals
-     *   it.
+     * * `DATA_LOSS` (UDF_DAMAGED): a stored definition is damaged; register that function again to repair it.
      * </pre>
      */
     public com.google.common.util.concurrent.ListenableFuture<dev.leman.v1.ListUdfsResponse> listUdfs(
@@ -2196,45 +2188,43 @@ public final class CatalogServiceGrpc {
      * <pre>
      * Adds computed columns: all NULL, without any data file. Validates everything first; adds all of them or none. One may
      * read another one of the request.
-     * With `on_change` it says what the table is to have, and may be sent again and again: computed columns that are there
-     * with the same definition stay as they are. Those with another one (another function or version of it, other inputs,
-     * another expression) are changed in a version of their own, after new ones were added: where the second of these fails,
-     * the same call again does what is left. Options of a function, such as its error policy, are no part of the
-     * definition.
+     * With `on_change` it declares the columns, and may be repeated: existing computed columns with the same definition
+     * stay unchanged. Those with another definition (another function or version of it, other inputs, another expression)
+     * are changed in a version of their own, after new ones were added: if the second step fails, repeating the call
+     * completes it. Options of a function, such as its error policy, are not part of the definition.
      * Errors:
-     * * `FAILED_PRECONDITION` (COLUMN_CHANGED): with ON_CHANGE_ERROR, columns are there with another definition, and nothing
-     *   was done; the message says which, what changed, and how many rows would be stale. Send it again with
-     *   ON_CHANGE_UPDATE or ON_CHANGE_KEEP, or take another name.
-     * * `INVALID_ARGUMENT` (BAD_REQUEST, BAD_COLUMN_NAME, BAD_COLUMN, RESERVED_NAME): no column, one named twice, one
-     *   with both a function and an expression, or a name that no column can have; fix the request.
-     * * `INVALID_ARGUMENT` (BAD_UDF): a column has neither a function nor an expression, or the name or version is none
-     *   that a function can have; name one.
+     * * `FAILED_PRECONDITION` (COLUMN_CHANGED): with ON_CHANGE_ERROR, columns exist with another definition, and nothing
+     *   was done; the message says which, what changed, and how many rows would be stale. Repeat the call with
+     *   ON_CHANGE_UPDATE or ON_CHANGE_KEEP, or use another name.
+     * * `INVALID_ARGUMENT` (BAD_REQUEST, BAD_COLUMN_NAME, BAD_COLUMN, RESERVED_NAME): no column, a repeated one, one with
+     *   both a function and an expression, or an invalid name; correct the request.
+     * * `INVALID_ARGUMENT` (BAD_UDF): a column has neither a function nor an expression, or the name or version is
+     *   invalid; correct it.
      * * `INVALID_ARGUMENT` (INVALID_EXPRESSION): the SQL expression cannot be computed by a column; fix it.
      * * `NOT_FOUND` (UDF_NOT_FOUND): a function is not registered; register it.
-     * * `ALREADY_EXISTS` (COLUMN_EXISTS): the table has a column of that name; take another name, or set `on_change` where
+     * * `ALREADY_EXISTS` (COLUMN_EXISTS): the table has a column of that name; use another name, or set `on_change` where
      *   it is a computed one.
      * * `FAILED_PRECONDITION` (KEPT_INPUTS_DIFFER, TOO_MANY_KEPT): with ON_CHANGE_KEEP, as for AlterColumns.
      * * `INVALID_ARGUMENT` (UNKNOWN_VALUE): a value of `on_change` that this release does not know; set one that it does.
-     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
-     * * `FAILED_PRECONDITION` (COLUMN_EXISTS): someone added a column of that name meanwhile; look at the table again.
+     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request used this id; use a new one.
+     * * `FAILED_PRECONDITION` (COLUMN_EXISTS): a column of that name was added meanwhile; describe the table again.
      * * `FAILED_PRECONDITION` (INPUT_COLUMN_MISSING, INPUT_COUNT_MISMATCH, INPUT_IS_OUTPUT): the function's inputs are
      *   not this table's; name others in `input_columns`.
-     * * `FAILED_PRECONDITION` (COLUMN_CYCLE): computed columns would read one another in a circle; have one of them read
-     *   something else.
+     * * `FAILED_PRECONDITION` (COLUMN_CYCLE): computed columns would form a cycle; change the inputs of one of them.
      * * `FAILED_PRECONDITION` (TYPE_MISMATCH, TYPE_NOT_STORABLE): an input has another type than was declared, or the
      *   table cannot hold the output's; change the function.
-     * * `FAILED_PRECONDITION` (IS_A_VIEW): a view gets its columns from its query; make another view.
-     * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table again;
-     *   send the call again.
-     * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
-     * * `FAILED_PRECONDITION` (PEER_NOT_SET, PEER_REFUSED, WRONG_PEER): the planner knows no commit coordinator, or is
-     *   refused by it; correct the setting there that the message names.
-     * * `UNAVAILABLE` (PEER_UNAVAILABLE): the planner cannot reach the commit coordinator; send the same call again after
+     * * `FAILED_PRECONDITION` (IS_A_VIEW): a view gets its columns from its query; create another view.
+     * * `ABORTED` (CONFLICT, TABLE_REPLACED): other writers committed at the same time at every try, or the table was
+     *   recreated; retry the call.
+     * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and a retry would not help; do what the message says.
+     * * `FAILED_PRECONDITION` (PEER_NOT_SET, PEER_REFUSED, WRONG_PEER): the planner has no commit coordinator set, or is
+     *   refused by it; correct the setting that the message names.
+     * * `UNAVAILABLE` (PEER_UNAVAILABLE): the planner cannot reach the commit coordinator; retry the same call after
      *   RetryInfo's delay.
-     * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
-     *   RetryInfo's delay.
-     * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
-     *   stopping; send the same call again.
+     * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; retry the call after RetryInfo's
+     *   delay.
+     * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): the outcome is unknown, or the commit coordinator is stopping; retry
+     *   the same call.
      * * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
      * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
      *   Leman.
@@ -2255,43 +2245,42 @@ public final class CatalogServiceGrpc {
      * Gives computed columns other functions: all of them or none. Values and column ids stay; the columns are stale
      * (REASON_UDF_CHANGED) until the next backfill.
      * Errors:
-     * * `INVALID_ARGUMENT` (BAD_REQUEST): no column, one named twice, or one with both a function and an expression; fix
-     *   the request.
-     * * `INVALID_ARGUMENT` (BAD_UDF): a column has neither a function nor an expression, or the name or version is none
-     *   that a function can have; name one.
+     * * `INVALID_ARGUMENT` (BAD_REQUEST): no column, a repeated one, or one with both a function and an expression;
+     *   correct the request.
+     * * `INVALID_ARGUMENT` (BAD_UDF): a column has neither a function nor an expression, or the name or version is
+     *   invalid; correct it.
      * * `INVALID_ARGUMENT` (INVALID_EXPRESSION): the SQL expression cannot be computed by a column; fix it.
      * * `NOT_FOUND` (UDF_NOT_FOUND): a function is not registered; register it.
-     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
+     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request used this id; use a new one.
      * * `FAILED_PRECONDITION` (IS_A_VIEW): it is a view; AlterMaterializedView gives its columns other functions.
-     * * `FAILED_PRECONDITION` (COLUMN_NOT_DEFINED): the column is no computed one; AddColumns adds one.
+     * * `FAILED_PRECONDITION` (COLUMN_NOT_DEFINED): the column is not a computed one; AddColumns adds one.
      * * `FAILED_PRECONDITION` (INPUT_COLUMN_MISSING, INPUT_COUNT_MISMATCH, INPUT_IS_OUTPUT): the function's inputs are
      *   not this table's; name others in `input_columns`.
-     * * `FAILED_PRECONDITION` (TYPE_MISMATCH): the function gives another type than the column holds, or expects another
-     *   input; add a new column instead.
-     * * `FAILED_PRECONDITION` (COLUMN_CYCLE): computed columns would read one another in a circle; have one of them read
-     *   something else.
-     * * `FAILED_PRECONDITION` (KEPT_INPUTS_DIFFER, TOO_MANY_KEPT): values cannot be kept, as the inputs are others or the
-     *   column keeps too many versions; leave `keep_values` out.
-     * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table again;
-     *   send the call again.
-     * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
-     * * `FAILED_PRECONDITION` (PEER_NOT_SET, PEER_REFUSED, WRONG_PEER): the planner knows no commit coordinator, or is
-     *   refused by it; correct the setting there that the message names.
-     * * `UNAVAILABLE` (PEER_UNAVAILABLE): the planner cannot reach the commit coordinator; send the same call again after
+     * * `FAILED_PRECONDITION` (TYPE_MISMATCH): the function has another output type than the column, or another input
+     *   type; add a new column instead.
+     * * `FAILED_PRECONDITION` (COLUMN_CYCLE): computed columns would form a cycle; change the inputs of one of them.
+     * * `FAILED_PRECONDITION` (KEPT_INPUTS_DIFFER, TOO_MANY_KEPT): values cannot be kept, as the inputs differ or the
+     *   column keeps too many versions; omit `keep_values`.
+     * * `ABORTED` (CONFLICT, TABLE_REPLACED): other writers committed at the same time at every try, or the table was
+     *   recreated; retry the call.
+     * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and a retry would not help; do what the message says.
+     * * `FAILED_PRECONDITION` (PEER_NOT_SET, PEER_REFUSED, WRONG_PEER): the planner has no commit coordinator set, or is
+     *   refused by it; correct the setting that the message names.
+     * * `UNAVAILABLE` (PEER_UNAVAILABLE): the planner cannot reach the commit coordinator; retry the same call after
      *   RetryInfo's delay.
-     * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
-     *   RetryInfo's delay.
-     * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
-     *   stopping; send the same call again.
-     * * `DATA_LOSS` (BINDING_DAMAGED, VIEW_DAMAGED): what the column or the table says of itself is not what was written;
-     *   restore the table's version before; where there is none, drop the column or the view and make it again.
+     * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; retry the call after RetryInfo's
+     *   delay.
+     * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): the outcome is unknown, or the commit coordinator is stopping; retry
+     *   the same call.
+     * * `DATA_LOSS` (BINDING_DAMAGED, VIEW_DAMAGED): the metadata of the column or the table is damaged; restore the
+     *   previous version of the table; without one, drop the column or the view and create it again.
      * * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
      * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
      *   Leman.
      * * `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
      * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
      * * `FAILED_PRECONDITION` (TYPE_NOT_STORABLE): the table cannot hold the function's output; change the function.
-     * * `DATA_LOSS` (UDF_DAMAGED): a stored function is not what was written; register it again, which heals it.
+     * * `DATA_LOSS` (UDF_DAMAGED): a stored function is damaged; register it again to repair it.
      * </pre>
      */
     public com.google.common.util.concurrent.ListenableFuture<dev.leman.v1.AlterColumnsResponse> alterColumns(
@@ -2304,9 +2293,9 @@ public final class CatalogServiceGrpc {
      * <pre>
      * Schema, version, rows and computed columns of one table.
      * Errors:
-     * * `DATA_LOSS` (BINDING_DAMAGED): what a column says of itself is not what was written; restore the table's version
-     *   before; where there is none, drop the column and add it again.
-     * * `INVALID_ARGUMENT` (RESERVED_NAME): names like this one are Leman's own; name a table of yours.
+     * * `DATA_LOSS` (BINDING_DAMAGED): a column's metadata is damaged; restore the previous version of the table; without
+     *   one, drop the column and add it again.
+     * * `INVALID_ARGUMENT` (RESERVED_NAME): names like this one are Leman's own; name another table.
      * * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
      * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
      *   Leman.
@@ -2335,30 +2324,30 @@ public final class CatalogServiceGrpc {
 
     /**
      * <pre>
-     * Makes a view in one visible step: a placeholder for each matching row of the source, no value, no call of a
-     * function. Validates everything first.
+     * Creates a view in one visible step: a placeholder for each matching row of the source, without values, and without
+     * calling a function. Validates everything first.
      * Errors:
-     * * `INVALID_ARGUMENT` (INVALID_FILTER, INVALID_EXPRESSION, VOLATILE_FUNCTION): SQL that no view can have; fix the
-     *   expression that the message names.
-     * * `INVALID_ARGUMENT` (NAME_CLASH, RESERVED_NAME, BAD_COLUMN_NAME, BAD_TABLE_NAME, BAD_NUMBER): a name or a number
-     *   that no view can have; correct the field that BadRequest names.
+     * * `INVALID_ARGUMENT` (INVALID_FILTER, INVALID_EXPRESSION, VOLATILE_FUNCTION): SQL that is not allowed in a view;
+     *   correct the expression that the message names.
+     * * `INVALID_ARGUMENT` (NAME_CLASH, RESERVED_NAME, BAD_COLUMN_NAME, BAD_TABLE_NAME, BAD_NUMBER): an invalid name or
+     *   number; correct the field that BadRequest names.
      * * `NOT_FOUND` (TABLE_NOT_FOUND, UDF_NOT_FOUND): the source is not there, or a function is not registered in the
      *   view's database; create or register it.
-     * * `ALREADY_EXISTS` (TABLE_EXISTS): a table or view of that name exists; take another name, or drop it.
-     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
-     * * `ABORTED` (SOURCE_CHANGED): files of the source went while they were read; send the call again.
+     * * `ALREADY_EXISTS` (TABLE_EXISTS): a table or view of that name exists; use another name, or drop it.
+     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request used this id; use a new one.
+     * * `ABORTED` (SOURCE_CHANGED): files of the source were removed while they were read; retry the call.
      * * `FAILED_PRECONDITION` (INPUT_COLUMN_MISSING, INPUT_COUNT_MISMATCH, COLUMN_NOT_FOUND): the source has no such
      *   column; fix the query.
      * * `FAILED_PRECONDITION` (TYPE_MISMATCH, TYPE_NOT_STORABLE): an input has another type than was declared, or the
      *   view cannot hold a column's; change the function or the query.
-     * * `FAILED_PRECONDITION` (EXPRESSION_FAILED, FILTER_FAILED): SQL that is right fails on a value; fix it, or exclude
-     *   such rows.
-     * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table again;
-     *   send the call again.
-     * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
-     * * `FAILED_PRECONDITION` (PEER_NOT_SET, PEER_REFUSED, WRONG_PEER): the planner knows no commit coordinator, or is
-     *   refused by it; correct the setting there that the message names.
-     * * `UNAVAILABLE` (PEER_UNAVAILABLE): the planner cannot reach the commit coordinator; send the same call again after
+     * * `FAILED_PRECONDITION` (EXPRESSION_FAILED, FILTER_FAILED): valid SQL fails on a value; correct it, or exclude such
+     *   rows.
+     * * `ABORTED` (CONFLICT, TABLE_REPLACED): other writers committed at the same time at every try, or the table was
+     *   recreated; retry the call.
+     * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and a retry would not help; do what the message says.
+     * * `FAILED_PRECONDITION` (PEER_NOT_SET, PEER_REFUSED, WRONG_PEER): the planner has no commit coordinator set, or is
+     *   refused by it; correct the setting that the message names.
+     * * `UNAVAILABLE` (PEER_UNAVAILABLE): the planner cannot reach the commit coordinator; retry the same call after
      *   RetryInfo's delay.
      * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
      *   RetryInfo's delay.
@@ -2380,9 +2369,9 @@ public final class CatalogServiceGrpc {
      * <pre>
      * A view: its query, source, recorded source version and counts.
      * Errors:
-     * * `FAILED_PRECONDITION` (NOT_A_VIEW): the table has no query; DescribeTable tells of it.
-     * * `DATA_LOSS` (VIEW_DAMAGED): what the view says of itself is not what was written; restore the version before; where
-     *   there is none, drop the view and create it again.
+     * * `FAILED_PRECONDITION` (NOT_A_VIEW): the table has no query; use DescribeTable.
+     * * `DATA_LOSS` (VIEW_DAMAGED): the view's metadata is damaged; restore the previous version; without one, drop the
+     *   view and create it again.
      * * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
      * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
      *   Leman.
@@ -2397,9 +2386,9 @@ public final class CatalogServiceGrpc {
 
     /**
      * <pre>
-     * The views of a database, by name. A database does not know which of its tables are views: they are looked at one
-     * after the other, at most 256 in a call, so that a page may hold fewer views than were asked for, or none, although
-     * there are more. Only an empty `next_page_token` says that there are none.
+     * The views of a database, by name. A database does not know which of its tables are views: they are checked one
+     * after the other, at most 256 in a call, so a page may have fewer views than requested, or none, although more
+     * follow. Only an empty `next_page_token` marks the end.
      * Errors:
      * * `INVALID_ARGUMENT` (BAD_PAGE_SIZE, BAD_PAGE_TOKEN): a negative size, or a token of another listing; begin with
      *   the first page.
@@ -2413,39 +2402,40 @@ public final class CatalogServiceGrpc {
 
     /**
      * <pre>
-     * Gives function columns of a view other functions or other inputs: all that are named, or none. Values and rows stay,
-     * and so does the source version that they are right for; a column is stale (MaterializedView.stale_columns) until the
-     * next refresh, which computes it for every row, and no other column. A column that gets back the version that computed
-     * its values is not stale any more. A view without values has nothing stale: its first fill computes what it then says.
-     * The rest of a query decides which rows there are, or what columns are called and hold: for another filter, limit,
-     * order or SQL expression make another view. How rows are treated for which a function fails is said with the function
-     * (RegisterUdf), and rows in a fragment with each refresh.
+     * Gives function columns of a view other functions or other inputs: all named ones, or none. Values and rows stay,
+     * and so does their source version; a column is stale (MaterializedView.stale_columns) until the next refresh, which
+     * computes it for every row, and no other column. A column that gets back the version that computed its values is not
+     * stale any more. In a view without values nothing is stale: its first fill uses the new functions.
+     * The rest of a query determines the rows, or the names and contents of columns: for another filter, limit, order or
+     * SQL expression create another view. The treatment of failed rows is an option of the function (RegisterUdf), and
+     * the number of rows in a fragment one of each refresh.
      * Errors:
-     * * `INVALID_ARGUMENT` (BAD_UPDATE_MASK): the mask names nothing, or what cannot be changed; name `functions`.
-     * * `INVALID_ARGUMENT` (BAD_REQUEST, BAD_UDF): no column, one named twice, a function of SQL, or what no function is
-     *   called; fix the request.
+     * * `INVALID_ARGUMENT` (BAD_UPDATE_MASK): the mask is empty, or names a field that cannot be changed; name
+     *   `functions`.
+     * * `INVALID_ARGUMENT` (BAD_REQUEST, BAD_UDF): no column, a repeated one, a SQL function, or an invalid function
+     *   name; correct the request.
      * * `NOT_FOUND` (UDF_NOT_FOUND): a function is not registered in the view's database; register it.
      * * `FAILED_PRECONDITION` (NOT_A_VIEW): the table has no query; AlterColumns is for tables.
-     * * `FAILED_PRECONDITION` (COLUMN_NOT_DEFINED): no function of the view's query computes the column; name one that it
-     *   does.
+     * * `FAILED_PRECONDITION` (COLUMN_NOT_DEFINED): no function of the view's query computes the column; name one that is
+     *   computed.
      * * `FAILED_PRECONDITION` (INPUT_COLUMN_MISSING, INPUT_COUNT_MISMATCH): the source has no such columns; name others in
      *   `input_columns`.
      * * `INVALID_ARGUMENT` (RESERVED_NAME): an input is a column that Leman keeps for itself; name another one.
-     * * `FAILED_PRECONDITION` (TYPE_MISMATCH): the function gives another type than the column holds, or expects another
-     *   input; make another view.
-     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
-     * * `ABORTED` (VIEW_CHANGED, CONFLICT, TABLE_REPLACED): the view was changed meanwhile; send the call again.
-     * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
-     * * `FAILED_PRECONDITION` (PEER_NOT_SET, PEER_REFUSED, WRONG_PEER): the planner knows no commit coordinator, or is
-     *   refused by it; correct the setting there that the message names.
-     * * `UNAVAILABLE` (PEER_UNAVAILABLE): the planner cannot reach the commit coordinator; send the same call again after
+     * * `FAILED_PRECONDITION` (TYPE_MISMATCH): the function has another output type than the column, or another input
+     *   type; create another view.
+     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request used this id; use a new one.
+     * * `ABORTED` (VIEW_CHANGED, CONFLICT, TABLE_REPLACED): the view was changed meanwhile; retry the call.
+     * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and a retry would not help; do what the message says.
+     * * `FAILED_PRECONDITION` (PEER_NOT_SET, PEER_REFUSED, WRONG_PEER): the planner has no commit coordinator set, or is
+     *   refused by it; correct the setting that the message names.
+     * * `UNAVAILABLE` (PEER_UNAVAILABLE): the planner cannot reach the commit coordinator; retry the same call after
      *   RetryInfo's delay.
-     * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the view; send the call again after
-     *   RetryInfo's delay.
-     * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
-     *   stopping; send the same call again.
-     * * `DATA_LOSS` (VIEW_DAMAGED): what the view says of itself is not what was written; restore the version before; where
-     *   there is none, drop the view and make it again.
+     * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the view; retry the call after RetryInfo's
+     *   delay.
+     * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): the outcome is unknown, or the commit coordinator is stopping; retry
+     *   the same call.
+     * * `DATA_LOSS` (VIEW_DAMAGED): the view's metadata is damaged; restore the previous version; without one, drop the
+     *   view and create it again.
      * * `NOT_FOUND` (TABLE_NOT_FOUND): the view or its source is not there; check the name, or restore the source.
      * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
      *   Leman.

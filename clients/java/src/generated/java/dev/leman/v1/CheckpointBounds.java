@@ -6,7 +6,7 @@ package dev.leman.v1;
 
 /**
  * <pre>
- * Rows between checkpoints. Unset: nothing was asked. What is set is 1 or more.
+ * Rows between checkpoints. Unset: not requested. Values are 1 or more.
  * </pre>
  *
  * Protobuf type {@code leman.v1.CheckpointBounds}
@@ -48,7 +48,7 @@ private static final long serialVersionUID = 0L;
   private long checkpointSize_ = 0L;
   /**
    * <pre>
-   * The most rows in a checkpoint (older name of max_checkpoint_size; the smaller of both holds).
+   * The most rows in a checkpoint (older name of max_checkpoint_size; the smaller of both applies).
    * </pre>
    *
    * <code>optional int64 checkpoint_size = 1;</code>
@@ -60,7 +60,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * The most rows in a checkpoint (older name of max_checkpoint_size; the smaller of both holds).
+   * The most rows in a checkpoint (older name of max_checkpoint_size; the smaller of both applies).
    * </pre>
    *
    * <code>optional int64 checkpoint_size = 1;</code>
@@ -75,7 +75,7 @@ private static final long serialVersionUID = 0L;
   private long minCheckpointSize_ = 0L;
   /**
    * <pre>
-   * The fewest rows in a checkpoint, but for the last of a range.
+   * The fewest rows in a checkpoint, except the last of a range.
    * </pre>
    *
    * <code>optional int64 min_checkpoint_size = 2;</code>
@@ -87,7 +87,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * The fewest rows in a checkpoint, but for the last of a range.
+   * The fewest rows in a checkpoint, except the last of a range.
    * </pre>
    *
    * <code>optional int64 min_checkpoint_size = 2;</code>
@@ -324,7 +324,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Rows between checkpoints. Unset: nothing was asked. What is set is 1 or more.
+   * Rows between checkpoints. Unset: not requested. Values are 1 or more.
    * </pre>
    *
    * Protobuf type {@code leman.v1.CheckpointBounds}
@@ -526,7 +526,7 @@ private static final long serialVersionUID = 0L;
     private long checkpointSize_ ;
     /**
      * <pre>
-     * The most rows in a checkpoint (older name of max_checkpoint_size; the smaller of both holds).
+     * The most rows in a checkpoint (older name of max_checkpoint_size; the smaller of both applies).
      * </pre>
      *
      * <code>optional int64 checkpoint_size = 1;</code>
@@ -538,7 +538,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The most rows in a checkpoint (older name of max_checkpoint_size; the smaller of both holds).
+     * The most rows in a checkpoint (older name of max_checkpoint_size; the smaller of both applies).
      * </pre>
      *
      * <code>optional int64 checkpoint_size = 1;</code>
@@ -550,7 +550,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The most rows in a checkpoint (older name of max_checkpoint_size; the smaller of both holds).
+     * The most rows in a checkpoint (older name of max_checkpoint_size; the smaller of both applies).
      * </pre>
      *
      * <code>optional int64 checkpoint_size = 1;</code>
@@ -566,7 +566,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The most rows in a checkpoint (older name of max_checkpoint_size; the smaller of both holds).
+     * The most rows in a checkpoint (older name of max_checkpoint_size; the smaller of both applies).
      * </pre>
      *
      * <code>optional int64 checkpoint_size = 1;</code>
@@ -582,7 +582,7 @@ private static final long serialVersionUID = 0L;
     private long minCheckpointSize_ ;
     /**
      * <pre>
-     * The fewest rows in a checkpoint, but for the last of a range.
+     * The fewest rows in a checkpoint, except the last of a range.
      * </pre>
      *
      * <code>optional int64 min_checkpoint_size = 2;</code>
@@ -594,7 +594,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The fewest rows in a checkpoint, but for the last of a range.
+     * The fewest rows in a checkpoint, except the last of a range.
      * </pre>
      *
      * <code>optional int64 min_checkpoint_size = 2;</code>
@@ -606,7 +606,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The fewest rows in a checkpoint, but for the last of a range.
+     * The fewest rows in a checkpoint, except the last of a range.
      * </pre>
      *
      * <code>optional int64 min_checkpoint_size = 2;</code>
@@ -622,7 +622,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The fewest rows in a checkpoint, but for the last of a range.
+     * The fewest rows in a checkpoint, except the last of a range.
      * </pre>
      *
      * <code>optional int64 min_checkpoint_size = 2;</code>

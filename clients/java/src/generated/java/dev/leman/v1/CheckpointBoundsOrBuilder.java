@@ -10,7 +10,7 @@ public interface CheckpointBoundsOrBuilder extends
 
   /**
    * <pre>
-   * The most rows in a checkpoint (older name of max_checkpoint_size; the smaller of both holds).
+   * The most rows in a checkpoint (older name of max_checkpoint_size; the smaller of both applies).
    * </pre>
    *
    * <code>optional int64 checkpoint_size = 1;</code>
@@ -19,7 +19,7 @@ public interface CheckpointBoundsOrBuilder extends
   boolean hasCheckpointSize();
   /**
    * <pre>
-   * The most rows in a checkpoint (older name of max_checkpoint_size; the smaller of both holds).
+   * The most rows in a checkpoint (older name of max_checkpoint_size; the smaller of both applies).
    * </pre>
    *
    * <code>optional int64 checkpoint_size = 1;</code>
@@ -29,7 +29,7 @@ public interface CheckpointBoundsOrBuilder extends
 
   /**
    * <pre>
-   * The fewest rows in a checkpoint, but for the last of a range.
+   * The fewest rows in a checkpoint, except the last of a range.
    * </pre>
    *
    * <code>optional int64 min_checkpoint_size = 2;</code>
@@ -38,7 +38,7 @@ public interface CheckpointBoundsOrBuilder extends
   boolean hasMinCheckpointSize();
   /**
    * <pre>
-   * The fewest rows in a checkpoint, but for the last of a range.
+   * The fewest rows in a checkpoint, except the last of a range.
    * </pre>
    *
    * <code>optional int64 min_checkpoint_size = 2;</code>

@@ -86,9 +86,9 @@ private static final long serialVersionUID = 0L;
   private com.google.protobuf.Duration olderThan_;
   /**
    * <pre>
-   * Garbage that was written later than so long ago stays; unset: 7 days. Column files and unfinished files stay for a
-   * day at the least, as they look like garbage while they are being written; 0 lifts that where no job of the table is
-   * open: it says that nothing writes to the table now.
+   * Younger garbage stays; unset: 7 days. Column files and unfinished files stay for at least a day, as they look like
+   * garbage while they are being written; 0 overrides that if no job of the table is open: it asserts that nothing
+   * writes to the table now.
    * </pre>
    *
    * <code>.google.protobuf.Duration older_than = 2;</code>
@@ -100,9 +100,9 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Garbage that was written later than so long ago stays; unset: 7 days. Column files and unfinished files stay for a
-   * day at the least, as they look like garbage while they are being written; 0 lifts that where no job of the table is
-   * open: it says that nothing writes to the table now.
+   * Younger garbage stays; unset: 7 days. Column files and unfinished files stay for at least a day, as they look like
+   * garbage while they are being written; 0 overrides that if no job of the table is open: it asserts that nothing
+   * writes to the table now.
    * </pre>
    *
    * <code>.google.protobuf.Duration older_than = 2;</code>
@@ -114,9 +114,9 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Garbage that was written later than so long ago stays; unset: 7 days. Column files and unfinished files stay for a
-   * day at the least, as they look like garbage while they are being written; 0 lifts that where no job of the table is
-   * open: it says that nothing writes to the table now.
+   * Younger garbage stays; unset: 7 days. Column files and unfinished files stay for at least a day, as they look like
+   * garbage while they are being written; 0 overrides that if no job of the table is open: it asserts that nothing
+   * writes to the table now.
    * </pre>
    *
    * <code>.google.protobuf.Duration older_than = 2;</code>
@@ -130,7 +130,7 @@ private static final long serialVersionUID = 0L;
   private boolean dryRun_ = false;
   /**
    * <pre>
-   * Only say what would be deleted.
+   * Only report what would be deleted.
    * </pre>
    *
    * <code>bool dry_run = 3;</code>
@@ -145,7 +145,7 @@ private static final long serialVersionUID = 0L;
   private boolean includeKept_ = false;
   /**
    * <pre>
-   * Name the files that stay too, not only the garbage.
+   * List kept files too, not only the garbage.
    * </pre>
    *
    * <code>bool include_kept = 4;</code>
@@ -160,7 +160,7 @@ private static final long serialVersionUID = 0L;
   private int maxFiles_ = 0;
   /**
    * <pre>
-   * At most so many files are named; unset: 1,000. More than 10,000 is read as 10,000. The counts are of all.
+   * Most files in the list; unset: 1,000. More than 10,000 is read as 10,000. The counts cover all files.
    * </pre>
    *
    * <code>optional int32 max_files = 5;</code>
@@ -172,7 +172,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * At most so many files are named; unset: 1,000. More than 10,000 is read as 10,000. The counts are of all.
+   * Most files in the list; unset: 1,000. More than 10,000 is read as 10,000. The counts cover all files.
    * </pre>
    *
    * <code>optional int32 max_files = 5;</code>
@@ -811,9 +811,9 @@ private static final long serialVersionUID = 0L;
         com.google.protobuf.Duration, com.google.protobuf.Duration.Builder, com.google.protobuf.DurationOrBuilder> olderThanBuilder_;
     /**
      * <pre>
-     * Garbage that was written later than so long ago stays; unset: 7 days. Column files and unfinished files stay for a
-     * day at the least, as they look like garbage while they are being written; 0 lifts that where no job of the table is
-     * open: it says that nothing writes to the table now.
+     * Younger garbage stays; unset: 7 days. Column files and unfinished files stay for at least a day, as they look like
+     * garbage while they are being written; 0 overrides that if no job of the table is open: it asserts that nothing
+     * writes to the table now.
      * </pre>
      *
      * <code>.google.protobuf.Duration older_than = 2;</code>
@@ -824,9 +824,9 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Garbage that was written later than so long ago stays; unset: 7 days. Column files and unfinished files stay for a
-     * day at the least, as they look like garbage while they are being written; 0 lifts that where no job of the table is
-     * open: it says that nothing writes to the table now.
+     * Younger garbage stays; unset: 7 days. Column files and unfinished files stay for at least a day, as they look like
+     * garbage while they are being written; 0 overrides that if no job of the table is open: it asserts that nothing
+     * writes to the table now.
      * </pre>
      *
      * <code>.google.protobuf.Duration older_than = 2;</code>
@@ -841,9 +841,9 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Garbage that was written later than so long ago stays; unset: 7 days. Column files and unfinished files stay for a
-     * day at the least, as they look like garbage while they are being written; 0 lifts that where no job of the table is
-     * open: it says that nothing writes to the table now.
+     * Younger garbage stays; unset: 7 days. Column files and unfinished files stay for at least a day, as they look like
+     * garbage while they are being written; 0 overrides that if no job of the table is open: it asserts that nothing
+     * writes to the table now.
      * </pre>
      *
      * <code>.google.protobuf.Duration older_than = 2;</code>
@@ -863,9 +863,9 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Garbage that was written later than so long ago stays; unset: 7 days. Column files and unfinished files stay for a
-     * day at the least, as they look like garbage while they are being written; 0 lifts that where no job of the table is
-     * open: it says that nothing writes to the table now.
+     * Younger garbage stays; unset: 7 days. Column files and unfinished files stay for at least a day, as they look like
+     * garbage while they are being written; 0 overrides that if no job of the table is open: it asserts that nothing
+     * writes to the table now.
      * </pre>
      *
      * <code>.google.protobuf.Duration older_than = 2;</code>
@@ -883,9 +883,9 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Garbage that was written later than so long ago stays; unset: 7 days. Column files and unfinished files stay for a
-     * day at the least, as they look like garbage while they are being written; 0 lifts that where no job of the table is
-     * open: it says that nothing writes to the table now.
+     * Younger garbage stays; unset: 7 days. Column files and unfinished files stay for at least a day, as they look like
+     * garbage while they are being written; 0 overrides that if no job of the table is open: it asserts that nothing
+     * writes to the table now.
      * </pre>
      *
      * <code>.google.protobuf.Duration older_than = 2;</code>
@@ -910,9 +910,9 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Garbage that was written later than so long ago stays; unset: 7 days. Column files and unfinished files stay for a
-     * day at the least, as they look like garbage while they are being written; 0 lifts that where no job of the table is
-     * open: it says that nothing writes to the table now.
+     * Younger garbage stays; unset: 7 days. Column files and unfinished files stay for at least a day, as they look like
+     * garbage while they are being written; 0 overrides that if no job of the table is open: it asserts that nothing
+     * writes to the table now.
      * </pre>
      *
      * <code>.google.protobuf.Duration older_than = 2;</code>
@@ -929,9 +929,9 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Garbage that was written later than so long ago stays; unset: 7 days. Column files and unfinished files stay for a
-     * day at the least, as they look like garbage while they are being written; 0 lifts that where no job of the table is
-     * open: it says that nothing writes to the table now.
+     * Younger garbage stays; unset: 7 days. Column files and unfinished files stay for at least a day, as they look like
+     * garbage while they are being written; 0 overrides that if no job of the table is open: it asserts that nothing
+     * writes to the table now.
      * </pre>
      *
      * <code>.google.protobuf.Duration older_than = 2;</code>
@@ -943,9 +943,9 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Garbage that was written later than so long ago stays; unset: 7 days. Column files and unfinished files stay for a
-     * day at the least, as they look like garbage while they are being written; 0 lifts that where no job of the table is
-     * open: it says that nothing writes to the table now.
+     * Younger garbage stays; unset: 7 days. Column files and unfinished files stay for at least a day, as they look like
+     * garbage while they are being written; 0 overrides that if no job of the table is open: it asserts that nothing
+     * writes to the table now.
      * </pre>
      *
      * <code>.google.protobuf.Duration older_than = 2;</code>
@@ -960,9 +960,9 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Garbage that was written later than so long ago stays; unset: 7 days. Column files and unfinished files stay for a
-     * day at the least, as they look like garbage while they are being written; 0 lifts that where no job of the table is
-     * open: it says that nothing writes to the table now.
+     * Younger garbage stays; unset: 7 days. Column files and unfinished files stay for at least a day, as they look like
+     * garbage while they are being written; 0 overrides that if no job of the table is open: it asserts that nothing
+     * writes to the table now.
      * </pre>
      *
      * <code>.google.protobuf.Duration older_than = 2;</code>
@@ -984,7 +984,7 @@ private static final long serialVersionUID = 0L;
     private boolean dryRun_ ;
     /**
      * <pre>
-     * Only say what would be deleted.
+     * Only report what would be deleted.
      * </pre>
      *
      * <code>bool dry_run = 3;</code>
@@ -996,7 +996,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Only say what would be deleted.
+     * Only report what would be deleted.
      * </pre>
      *
      * <code>bool dry_run = 3;</code>
@@ -1012,7 +1012,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Only say what would be deleted.
+     * Only report what would be deleted.
      * </pre>
      *
      * <code>bool dry_run = 3;</code>
@@ -1028,7 +1028,7 @@ private static final long serialVersionUID = 0L;
     private boolean includeKept_ ;
     /**
      * <pre>
-     * Name the files that stay too, not only the garbage.
+     * List kept files too, not only the garbage.
      * </pre>
      *
      * <code>bool include_kept = 4;</code>
@@ -1040,7 +1040,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Name the files that stay too, not only the garbage.
+     * List kept files too, not only the garbage.
      * </pre>
      *
      * <code>bool include_kept = 4;</code>
@@ -1056,7 +1056,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Name the files that stay too, not only the garbage.
+     * List kept files too, not only the garbage.
      * </pre>
      *
      * <code>bool include_kept = 4;</code>
@@ -1072,7 +1072,7 @@ private static final long serialVersionUID = 0L;
     private int maxFiles_ ;
     /**
      * <pre>
-     * At most so many files are named; unset: 1,000. More than 10,000 is read as 10,000. The counts are of all.
+     * Most files in the list; unset: 1,000. More than 10,000 is read as 10,000. The counts cover all files.
      * </pre>
      *
      * <code>optional int32 max_files = 5;</code>
@@ -1084,7 +1084,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * At most so many files are named; unset: 1,000. More than 10,000 is read as 10,000. The counts are of all.
+     * Most files in the list; unset: 1,000. More than 10,000 is read as 10,000. The counts cover all files.
      * </pre>
      *
      * <code>optional int32 max_files = 5;</code>
@@ -1096,7 +1096,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * At most so many files are named; unset: 1,000. More than 10,000 is read as 10,000. The counts are of all.
+     * Most files in the list; unset: 1,000. More than 10,000 is read as 10,000. The counts cover all files.
      * </pre>
      *
      * <code>optional int32 max_files = 5;</code>
@@ -1112,7 +1112,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * At most so many files are named; unset: 1,000. More than 10,000 is read as 10,000. The counts are of all.
+     * Most files in the list; unset: 1,000. More than 10,000 is read as 10,000. The counts cover all files.
      * </pre>
      *
      * <code>optional int32 max_files = 5;</code>

@@ -37,9 +37,9 @@ public interface CollectGarbageRequestOrBuilder extends
 
   /**
    * <pre>
-   * Garbage that was written later than so long ago stays; unset: 7 days. Column files and unfinished files stay for a
-   * day at the least, as they look like garbage while they are being written; 0 lifts that where no job of the table is
-   * open: it says that nothing writes to the table now.
+   * Younger garbage stays; unset: 7 days. Column files and unfinished files stay for at least a day, as they look like
+   * garbage while they are being written; 0 overrides that if no job of the table is open: it asserts that nothing
+   * writes to the table now.
    * </pre>
    *
    * <code>.google.protobuf.Duration older_than = 2;</code>
@@ -48,9 +48,9 @@ public interface CollectGarbageRequestOrBuilder extends
   boolean hasOlderThan();
   /**
    * <pre>
-   * Garbage that was written later than so long ago stays; unset: 7 days. Column files and unfinished files stay for a
-   * day at the least, as they look like garbage while they are being written; 0 lifts that where no job of the table is
-   * open: it says that nothing writes to the table now.
+   * Younger garbage stays; unset: 7 days. Column files and unfinished files stay for at least a day, as they look like
+   * garbage while they are being written; 0 overrides that if no job of the table is open: it asserts that nothing
+   * writes to the table now.
    * </pre>
    *
    * <code>.google.protobuf.Duration older_than = 2;</code>
@@ -59,9 +59,9 @@ public interface CollectGarbageRequestOrBuilder extends
   com.google.protobuf.Duration getOlderThan();
   /**
    * <pre>
-   * Garbage that was written later than so long ago stays; unset: 7 days. Column files and unfinished files stay for a
-   * day at the least, as they look like garbage while they are being written; 0 lifts that where no job of the table is
-   * open: it says that nothing writes to the table now.
+   * Younger garbage stays; unset: 7 days. Column files and unfinished files stay for at least a day, as they look like
+   * garbage while they are being written; 0 overrides that if no job of the table is open: it asserts that nothing
+   * writes to the table now.
    * </pre>
    *
    * <code>.google.protobuf.Duration older_than = 2;</code>
@@ -70,7 +70,7 @@ public interface CollectGarbageRequestOrBuilder extends
 
   /**
    * <pre>
-   * Only say what would be deleted.
+   * Only report what would be deleted.
    * </pre>
    *
    * <code>bool dry_run = 3;</code>
@@ -80,7 +80,7 @@ public interface CollectGarbageRequestOrBuilder extends
 
   /**
    * <pre>
-   * Name the files that stay too, not only the garbage.
+   * List kept files too, not only the garbage.
    * </pre>
    *
    * <code>bool include_kept = 4;</code>
@@ -90,7 +90,7 @@ public interface CollectGarbageRequestOrBuilder extends
 
   /**
    * <pre>
-   * At most so many files are named; unset: 1,000. More than 10,000 is read as 10,000. The counts are of all.
+   * Most files in the list; unset: 1,000. More than 10,000 is read as 10,000. The counts cover all files.
    * </pre>
    *
    * <code>optional int32 max_files = 5;</code>
@@ -99,7 +99,7 @@ public interface CollectGarbageRequestOrBuilder extends
   boolean hasMaxFiles();
   /**
    * <pre>
-   * At most so many files are named; unset: 1,000. More than 10,000 is read as 10,000. The counts are of all.
+   * Most files in the list; unset: 1,000. More than 10,000 is read as 10,000. The counts cover all files.
    * </pre>
    *
    * <code>optional int32 max_files = 5;</code>

@@ -49,7 +49,7 @@ private static final long serialVersionUID = 0L;
   private long version_ = 0L;
   /**
    * <pre>
-   * Version of the table that it was judged at.
+   * Version of the table for the decisions.
    * </pre>
    *
    * <code>int64 version = 1;</code>
@@ -811,7 +811,7 @@ private static final long serialVersionUID = 0L;
     private long version_ ;
     /**
      * <pre>
-     * Version of the table that it was judged at.
+     * Version of the table for the decisions.
      * </pre>
      *
      * <code>int64 version = 1;</code>
@@ -823,7 +823,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Version of the table that it was judged at.
+     * Version of the table for the decisions.
      * </pre>
      *
      * <code>int64 version = 1;</code>
@@ -839,7 +839,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Version of the table that it was judged at.
+     * Version of the table for the decisions.
      * </pre>
      *
      * <code>int64 version = 1;</code>

@@ -10,7 +10,7 @@ public interface CollectGarbageResponseOrBuilder extends
 
   /**
    * <pre>
-   * Version of the table that it was judged at.
+   * Version of the table for the decisions.
    * </pre>
    *
    * <code>int64 version = 1;</code>

@@ -6,7 +6,7 @@ package dev.leman.v1;
 
 /**
  * <pre>
- * A computed column that is to have another function.
+ * A computed column that gets another function.
  * </pre>
  *
  * Protobuf type {@code leman.v1.ColumnAlteration}
@@ -48,7 +48,7 @@ private static final long serialVersionUID = 0L;
   private dev.leman.v1.NewColumn column_;
   /**
    * <pre>
-   * The column, and what is to compute it.
+   * The column and its new function.
    * </pre>
    *
    * <code>.leman.v1.NewColumn column = 1;</code>
@@ -60,7 +60,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * The column, and what is to compute it.
+   * The column and its new function.
    * </pre>
    *
    * <code>.leman.v1.NewColumn column = 1;</code>
@@ -72,7 +72,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * The column, and what is to compute it.
+   * The column and its new function.
    * </pre>
    *
    * <code>.leman.v1.NewColumn column = 1;</code>
@@ -86,10 +86,10 @@ private static final long serialVersionUID = 0L;
   private boolean keepValues_ = false;
   /**
    * <pre>
-   * Values that the column's functions so far computed stay current, and are told apart from then on (see
-   * ExplainPlanResponse.kept); only rows that failed, or were not computed, are left to the new function. What jobs that
-   * did not finish have stored counts as computed, although no version of the table has it. The new function has to have
-   * the same inputs. Without it the values are stale, also those that were kept before.
+   * Values that the column's functions have computed stay current, and are distinguished from then on (see
+   * ExplainPlanResponse.kept); only failed and not computed rows are left to the new function. Rows that unfinished
+   * jobs have stored count as computed, although no version of the table has them. The new function must have the same
+   * inputs. If false, the values are stale, also those that were kept before.
    * </pre>
    *
    * <code>bool keep_values = 2;</code>
@@ -276,7 +276,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * A computed column that is to have another function.
+   * A computed column that gets another function.
    * </pre>
    *
    * Protobuf type {@code leman.v1.ColumnAlteration}
@@ -480,7 +480,7 @@ private static final long serialVersionUID = 0L;
         dev.leman.v1.NewColumn, dev.leman.v1.NewColumn.Builder, dev.leman.v1.NewColumnOrBuilder> columnBuilder_;
     /**
      * <pre>
-     * The column, and what is to compute it.
+     * The column and its new function.
      * </pre>
      *
      * <code>.leman.v1.NewColumn column = 1;</code>
@@ -491,7 +491,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The column, and what is to compute it.
+     * The column and its new function.
      * </pre>
      *
      * <code>.leman.v1.NewColumn column = 1;</code>
@@ -506,7 +506,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The column, and what is to compute it.
+     * The column and its new function.
      * </pre>
      *
      * <code>.leman.v1.NewColumn column = 1;</code>
@@ -526,7 +526,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The column, and what is to compute it.
+     * The column and its new function.
      * </pre>
      *
      * <code>.leman.v1.NewColumn column = 1;</code>
@@ -544,7 +544,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The column, and what is to compute it.
+     * The column and its new function.
      * </pre>
      *
      * <code>.leman.v1.NewColumn column = 1;</code>
@@ -569,7 +569,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The column, and what is to compute it.
+     * The column and its new function.
      * </pre>
      *
      * <code>.leman.v1.NewColumn column = 1;</code>
@@ -586,7 +586,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The column, and what is to compute it.
+     * The column and its new function.
      * </pre>
      *
      * <code>.leman.v1.NewColumn column = 1;</code>
@@ -598,7 +598,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The column, and what is to compute it.
+     * The column and its new function.
      * </pre>
      *
      * <code>.leman.v1.NewColumn column = 1;</code>
@@ -613,7 +613,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The column, and what is to compute it.
+     * The column and its new function.
      * </pre>
      *
      * <code>.leman.v1.NewColumn column = 1;</code>
@@ -635,10 +635,10 @@ private static final long serialVersionUID = 0L;
     private boolean keepValues_ ;
     /**
      * <pre>
-     * Values that the column's functions so far computed stay current, and are told apart from then on (see
-     * ExplainPlanResponse.kept); only rows that failed, or were not computed, are left to the new function. What jobs that
-     * did not finish have stored counts as computed, although no version of the table has it. The new function has to have
-     * the same inputs. Without it the values are stale, also those that were kept before.
+     * Values that the column's functions have computed stay current, and are distinguished from then on (see
+     * ExplainPlanResponse.kept); only failed and not computed rows are left to the new function. Rows that unfinished
+     * jobs have stored count as computed, although no version of the table has them. The new function must have the same
+     * inputs. If false, the values are stale, also those that were kept before.
      * </pre>
      *
      * <code>bool keep_values = 2;</code>
@@ -650,10 +650,10 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Values that the column's functions so far computed stay current, and are told apart from then on (see
-     * ExplainPlanResponse.kept); only rows that failed, or were not computed, are left to the new function. What jobs that
-     * did not finish have stored counts as computed, although no version of the table has it. The new function has to have
-     * the same inputs. Without it the values are stale, also those that were kept before.
+     * Values that the column's functions have computed stay current, and are distinguished from then on (see
+     * ExplainPlanResponse.kept); only failed and not computed rows are left to the new function. Rows that unfinished
+     * jobs have stored count as computed, although no version of the table has them. The new function must have the same
+     * inputs. If false, the values are stale, also those that were kept before.
      * </pre>
      *
      * <code>bool keep_values = 2;</code>
@@ -669,10 +669,10 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Values that the column's functions so far computed stay current, and are told apart from then on (see
-     * ExplainPlanResponse.kept); only rows that failed, or were not computed, are left to the new function. What jobs that
-     * did not finish have stored counts as computed, although no version of the table has it. The new function has to have
-     * the same inputs. Without it the values are stale, also those that were kept before.
+     * Values that the column's functions have computed stay current, and are distinguished from then on (see
+     * ExplainPlanResponse.kept); only failed and not computed rows are left to the new function. Rows that unfinished
+     * jobs have stored count as computed, although no version of the table has them. The new function must have the same
+     * inputs. If false, the values are stale, also those that were kept before.
      * </pre>
      *
      * <code>bool keep_values = 2;</code>

@@ -10,7 +10,7 @@ public interface ColumnAlterationOrBuilder extends
 
   /**
    * <pre>
-   * The column, and what is to compute it.
+   * The column and its new function.
    * </pre>
    *
    * <code>.leman.v1.NewColumn column = 1;</code>
@@ -19,7 +19,7 @@ public interface ColumnAlterationOrBuilder extends
   boolean hasColumn();
   /**
    * <pre>
-   * The column, and what is to compute it.
+   * The column and its new function.
    * </pre>
    *
    * <code>.leman.v1.NewColumn column = 1;</code>
@@ -28,7 +28,7 @@ public interface ColumnAlterationOrBuilder extends
   dev.leman.v1.NewColumn getColumn();
   /**
    * <pre>
-   * The column, and what is to compute it.
+   * The column and its new function.
    * </pre>
    *
    * <code>.leman.v1.NewColumn column = 1;</code>
@@ -37,10 +37,10 @@ public interface ColumnAlterationOrBuilder extends
 
   /**
    * <pre>
-   * Values that the column's functions so far computed stay current, and are told apart from then on (see
-   * ExplainPlanResponse.kept); only rows that failed, or were not computed, are left to the new function. What jobs that
-   * did not finish have stored counts as computed, although no version of the table has it. The new function has to have
-   * the same inputs. Without it the values are stale, also those that were kept before.
+   * Values that the column's functions have computed stay current, and are distinguished from then on (see
+   * ExplainPlanResponse.kept); only failed and not computed rows are left to the new function. Rows that unfinished
+   * jobs have stored count as computed, although no version of the table has them. The new function must have the same
+   * inputs. If false, the values are stale, also those that were kept before.
    * </pre>
    *
    * <code>bool keep_values = 2;</code>

@@ -6,7 +6,7 @@ package dev.leman.v1;
 
 /**
  * <pre>
- * What AddColumns, AlterColumns or RetryJob did about a column.
+ * What AddColumns, AlterColumns or RetryJob did to a column.
  * </pre>
  *
  * Protobuf type {@code leman.v1.ColumnOutcome}
@@ -74,7 +74,7 @@ private static final long serialVersionUID = 0L;
     OUTCOME_ADDED(1),
     /**
      * <pre>
-     * It was there with the same definition.
+     * It existed with the same definition.
      * </pre>
      *
      * <code>OUTCOME_UNCHANGED = 2;</code>
@@ -117,7 +117,7 @@ private static final long serialVersionUID = 0L;
     public static final int OUTCOME_ADDED_VALUE = 1;
     /**
      * <pre>
-     * It was there with the same definition.
+     * It existed with the same definition.
      * </pre>
      *
      * <code>OUTCOME_UNCHANGED = 2;</code>
@@ -342,8 +342,8 @@ private static final long serialVersionUID = 0L;
   private dev.leman.v1.UdfRef udfBefore_;
   /**
    * <pre>
-   * The function that computed it before; unset: it is new or unchanged. So too where the call was sent again: then this
-   * and all that follows were in the first answer.
+   * The function that computed it before; unset: it is new or unchanged. Also unset after a retry, like all that
+   * follows: these were in the first answer.
    * </pre>
    *
    * <code>.leman.v1.UdfRef udf_before = 4;</code>
@@ -355,8 +355,8 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * The function that computed it before; unset: it is new or unchanged. So too where the call was sent again: then this
-   * and all that follows were in the first answer.
+   * The function that computed it before; unset: it is new or unchanged. Also unset after a retry, like all that
+   * follows: these were in the first answer.
    * </pre>
    *
    * <code>.leman.v1.UdfRef udf_before = 4;</code>
@@ -368,8 +368,8 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * The function that computed it before; unset: it is new or unchanged. So too where the call was sent again: then this
-   * and all that follows were in the first answer.
+   * The function that computed it before; unset: it is new or unchanged. Also unset after a retry, like all that
+   * follows: these were in the first answer.
    * </pre>
    *
    * <code>.leman.v1.UdfRef udf_before = 4;</code>
@@ -384,8 +384,8 @@ private static final long serialVersionUID = 0L;
   private volatile java.lang.Object diff_ = "";
   /**
    * <pre>
-   * A unified diff of the two functions' sources (UdfDefinition.source, or the SQL expressions), at most 16 KB; empty: they
-   * are the same text, or one of them has none.
+   * A unified diff of the two functions' sources (UdfDefinition.source, or the SQL expressions), at most 16 KB; empty:
+   * they are equal, or one of them is unknown.
    * </pre>
    *
    * <code>string diff = 5;</code>
@@ -406,8 +406,8 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * A unified diff of the two functions' sources (UdfDefinition.source, or the SQL expressions), at most 16 KB; empty: they
-   * are the same text, or one of them has none.
+   * A unified diff of the two functions' sources (UdfDefinition.source, or the SQL expressions), at most 16 KB; empty:
+   * they are equal, or one of them is unknown.
    * </pre>
    *
    * <code>string diff = 5;</code>
@@ -447,7 +447,7 @@ private static final long serialVersionUID = 0L;
   private long rowsNotComputed_ = 0L;
   /**
    * <pre>
-   * Further rows that it computes, as they have no value yet.
+   * Further rows that it computes: those without a value.
    * </pre>
    *
    * <code>int64 rows_not_computed = 7;</code>
@@ -462,7 +462,7 @@ private static final long serialVersionUID = 0L;
   private com.google.protobuf.Duration expectedDuration_;
   /**
    * <pre>
-   * About how long that will take, from what a row took in the last backfill of the column; unset: there was none.
+   * An estimate of the time for that, from the cost of a row in the last backfill of the column; unset: there was none.
    * </pre>
    *
    * <code>.google.protobuf.Duration expected_duration = 8;</code>
@@ -474,7 +474,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * About how long that will take, from what a row took in the last backfill of the column; unset: there was none.
+   * An estimate of the time for that, from the cost of a row in the last backfill of the column; unset: there was none.
    * </pre>
    *
    * <code>.google.protobuf.Duration expected_duration = 8;</code>
@@ -486,7 +486,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * About how long that will take, from what a row took in the last backfill of the column; unset: there was none.
+   * An estimate of the time for that, from the cost of a row in the last backfill of the column; unset: there was none.
    * </pre>
    *
    * <code>.google.protobuf.Duration expected_duration = 8;</code>
@@ -501,7 +501,7 @@ private static final long serialVersionUID = 0L;
   private volatile java.lang.Object summary_ = "";
   /**
    * <pre>
-   * All of this in a sentence, for a person.
+   * A one-sentence summary of all of this.
    * </pre>
    *
    * <code>string summary = 9;</code>
@@ -522,7 +522,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * All of this in a sentence, for a person.
+   * A one-sentence summary of all of this.
    * </pre>
    *
    * <code>string summary = 9;</code>
@@ -547,8 +547,8 @@ private static final long serialVersionUID = 0L;
   private long rowsStored_ = 0L;
   /**
    * <pre>
-   * Further rows that it computes again: jobs that did not finish have computed them, and no version of the table has
-   * them yet. ON_CHANGE_KEEP keeps these, too.
+   * Further rows that it computes again: unfinished jobs have computed them, and no version of the table has them yet.
+   * ON_CHANGE_KEEP keeps these, too.
    * </pre>
    *
    * <code>int64 rows_stored = 10;</code>
@@ -563,8 +563,8 @@ private static final long serialVersionUID = 0L;
   private long rowsLost_ = 0L;
   /**
    * <pre>
-   * Of these stale and stored rows, those that were finished with the definition that it had before, and would have been
-   * kept with ON_CHANGE_KEEP or `keep_values`.
+   * Of these stale and stored rows, those that were finished with the previous definition, and would have been kept
+   * with ON_CHANGE_KEEP or `keep_values`.
    * </pre>
    *
    * <code>int64 rows_lost = 11;</code>
@@ -859,7 +859,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * What AddColumns, AlterColumns or RetryJob did about a column.
+   * What AddColumns, AlterColumns or RetryJob did to a column.
    * </pre>
    *
    * Protobuf type {@code leman.v1.ColumnOutcome}
@@ -1519,8 +1519,8 @@ private static final long serialVersionUID = 0L;
         dev.leman.v1.UdfRef, dev.leman.v1.UdfRef.Builder, dev.leman.v1.UdfRefOrBuilder> udfBeforeBuilder_;
     /**
      * <pre>
-     * The function that computed it before; unset: it is new or unchanged. So too where the call was sent again: then this
-     * and all that follows were in the first answer.
+     * The function that computed it before; unset: it is new or unchanged. Also unset after a retry, like all that
+     * follows: these were in the first answer.
      * </pre>
      *
      * <code>.leman.v1.UdfRef udf_before = 4;</code>
@@ -1531,8 +1531,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The function that computed it before; unset: it is new or unchanged. So too where the call was sent again: then this
-     * and all that follows were in the first answer.
+     * The function that computed it before; unset: it is new or unchanged. Also unset after a retry, like all that
+     * follows: these were in the first answer.
      * </pre>
      *
      * <code>.leman.v1.UdfRef udf_before = 4;</code>
@@ -1547,8 +1547,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The function that computed it before; unset: it is new or unchanged. So too where the call was sent again: then this
-     * and all that follows were in the first answer.
+     * The function that computed it before; unset: it is new or unchanged. Also unset after a retry, like all that
+     * follows: these were in the first answer.
      * </pre>
      *
      * <code>.leman.v1.UdfRef udf_before = 4;</code>
@@ -1568,8 +1568,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The function that computed it before; unset: it is new or unchanged. So too where the call was sent again: then this
-     * and all that follows were in the first answer.
+     * The function that computed it before; unset: it is new or unchanged. Also unset after a retry, like all that
+     * follows: these were in the first answer.
      * </pre>
      *
      * <code>.leman.v1.UdfRef udf_before = 4;</code>
@@ -1587,8 +1587,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The function that computed it before; unset: it is new or unchanged. So too where the call was sent again: then this
-     * and all that follows were in the first answer.
+     * The function that computed it before; unset: it is new or unchanged. Also unset after a retry, like all that
+     * follows: these were in the first answer.
      * </pre>
      *
      * <code>.leman.v1.UdfRef udf_before = 4;</code>
@@ -1613,8 +1613,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The function that computed it before; unset: it is new or unchanged. So too where the call was sent again: then this
-     * and all that follows were in the first answer.
+     * The function that computed it before; unset: it is new or unchanged. Also unset after a retry, like all that
+     * follows: these were in the first answer.
      * </pre>
      *
      * <code>.leman.v1.UdfRef udf_before = 4;</code>
@@ -1631,8 +1631,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The function that computed it before; unset: it is new or unchanged. So too where the call was sent again: then this
-     * and all that follows were in the first answer.
+     * The function that computed it before; unset: it is new or unchanged. Also unset after a retry, like all that
+     * follows: these were in the first answer.
      * </pre>
      *
      * <code>.leman.v1.UdfRef udf_before = 4;</code>
@@ -1644,8 +1644,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The function that computed it before; unset: it is new or unchanged. So too where the call was sent again: then this
-     * and all that follows were in the first answer.
+     * The function that computed it before; unset: it is new or unchanged. Also unset after a retry, like all that
+     * follows: these were in the first answer.
      * </pre>
      *
      * <code>.leman.v1.UdfRef udf_before = 4;</code>
@@ -1660,8 +1660,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The function that computed it before; unset: it is new or unchanged. So too where the call was sent again: then this
-     * and all that follows were in the first answer.
+     * The function that computed it before; unset: it is new or unchanged. Also unset after a retry, like all that
+     * follows: these were in the first answer.
      * </pre>
      *
      * <code>.leman.v1.UdfRef udf_before = 4;</code>
@@ -1683,8 +1683,8 @@ private static final long serialVersionUID = 0L;
     private java.lang.Object diff_ = "";
     /**
      * <pre>
-     * A unified diff of the two functions' sources (UdfDefinition.source, or the SQL expressions), at most 16 KB; empty: they
-     * are the same text, or one of them has none.
+     * A unified diff of the two functions' sources (UdfDefinition.source, or the SQL expressions), at most 16 KB; empty:
+     * they are equal, or one of them is unknown.
      * </pre>
      *
      * <code>string diff = 5;</code>
@@ -1704,8 +1704,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * A unified diff of the two functions' sources (UdfDefinition.source, or the SQL expressions), at most 16 KB; empty: they
-     * are the same text, or one of them has none.
+     * A unified diff of the two functions' sources (UdfDefinition.source, or the SQL expressions), at most 16 KB; empty:
+     * they are equal, or one of them is unknown.
      * </pre>
      *
      * <code>string diff = 5;</code>
@@ -1726,8 +1726,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * A unified diff of the two functions' sources (UdfDefinition.source, or the SQL expressions), at most 16 KB; empty: they
-     * are the same text, or one of them has none.
+     * A unified diff of the two functions' sources (UdfDefinition.source, or the SQL expressions), at most 16 KB; empty:
+     * they are equal, or one of them is unknown.
      * </pre>
      *
      * <code>string diff = 5;</code>
@@ -1744,8 +1744,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * A unified diff of the two functions' sources (UdfDefinition.source, or the SQL expressions), at most 16 KB; empty: they
-     * are the same text, or one of them has none.
+     * A unified diff of the two functions' sources (UdfDefinition.source, or the SQL expressions), at most 16 KB; empty:
+     * they are equal, or one of them is unknown.
      * </pre>
      *
      * <code>string diff = 5;</code>
@@ -1759,8 +1759,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * A unified diff of the two functions' sources (UdfDefinition.source, or the SQL expressions), at most 16 KB; empty: they
-     * are the same text, or one of them has none.
+     * A unified diff of the two functions' sources (UdfDefinition.source, or the SQL expressions), at most 16 KB; empty:
+     * they are equal, or one of them is unknown.
      * </pre>
      *
      * <code>string diff = 5;</code>
@@ -1824,7 +1824,7 @@ private static final long serialVersionUID = 0L;
     private long rowsNotComputed_ ;
     /**
      * <pre>
-     * Further rows that it computes, as they have no value yet.
+     * Further rows that it computes: those without a value.
      * </pre>
      *
      * <code>int64 rows_not_computed = 7;</code>
@@ -1836,7 +1836,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Further rows that it computes, as they have no value yet.
+     * Further rows that it computes: those without a value.
      * </pre>
      *
      * <code>int64 rows_not_computed = 7;</code>
@@ -1852,7 +1852,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Further rows that it computes, as they have no value yet.
+     * Further rows that it computes: those without a value.
      * </pre>
      *
      * <code>int64 rows_not_computed = 7;</code>
@@ -1870,7 +1870,7 @@ private static final long serialVersionUID = 0L;
         com.google.protobuf.Duration, com.google.protobuf.Duration.Builder, com.google.protobuf.DurationOrBuilder> expectedDurationBuilder_;
     /**
      * <pre>
-     * About how long that will take, from what a row took in the last backfill of the column; unset: there was none.
+     * An estimate of the time for that, from the cost of a row in the last backfill of the column; unset: there was none.
      * </pre>
      *
      * <code>.google.protobuf.Duration expected_duration = 8;</code>
@@ -1881,7 +1881,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * About how long that will take, from what a row took in the last backfill of the column; unset: there was none.
+     * An estimate of the time for that, from the cost of a row in the last backfill of the column; unset: there was none.
      * </pre>
      *
      * <code>.google.protobuf.Duration expected_duration = 8;</code>
@@ -1896,7 +1896,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * About how long that will take, from what a row took in the last backfill of the column; unset: there was none.
+     * An estimate of the time for that, from the cost of a row in the last backfill of the column; unset: there was none.
      * </pre>
      *
      * <code>.google.protobuf.Duration expected_duration = 8;</code>
@@ -1916,7 +1916,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * About how long that will take, from what a row took in the last backfill of the column; unset: there was none.
+     * An estimate of the time for that, from the cost of a row in the last backfill of the column; unset: there was none.
      * </pre>
      *
      * <code>.google.protobuf.Duration expected_duration = 8;</code>
@@ -1934,7 +1934,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * About how long that will take, from what a row took in the last backfill of the column; unset: there was none.
+     * An estimate of the time for that, from the cost of a row in the last backfill of the column; unset: there was none.
      * </pre>
      *
      * <code>.google.protobuf.Duration expected_duration = 8;</code>
@@ -1959,7 +1959,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * About how long that will take, from what a row took in the last backfill of the column; unset: there was none.
+     * An estimate of the time for that, from the cost of a row in the last backfill of the column; unset: there was none.
      * </pre>
      *
      * <code>.google.protobuf.Duration expected_duration = 8;</code>
@@ -1976,7 +1976,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * About how long that will take, from what a row took in the last backfill of the column; unset: there was none.
+     * An estimate of the time for that, from the cost of a row in the last backfill of the column; unset: there was none.
      * </pre>
      *
      * <code>.google.protobuf.Duration expected_duration = 8;</code>
@@ -1988,7 +1988,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * About how long that will take, from what a row took in the last backfill of the column; unset: there was none.
+     * An estimate of the time for that, from the cost of a row in the last backfill of the column; unset: there was none.
      * </pre>
      *
      * <code>.google.protobuf.Duration expected_duration = 8;</code>
@@ -2003,7 +2003,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * About how long that will take, from what a row took in the last backfill of the column; unset: there was none.
+     * An estimate of the time for that, from the cost of a row in the last backfill of the column; unset: there was none.
      * </pre>
      *
      * <code>.google.protobuf.Duration expected_duration = 8;</code>
@@ -2025,7 +2025,7 @@ private static final long serialVersionUID = 0L;
     private java.lang.Object summary_ = "";
     /**
      * <pre>
-     * All of this in a sentence, for a person.
+     * A one-sentence summary of all of this.
      * </pre>
      *
      * <code>string summary = 9;</code>
@@ -2045,7 +2045,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * All of this in a sentence, for a person.
+     * A one-sentence summary of all of this.
      * </pre>
      *
      * <code>string summary = 9;</code>
@@ -2066,7 +2066,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * All of this in a sentence, for a person.
+     * A one-sentence summary of all of this.
      * </pre>
      *
      * <code>string summary = 9;</code>
@@ -2083,7 +2083,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * All of this in a sentence, for a person.
+     * A one-sentence summary of all of this.
      * </pre>
      *
      * <code>string summary = 9;</code>
@@ -2097,7 +2097,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * All of this in a sentence, for a person.
+     * A one-sentence summary of all of this.
      * </pre>
      *
      * <code>string summary = 9;</code>
@@ -2117,8 +2117,8 @@ private static final long serialVersionUID = 0L;
     private long rowsStored_ ;
     /**
      * <pre>
-     * Further rows that it computes again: jobs that did not finish have computed them, and no version of the table has
-     * them yet. ON_CHANGE_KEEP keeps these, too.
+     * Further rows that it computes again: unfinished jobs have computed them, and no version of the table has them yet.
+     * ON_CHANGE_KEEP keeps these, too.
      * </pre>
      *
      * <code>int64 rows_stored = 10;</code>
@@ -2130,8 +2130,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Further rows that it computes again: jobs that did not finish have computed them, and no version of the table has
-     * them yet. ON_CHANGE_KEEP keeps these, too.
+     * Further rows that it computes again: unfinished jobs have computed them, and no version of the table has them yet.
+     * ON_CHANGE_KEEP keeps these, too.
      * </pre>
      *
      * <code>int64 rows_stored = 10;</code>
@@ -2147,8 +2147,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Further rows that it computes again: jobs that did not finish have computed them, and no version of the table has
-     * them yet. ON_CHANGE_KEEP keeps these, too.
+     * Further rows that it computes again: unfinished jobs have computed them, and no version of the table has them yet.
+     * ON_CHANGE_KEEP keeps these, too.
      * </pre>
      *
      * <code>int64 rows_stored = 10;</code>
@@ -2164,8 +2164,8 @@ private static final long serialVersionUID = 0L;
     private long rowsLost_ ;
     /**
      * <pre>
-     * Of these stale and stored rows, those that were finished with the definition that it had before, and would have been
-     * kept with ON_CHANGE_KEEP or `keep_values`.
+     * Of these stale and stored rows, those that were finished with the previous definition, and would have been kept
+     * with ON_CHANGE_KEEP or `keep_values`.
      * </pre>
      *
      * <code>int64 rows_lost = 11;</code>
@@ -2177,8 +2177,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Of these stale and stored rows, those that were finished with the definition that it had before, and would have been
-     * kept with ON_CHANGE_KEEP or `keep_values`.
+     * Of these stale and stored rows, those that were finished with the previous definition, and would have been kept
+     * with ON_CHANGE_KEEP or `keep_values`.
      * </pre>
      *
      * <code>int64 rows_lost = 11;</code>
@@ -2194,8 +2194,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Of these stale and stored rows, those that were finished with the definition that it had before, and would have been
-     * kept with ON_CHANGE_KEEP or `keep_values`.
+     * Of these stale and stored rows, those that were finished with the previous definition, and would have been kept
+     * with ON_CHANGE_KEEP or `keep_values`.
      * </pre>
      *
      * <code>int64 rows_lost = 11;</code>

@@ -76,8 +76,8 @@ public interface ColumnOutcomeOrBuilder extends
 
   /**
    * <pre>
-   * The function that computed it before; unset: it is new or unchanged. So too where the call was sent again: then this
-   * and all that follows were in the first answer.
+   * The function that computed it before; unset: it is new or unchanged. Also unset after a retry, like all that
+   * follows: these were in the first answer.
    * </pre>
    *
    * <code>.leman.v1.UdfRef udf_before = 4;</code>
@@ -86,8 +86,8 @@ public interface ColumnOutcomeOrBuilder extends
   boolean hasUdfBefore();
   /**
    * <pre>
-   * The function that computed it before; unset: it is new or unchanged. So too where the call was sent again: then this
-   * and all that follows were in the first answer.
+   * The function that computed it before; unset: it is new or unchanged. Also unset after a retry, like all that
+   * follows: these were in the first answer.
    * </pre>
    *
    * <code>.leman.v1.UdfRef udf_before = 4;</code>
@@ -96,8 +96,8 @@ public interface ColumnOutcomeOrBuilder extends
   dev.leman.v1.UdfRef getUdfBefore();
   /**
    * <pre>
-   * The function that computed it before; unset: it is new or unchanged. So too where the call was sent again: then this
-   * and all that follows were in the first answer.
+   * The function that computed it before; unset: it is new or unchanged. Also unset after a retry, like all that
+   * follows: these were in the first answer.
    * </pre>
    *
    * <code>.leman.v1.UdfRef udf_before = 4;</code>
@@ -106,8 +106,8 @@ public interface ColumnOutcomeOrBuilder extends
 
   /**
    * <pre>
-   * A unified diff of the two functions' sources (UdfDefinition.source, or the SQL expressions), at most 16 KB; empty: they
-   * are the same text, or one of them has none.
+   * A unified diff of the two functions' sources (UdfDefinition.source, or the SQL expressions), at most 16 KB; empty:
+   * they are equal, or one of them is unknown.
    * </pre>
    *
    * <code>string diff = 5;</code>
@@ -116,8 +116,8 @@ public interface ColumnOutcomeOrBuilder extends
   java.lang.String getDiff();
   /**
    * <pre>
-   * A unified diff of the two functions' sources (UdfDefinition.source, or the SQL expressions), at most 16 KB; empty: they
-   * are the same text, or one of them has none.
+   * A unified diff of the two functions' sources (UdfDefinition.source, or the SQL expressions), at most 16 KB; empty:
+   * they are equal, or one of them is unknown.
    * </pre>
    *
    * <code>string diff = 5;</code>
@@ -138,7 +138,7 @@ public interface ColumnOutcomeOrBuilder extends
 
   /**
    * <pre>
-   * Further rows that it computes, as they have no value yet.
+   * Further rows that it computes: those without a value.
    * </pre>
    *
    * <code>int64 rows_not_computed = 7;</code>
@@ -148,7 +148,7 @@ public interface ColumnOutcomeOrBuilder extends
 
   /**
    * <pre>
-   * About how long that will take, from what a row took in the last backfill of the column; unset: there was none.
+   * An estimate of the time for that, from the cost of a row in the last backfill of the column; unset: there was none.
    * </pre>
    *
    * <code>.google.protobuf.Duration expected_duration = 8;</code>
@@ -157,7 +157,7 @@ public interface ColumnOutcomeOrBuilder extends
   boolean hasExpectedDuration();
   /**
    * <pre>
-   * About how long that will take, from what a row took in the last backfill of the column; unset: there was none.
+   * An estimate of the time for that, from the cost of a row in the last backfill of the column; unset: there was none.
    * </pre>
    *
    * <code>.google.protobuf.Duration expected_duration = 8;</code>
@@ -166,7 +166,7 @@ public interface ColumnOutcomeOrBuilder extends
   com.google.protobuf.Duration getExpectedDuration();
   /**
    * <pre>
-   * About how long that will take, from what a row took in the last backfill of the column; unset: there was none.
+   * An estimate of the time for that, from the cost of a row in the last backfill of the column; unset: there was none.
    * </pre>
    *
    * <code>.google.protobuf.Duration expected_duration = 8;</code>
@@ -175,7 +175,7 @@ public interface ColumnOutcomeOrBuilder extends
 
   /**
    * <pre>
-   * All of this in a sentence, for a person.
+   * A one-sentence summary of all of this.
    * </pre>
    *
    * <code>string summary = 9;</code>
@@ -184,7 +184,7 @@ public interface ColumnOutcomeOrBuilder extends
   java.lang.String getSummary();
   /**
    * <pre>
-   * All of this in a sentence, for a person.
+   * A one-sentence summary of all of this.
    * </pre>
    *
    * <code>string summary = 9;</code>
@@ -195,8 +195,8 @@ public interface ColumnOutcomeOrBuilder extends
 
   /**
    * <pre>
-   * Further rows that it computes again: jobs that did not finish have computed them, and no version of the table has
-   * them yet. ON_CHANGE_KEEP keeps these, too.
+   * Further rows that it computes again: unfinished jobs have computed them, and no version of the table has them yet.
+   * ON_CHANGE_KEEP keeps these, too.
    * </pre>
    *
    * <code>int64 rows_stored = 10;</code>
@@ -206,8 +206,8 @@ public interface ColumnOutcomeOrBuilder extends
 
   /**
    * <pre>
-   * Of these stale and stored rows, those that were finished with the definition that it had before, and would have been
-   * kept with ON_CHANGE_KEEP or `keep_values`.
+   * Of these stale and stored rows, those that were finished with the previous definition, and would have been kept
+   * with ON_CHANGE_KEEP or `keep_values`.
    * </pre>
    *
    * <code>int64 rows_lost = 11;</code>

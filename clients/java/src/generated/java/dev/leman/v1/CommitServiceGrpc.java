@@ -4,30 +4,31 @@ import static io.grpc.MethodDescriptor.generateFullMethodName;
 
 /**
  * <pre>
- * What has become visible in tables, and the care for what Leman keeps beside them. Served by the commit coordinator,
- * the only writer of user tables on Leman's behalf.
- * Every error carries google.rpc.ErrorInfo with domain `leman`, a reason and facts; the reasons stand in parentheses.
+ * The history of commits, and maintenance of Leman's files. Served by the commit coordinator, the only writer of user
+ * tables on Leman's behalf.
+ * Every error carries google.rpc.ErrorInfo with domain `leman`, a reason and facts; reasons are in parentheses.
  * Errors of every call:
- * * `UNAUTHENTICATED` (TOKEN_REQUIRED, TOKEN_INVALID, TOKEN_EXPIRED): the call carries no token that holds; send
- *   `authorization: Bearer &lt;token&gt;` with one that does.
+ * * `UNAUTHENTICATED` (TOKEN_REQUIRED, TOKEN_INVALID, TOKEN_EXPIRED): the call has no valid token; send
+ *   `authorization: Bearer &lt;token&gt;` with one.
  * * `PERMISSION_DENIED` (ROLE_REQUIRED): the caller lacks the role that the message names; ask for it.
- * * `PERMISSION_DENIED` (DATABASE_NOT_ALLOWED): a place does not lie where the service may work; name another one.
- * * `UNAVAILABLE` (KEYS_UNAVAILABLE): the issuer of JWTs does not tell its public keys; send the call again later.
- * * `INVALID_ARGUMENT` (BAD_MESSAGE, BAD_REQUEST): what was sent is not the call's message, or an id, a text or a list
- *   in it is not valid or too long; correct the field that BadRequest names.
+ * * `PERMISSION_DENIED` (DATABASE_NOT_ALLOWED): a location is outside of those that the service may use; name another
+ *   one.
+ * * `UNAVAILABLE` (KEYS_UNAVAILABLE): the issuer of JWTs does not return its public keys; retry later.
+ * * `INVALID_ARGUMENT` (BAD_MESSAGE, BAD_REQUEST): the request is not the call's message, or an id, a text or a list in
+ *   it is invalid or too long; correct the field that BadRequest names.
  * * `INVALID_ARGUMENT` (BAD_DATABASE, RESERVED_DATABASE, BAD_TABLE_URI, BAD_TABLE_NAME, RESERVED_NAME): the database
  *   path or the table name is not valid, or Leman's own; correct the field that BadRequest names.
  * * `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database is registered under the name; check it, or give a path or uri.
- * * `DATA_LOSS` (REGISTRATION_DAMAGED): what is stored under the name is not what was written; register it again.
- * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
- *   someone acts; do what the message says, then send the call again.
- * * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
- * * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
- *   RetryInfo's delay.
- * * `RESOURCE_EXHAUSTED` (CALLER_RATE, CALLER_STREAMS): the caller calls too often, or has too many streams open; send
- *   the call again after RetryInfo's delay, or end a stream.
- * * `RESOURCE_EXHAUSTED` (MESSAGE_TOO_LARGE): the message, or its answer, is larger than the service lets it be; send
- *   less, or ask for less, at once. There is no RetryInfo.
+ * * `DATA_LOSS` (REGISTRATION_DAMAGED): the stored registration is damaged; register it again.
+ * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses
+ *   access until an operator acts; do what the message says, then retry the call.
+ * * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; retry the call after RetryInfo's delay.
+ * * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service is overloaded; retry the call after RetryInfo's
+ *   delay.
+ * * `RESOURCE_EXHAUSTED` (CALLER_RATE, CALLER_STREAMS): the caller calls too often, or has too many streams open; retry
+ *   the call after RetryInfo's delay, or end a stream.
+ * * `RESOURCE_EXHAUSTED` (MESSAGE_TOO_LARGE): the message, or its answer, is larger than the service allows; send or
+ *   request less in one call. There is no RetryInfo.
  * * `INTERNAL` (INTERNAL_BUG): a bug; report it with the request id that the message names.
  * </pre>
  */
@@ -291,30 +292,31 @@ public final class CommitServiceGrpc {
 
   /**
    * <pre>
-   * What has become visible in tables, and the care for what Leman keeps beside them. Served by the commit coordinator,
-   * the only writer of user tables on Leman's behalf.
-   * Every error carries google.rpc.ErrorInfo with domain `leman`, a reason and facts; the reasons stand in parentheses.
+   * The history of commits, and maintenance of Leman's files. Served by the commit coordinator, the only writer of user
+   * tables on Leman's behalf.
+   * Every error carries google.rpc.ErrorInfo with domain `leman`, a reason and facts; reasons are in parentheses.
    * Errors of every call:
-   * * `UNAUTHENTICATED` (TOKEN_REQUIRED, TOKEN_INVALID, TOKEN_EXPIRED): the call carries no token that holds; send
-   *   `authorization: Bearer &lt;token&gt;` with one that does.
+   * * `UNAUTHENTICATED` (TOKEN_REQUIRED, TOKEN_INVALID, TOKEN_EXPIRED): the call has no valid token; send
+   *   `authorization: Bearer &lt;token&gt;` with one.
    * * `PERMISSION_DENIED` (ROLE_REQUIRED): the caller lacks the role that the message names; ask for it.
-   * * `PERMISSION_DENIED` (DATABASE_NOT_ALLOWED): a place does not lie where the service may work; name another one.
-   * * `UNAVAILABLE` (KEYS_UNAVAILABLE): the issuer of JWTs does not tell its public keys; send the call again later.
-   * * `INVALID_ARGUMENT` (BAD_MESSAGE, BAD_REQUEST): what was sent is not the call's message, or an id, a text or a list
-   *   in it is not valid or too long; correct the field that BadRequest names.
+   * * `PERMISSION_DENIED` (DATABASE_NOT_ALLOWED): a location is outside of those that the service may use; name another
+   *   one.
+   * * `UNAVAILABLE` (KEYS_UNAVAILABLE): the issuer of JWTs does not return its public keys; retry later.
+   * * `INVALID_ARGUMENT` (BAD_MESSAGE, BAD_REQUEST): the request is not the call's message, or an id, a text or a list in
+   *   it is invalid or too long; correct the field that BadRequest names.
    * * `INVALID_ARGUMENT` (BAD_DATABASE, RESERVED_DATABASE, BAD_TABLE_URI, BAD_TABLE_NAME, RESERVED_NAME): the database
    *   path or the table name is not valid, or Leman's own; correct the field that BadRequest names.
    * * `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database is registered under the name; check it, or give a path or uri.
-   * * `DATA_LOSS` (REGISTRATION_DAMAGED): what is stored under the name is not what was written; register it again.
-   * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
-   *   someone acts; do what the message says, then send the call again.
-   * * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
-   * * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
-   *   RetryInfo's delay.
-   * * `RESOURCE_EXHAUSTED` (CALLER_RATE, CALLER_STREAMS): the caller calls too often, or has too many streams open; send
-   *   the call again after RetryInfo's delay, or end a stream.
-   * * `RESOURCE_EXHAUSTED` (MESSAGE_TOO_LARGE): the message, or its answer, is larger than the service lets it be; send
-   *   less, or ask for less, at once. There is no RetryInfo.
+   * * `DATA_LOSS` (REGISTRATION_DAMAGED): the stored registration is damaged; register it again.
+   * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses
+   *   access until an operator acts; do what the message says, then retry the call.
+   * * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; retry the call after RetryInfo's delay.
+   * * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service is overloaded; retry the call after RetryInfo's
+   *   delay.
+   * * `RESOURCE_EXHAUSTED` (CALLER_RATE, CALLER_STREAMS): the caller calls too often, or has too many streams open; retry
+   *   the call after RetryInfo's delay, or end a stream.
+   * * `RESOURCE_EXHAUSTED` (MESSAGE_TOO_LARGE): the message, or its answer, is larger than the service allows; send or
+   *   request less in one call. There is no RetryInfo.
    * * `INTERNAL` (INTERNAL_BUG): a bug; report it with the request id that the message names.
    * </pre>
    */
@@ -322,12 +324,11 @@ public final class CommitServiceGrpc {
 
     /**
      * <pre>
-     * What became of a request; waits for one that is being worked on. An addition of columns is known until the
-     * coordinator restarts, like a change of functions; sent again it is answered like the first time.
+     * Returns the result of a request; waits for a running one. Additions of columns and changes of functions are
+     * remembered until the coordinator restarts; a retry gets the first answer.
      * Errors:
      * * `INVALID_ARGUMENT` (MISSING_FIELD): `table` or `request_id` is not set; fill it.
-     * * `NOT_FOUND` (COMMIT_NOT_FOUND): the request installed no file that the table's history, as far as it was kept,
-     *   knows of; send it again.
+     * * `NOT_FOUND` (COMMIT_NOT_FOUND): the existing history of the table has no file installed by the request; retry it.
      * * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
      * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
      *   Leman.
@@ -359,14 +360,14 @@ public final class CommitServiceGrpc {
 
     /**
      * <pre>
-     * Says what each of Leman's files next to a table's data is for: checkpoints, fragment records, staged column files;
-     * and deletes those that nothing can need any more and that are old enough. What a version, tag or branch of the
-     * table refers to, what an unfinished fragment can reuse, and what a job that has not ended may need, always stays.
-     * Stopped anywhere and called again, it goes on.
+     * Lists Leman's files next to a table's data (checkpoints, fragment records, staged column files) with their use, and
+     * deletes those that nothing can need any more and that are old enough. Files that a version, tag or branch of the
+     * table refers to, that an unfinished fragment can reuse, or that an open job may need always stay. An interrupted
+     * collection can be repeated, and continues.
      * Errors:
      * * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_NUMBER): `table` is not set, or a number is negative; fix the field that
      *   BadRequest names.
-     * * `UNAVAILABLE` (DRAINING): the commit coordinator is stopping; send the same call again.
+     * * `UNAVAILABLE` (DRAINING): the commit coordinator is stopping; retry the same call.
      * * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
      * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
      *   Leman.
@@ -380,15 +381,15 @@ public final class CommitServiceGrpc {
 
     /**
      * <pre>
-     * Removes a view: its rows, its history, what is stored beside them, and the hidden tables in which its refreshes
-     * computed. A refresh that runs fails. Its source and its functions stay.
+     * Removes a view: its rows, its history, the files stored next to them, and the hidden tables of its refreshes. A
+     * running refresh fails. Its source and its functions stay.
      * Errors:
      * * `INVALID_ARGUMENT` (MISSING_FIELD, RESERVED_NAME): `request_id` is empty, or the name is one of Leman's own; fix
      *   the field that BadRequest names.
-     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
+     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request used this id; use a new one.
      * * `FAILED_PRECONDITION` (NOT_A_VIEW): the table has no query; TableService.DropTable drops it.
-     * * `FAILED_PRECONDITION` (VIEW_IN_USE): views of the database rest on it; drop these first, or set `force`.
-     * * `UNAVAILABLE` (DRAINING): the commit coordinator is stopping; send the same call again.
+     * * `FAILED_PRECONDITION` (VIEW_IN_USE): views of the database read it; drop these first, or set `force`.
+     * * `UNAVAILABLE` (DRAINING): the commit coordinator is stopping; retry the same call.
      * * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
      * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
      *   Leman.
@@ -402,16 +403,15 @@ public final class CommitServiceGrpc {
 
     /**
      * <pre>
-     * Reads all that a database keeps and compares it with the digests that were written with it: functions and their
-     * bundles, metadata of columns and views, job history, checkpoints, fragment records, and every file that was
-     * committed with what was noted then. Changes nothing and makes nothing: the database may be read-only. What was
-     * looked at since the message before comes with a token from which an interrupted call goes on. What changes while it
-     * runs may be told as missing: look again.
+     * Reads everything in a database and compares it with the stored digests: functions and their bundles, metadata of
+     * columns and views, job history, checkpoints, fragment records, and every committed file. Writes nothing: the
+     * database may be read-only. Each message covers what was verified since the previous one, and has a token from which
+     * an interrupted call can continue. What changes meanwhile may be reported as missing: verify again.
      * Errors:
      * * `NOT_FOUND` (DATABASE_NOT_FOUND): there is no such folder; check the path.
      * * `INVALID_ARGUMENT` (BAD_PAGE_TOKEN): the token is of another database; begin without one.
      * * `UNAVAILABLE` (DRAINING): the commit coordinator is stopping; continue from the last token.
-     * * `UNAVAILABLE` (READER_STALLED): no one took a message for a minute; continue from the last token.
+     * * `UNAVAILABLE` (READER_STALLED): the reader took no message for a minute; continue from the last token.
      * </pre>
      */
     default void verifyDatabase(dev.leman.v1.VerifyDatabaseRequest request,
@@ -421,17 +421,17 @@ public final class CommitServiceGrpc {
 
     /**
      * <pre>
-     * Brings indexes of a table or view up to date: each covers all fragments after it. Commits of others go on
-     * meanwhile. Takes as long as Lance needs for the rows that are left out. Where nothing is left out, nothing is done.
-     * Stopped anywhere and called again, it goes on.
+     * Updates indexes of a table or view, so that each covers all fragments. Commits of others continue meanwhile. The
+     * duration depends on the rows that are not covered; if there are none, nothing is done. An interrupted call can be
+     * repeated, and continues.
      * Errors:
      * * `INVALID_ARGUMENT` (MISSING_FIELD): `table` is not set; fill it.
      * * `NOT_FOUND` (INDEX_NOT_FOUND): the table has no index of that name; name one that it has.
      * * `FAILED_PRECONDITION` (COLUMN_NOT_FOUND): the table has no such column; name one that it has.
-     * * `ABORTED` (CONFLICT): others committed at the same time, again and again; send the call again.
-     * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
-     * * `UNAVAILABLE` (COMMIT_UNKNOWN): whether it was done is not known; send the same call again.
-     * * `UNAVAILABLE` (DRAINING): the commit coordinator is stopping; send the same call again.
+     * * `ABORTED` (CONFLICT): other writers committed at the same time at every try; retry the call.
+     * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and a retry would not help; do what the message says.
+     * * `UNAVAILABLE` (COMMIT_UNKNOWN): the outcome is unknown; retry the same call.
+     * * `UNAVAILABLE` (DRAINING): the commit coordinator is stopping; retry the same call.
      * * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
      * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
      *   Leman.
@@ -447,30 +447,31 @@ public final class CommitServiceGrpc {
   /**
    * Base class for the server implementation of the service CommitService.
    * <pre>
-   * What has become visible in tables, and the care for what Leman keeps beside them. Served by the commit coordinator,
-   * the only writer of user tables on Leman's behalf.
-   * Every error carries google.rpc.ErrorInfo with domain `leman`, a reason and facts; the reasons stand in parentheses.
+   * The history of commits, and maintenance of Leman's files. Served by the commit coordinator, the only writer of user
+   * tables on Leman's behalf.
+   * Every error carries google.rpc.ErrorInfo with domain `leman`, a reason and facts; reasons are in parentheses.
    * Errors of every call:
-   * * `UNAUTHENTICATED` (TOKEN_REQUIRED, TOKEN_INVALID, TOKEN_EXPIRED): the call carries no token that holds; send
-   *   `authorization: Bearer &lt;token&gt;` with one that does.
+   * * `UNAUTHENTICATED` (TOKEN_REQUIRED, TOKEN_INVALID, TOKEN_EXPIRED): the call has no valid token; send
+   *   `authorization: Bearer &lt;token&gt;` with one.
    * * `PERMISSION_DENIED` (ROLE_REQUIRED): the caller lacks the role that the message names; ask for it.
-   * * `PERMISSION_DENIED` (DATABASE_NOT_ALLOWED): a place does not lie where the service may work; name another one.
-   * * `UNAVAILABLE` (KEYS_UNAVAILABLE): the issuer of JWTs does not tell its public keys; send the call again later.
-   * * `INVALID_ARGUMENT` (BAD_MESSAGE, BAD_REQUEST): what was sent is not the call's message, or an id, a text or a list
-   *   in it is not valid or too long; correct the field that BadRequest names.
+   * * `PERMISSION_DENIED` (DATABASE_NOT_ALLOWED): a location is outside of those that the service may use; name another
+   *   one.
+   * * `UNAVAILABLE` (KEYS_UNAVAILABLE): the issuer of JWTs does not return its public keys; retry later.
+   * * `INVALID_ARGUMENT` (BAD_MESSAGE, BAD_REQUEST): the request is not the call's message, or an id, a text or a list in
+   *   it is invalid or too long; correct the field that BadRequest names.
    * * `INVALID_ARGUMENT` (BAD_DATABASE, RESERVED_DATABASE, BAD_TABLE_URI, BAD_TABLE_NAME, RESERVED_NAME): the database
    *   path or the table name is not valid, or Leman's own; correct the field that BadRequest names.
    * * `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database is registered under the name; check it, or give a path or uri.
-   * * `DATA_LOSS` (REGISTRATION_DAMAGED): what is stored under the name is not what was written; register it again.
-   * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
-   *   someone acts; do what the message says, then send the call again.
-   * * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
-   * * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
-   *   RetryInfo's delay.
-   * * `RESOURCE_EXHAUSTED` (CALLER_RATE, CALLER_STREAMS): the caller calls too often, or has too many streams open; send
-   *   the call again after RetryInfo's delay, or end a stream.
-   * * `RESOURCE_EXHAUSTED` (MESSAGE_TOO_LARGE): the message, or its answer, is larger than the service lets it be; send
-   *   less, or ask for less, at once. There is no RetryInfo.
+   * * `DATA_LOSS` (REGISTRATION_DAMAGED): the stored registration is damaged; register it again.
+   * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses
+   *   access until an operator acts; do what the message says, then retry the call.
+   * * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; retry the call after RetryInfo's delay.
+   * * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service is overloaded; retry the call after RetryInfo's
+   *   delay.
+   * * `RESOURCE_EXHAUSTED` (CALLER_RATE, CALLER_STREAMS): the caller calls too often, or has too many streams open; retry
+   *   the call after RetryInfo's delay, or end a stream.
+   * * `RESOURCE_EXHAUSTED` (MESSAGE_TOO_LARGE): the message, or its answer, is larger than the service allows; send or
+   *   request less in one call. There is no RetryInfo.
    * * `INTERNAL` (INTERNAL_BUG): a bug; report it with the request id that the message names.
    * </pre>
    */
@@ -485,30 +486,31 @@ public final class CommitServiceGrpc {
   /**
    * A stub to allow clients to do asynchronous rpc calls to service CommitService.
    * <pre>
-   * What has become visible in tables, and the care for what Leman keeps beside them. Served by the commit coordinator,
-   * the only writer of user tables on Leman's behalf.
-   * Every error carries google.rpc.ErrorInfo with domain `leman`, a reason and facts; the reasons stand in parentheses.
+   * The history of commits, and maintenance of Leman's files. Served by the commit coordinator, the only writer of user
+   * tables on Leman's behalf.
+   * Every error carries google.rpc.ErrorInfo with domain `leman`, a reason and facts; reasons are in parentheses.
    * Errors of every call:
-   * * `UNAUTHENTICATED` (TOKEN_REQUIRED, TOKEN_INVALID, TOKEN_EXPIRED): the call carries no token that holds; send
-   *   `authorization: Bearer &lt;token&gt;` with one that does.
+   * * `UNAUTHENTICATED` (TOKEN_REQUIRED, TOKEN_INVALID, TOKEN_EXPIRED): the call has no valid token; send
+   *   `authorization: Bearer &lt;token&gt;` with one.
    * * `PERMISSION_DENIED` (ROLE_REQUIRED): the caller lacks the role that the message names; ask for it.
-   * * `PERMISSION_DENIED` (DATABASE_NOT_ALLOWED): a place does not lie where the service may work; name another one.
-   * * `UNAVAILABLE` (KEYS_UNAVAILABLE): the issuer of JWTs does not tell its public keys; send the call again later.
-   * * `INVALID_ARGUMENT` (BAD_MESSAGE, BAD_REQUEST): what was sent is not the call's message, or an id, a text or a list
-   *   in it is not valid or too long; correct the field that BadRequest names.
+   * * `PERMISSION_DENIED` (DATABASE_NOT_ALLOWED): a location is outside of those that the service may use; name another
+   *   one.
+   * * `UNAVAILABLE` (KEYS_UNAVAILABLE): the issuer of JWTs does not return its public keys; retry later.
+   * * `INVALID_ARGUMENT` (BAD_MESSAGE, BAD_REQUEST): the request is not the call's message, or an id, a text or a list in
+   *   it is invalid or too long; correct the field that BadRequest names.
    * * `INVALID_ARGUMENT` (BAD_DATABASE, RESERVED_DATABASE, BAD_TABLE_URI, BAD_TABLE_NAME, RESERVED_NAME): the database
    *   path or the table name is not valid, or Leman's own; correct the field that BadRequest names.
    * * `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database is registered under the name; check it, or give a path or uri.
-   * * `DATA_LOSS` (REGISTRATION_DAMAGED): what is stored under the name is not what was written; register it again.
-   * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
-   *   someone acts; do what the message says, then send the call again.
-   * * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
-   * * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
-   *   RetryInfo's delay.
-   * * `RESOURCE_EXHAUSTED` (CALLER_RATE, CALLER_STREAMS): the caller calls too often, or has too many streams open; send
-   *   the call again after RetryInfo's delay, or end a stream.
-   * * `RESOURCE_EXHAUSTED` (MESSAGE_TOO_LARGE): the message, or its answer, is larger than the service lets it be; send
-   *   less, or ask for less, at once. There is no RetryInfo.
+   * * `DATA_LOSS` (REGISTRATION_DAMAGED): the stored registration is damaged; register it again.
+   * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses
+   *   access until an operator acts; do what the message says, then retry the call.
+   * * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; retry the call after RetryInfo's delay.
+   * * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service is overloaded; retry the call after RetryInfo's
+   *   delay.
+   * * `RESOURCE_EXHAUSTED` (CALLER_RATE, CALLER_STREAMS): the caller calls too often, or has too many streams open; retry
+   *   the call after RetryInfo's delay, or end a stream.
+   * * `RESOURCE_EXHAUSTED` (MESSAGE_TOO_LARGE): the message, or its answer, is larger than the service allows; send or
+   *   request less in one call. There is no RetryInfo.
    * * `INTERNAL` (INTERNAL_BUG): a bug; report it with the request id that the message names.
    * </pre>
    */
@@ -527,12 +529,11 @@ public final class CommitServiceGrpc {
 
     /**
      * <pre>
-     * What became of a request; waits for one that is being worked on. An addition of columns is known until the
-     * coordinator restarts, like a change of functions; sent again it is answered like the first time.
+     * Returns the result of a request; waits for a running one. Additions of columns and changes of functions are
+     * remembered until the coordinator restarts; a retry gets the first answer.
      * Errors:
      * * `INVALID_ARGUMENT` (MISSING_FIELD): `table` or `request_id` is not set; fill it.
-     * * `NOT_FOUND` (COMMIT_NOT_FOUND): the request installed no file that the table's history, as far as it was kept,
-     *   knows of; send it again.
+     * * `NOT_FOUND` (COMMIT_NOT_FOUND): the existing history of the table has no file installed by the request; retry it.
      * * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
      * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
      *   Leman.
@@ -566,14 +567,14 @@ public final class CommitServiceGrpc {
 
     /**
      * <pre>
-     * Says what each of Leman's files next to a table's data is for: checkpoints, fragment records, staged column files;
-     * and deletes those that nothing can need any more and that are old enough. What a version, tag or branch of the
-     * table refers to, what an unfinished fragment can reuse, and what a job that has not ended may need, always stays.
-     * Stopped anywhere and called again, it goes on.
+     * Lists Leman's files next to a table's data (checkpoints, fragment records, staged column files) with their use, and
+     * deletes those that nothing can need any more and that are old enough. Files that a version, tag or branch of the
+     * table refers to, that an unfinished fragment can reuse, or that an open job may need always stay. An interrupted
+     * collection can be repeated, and continues.
      * Errors:
      * * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_NUMBER): `table` is not set, or a number is negative; fix the field that
      *   BadRequest names.
-     * * `UNAVAILABLE` (DRAINING): the commit coordinator is stopping; send the same call again.
+     * * `UNAVAILABLE` (DRAINING): the commit coordinator is stopping; retry the same call.
      * * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
      * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
      *   Leman.
@@ -588,15 +589,15 @@ public final class CommitServiceGrpc {
 
     /**
      * <pre>
-     * Removes a view: its rows, its history, what is stored beside them, and the hidden tables in which its refreshes
-     * computed. A refresh that runs fails. Its source and its functions stay.
+     * Removes a view: its rows, its history, the files stored next to them, and the hidden tables of its refreshes. A
+     * running refresh fails. Its source and its functions stay.
      * Errors:
      * * `INVALID_ARGUMENT` (MISSING_FIELD, RESERVED_NAME): `request_id` is empty, or the name is one of Leman's own; fix
      *   the field that BadRequest names.
-     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
+     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request used this id; use a new one.
      * * `FAILED_PRECONDITION` (NOT_A_VIEW): the table has no query; TableService.DropTable drops it.
-     * * `FAILED_PRECONDITION` (VIEW_IN_USE): views of the database rest on it; drop these first, or set `force`.
-     * * `UNAVAILABLE` (DRAINING): the commit coordinator is stopping; send the same call again.
+     * * `FAILED_PRECONDITION` (VIEW_IN_USE): views of the database read it; drop these first, or set `force`.
+     * * `UNAVAILABLE` (DRAINING): the commit coordinator is stopping; retry the same call.
      * * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
      * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
      *   Leman.
@@ -611,16 +612,15 @@ public final class CommitServiceGrpc {
 
     /**
      * <pre>
-     * Reads all that a database keeps and compares it with the digests that were written with it: functions and their
-     * bundles, metadata of columns and views, job history, checkpoints, fragment records, and every file that was
-     * committed with what was noted then. Changes nothing and makes nothing: the database may be read-only. What was
-     * looked at since the message before comes with a token from which an interrupted call goes on. What changes while it
-     * runs may be told as missing: look again.
+     * Reads everything in a database and compares it with the stored digests: functions and their bundles, metadata of
+     * columns and views, job history, checkpoints, fragment records, and every committed file. Writes nothing: the
+     * database may be read-only. Each message covers what was verified since the previous one, and has a token from which
+     * an interrupted call can continue. What changes meanwhile may be reported as missing: verify again.
      * Errors:
      * * `NOT_FOUND` (DATABASE_NOT_FOUND): there is no such folder; check the path.
      * * `INVALID_ARGUMENT` (BAD_PAGE_TOKEN): the token is of another database; begin without one.
      * * `UNAVAILABLE` (DRAINING): the commit coordinator is stopping; continue from the last token.
-     * * `UNAVAILABLE` (READER_STALLED): no one took a message for a minute; continue from the last token.
+     * * `UNAVAILABLE` (READER_STALLED): the reader took no message for a minute; continue from the last token.
      * </pre>
      */
     public void verifyDatabase(dev.leman.v1.VerifyDatabaseRequest request,
@@ -631,17 +631,17 @@ public final class CommitServiceGrpc {
 
     /**
      * <pre>
-     * Brings indexes of a table or view up to date: each covers all fragments after it. Commits of others go on
-     * meanwhile. Takes as long as Lance needs for the rows that are left out. Where nothing is left out, nothing is done.
-     * Stopped anywhere and called again, it goes on.
+     * Updates indexes of a table or view, so that each covers all fragments. Commits of others continue meanwhile. The
+     * duration depends on the rows that are not covered; if there are none, nothing is done. An interrupted call can be
+     * repeated, and continues.
      * Errors:
      * * `INVALID_ARGUMENT` (MISSING_FIELD): `table` is not set; fill it.
      * * `NOT_FOUND` (INDEX_NOT_FOUND): the table has no index of that name; name one that it has.
      * * `FAILED_PRECONDITION` (COLUMN_NOT_FOUND): the table has no such column; name one that it has.
-     * * `ABORTED` (CONFLICT): others committed at the same time, again and again; send the call again.
-     * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
-     * * `UNAVAILABLE` (COMMIT_UNKNOWN): whether it was done is not known; send the same call again.
-     * * `UNAVAILABLE` (DRAINING): the commit coordinator is stopping; send the same call again.
+     * * `ABORTED` (CONFLICT): other writers committed at the same time at every try; retry the call.
+     * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and a retry would not help; do what the message says.
+     * * `UNAVAILABLE` (COMMIT_UNKNOWN): the outcome is unknown; retry the same call.
+     * * `UNAVAILABLE` (DRAINING): the commit coordinator is stopping; retry the same call.
      * * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
      * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
      *   Leman.
@@ -658,30 +658,31 @@ public final class CommitServiceGrpc {
   /**
    * A stub to allow clients to do synchronous rpc calls to service CommitService.
    * <pre>
-   * What has become visible in tables, and the care for what Leman keeps beside them. Served by the commit coordinator,
-   * the only writer of user tables on Leman's behalf.
-   * Every error carries google.rpc.ErrorInfo with domain `leman`, a reason and facts; the reasons stand in parentheses.
+   * The history of commits, and maintenance of Leman's files. Served by the commit coordinator, the only writer of user
+   * tables on Leman's behalf.
+   * Every error carries google.rpc.ErrorInfo with domain `leman`, a reason and facts; reasons are in parentheses.
    * Errors of every call:
-   * * `UNAUTHENTICATED` (TOKEN_REQUIRED, TOKEN_INVALID, TOKEN_EXPIRED): the call carries no token that holds; send
-   *   `authorization: Bearer &lt;token&gt;` with one that does.
+   * * `UNAUTHENTICATED` (TOKEN_REQUIRED, TOKEN_INVALID, TOKEN_EXPIRED): the call has no valid token; send
+   *   `authorization: Bearer &lt;token&gt;` with one.
    * * `PERMISSION_DENIED` (ROLE_REQUIRED): the caller lacks the role that the message names; ask for it.
-   * * `PERMISSION_DENIED` (DATABASE_NOT_ALLOWED): a place does not lie where the service may work; name another one.
-   * * `UNAVAILABLE` (KEYS_UNAVAILABLE): the issuer of JWTs does not tell its public keys; send the call again later.
-   * * `INVALID_ARGUMENT` (BAD_MESSAGE, BAD_REQUEST): what was sent is not the call's message, or an id, a text or a list
-   *   in it is not valid or too long; correct the field that BadRequest names.
+   * * `PERMISSION_DENIED` (DATABASE_NOT_ALLOWED): a location is outside of those that the service may use; name another
+   *   one.
+   * * `UNAVAILABLE` (KEYS_UNAVAILABLE): the issuer of JWTs does not return its public keys; retry later.
+   * * `INVALID_ARGUMENT` (BAD_MESSAGE, BAD_REQUEST): the request is not the call's message, or an id, a text or a list in
+   *   it is invalid or too long; correct the field that BadRequest names.
    * * `INVALID_ARGUMENT` (BAD_DATABASE, RESERVED_DATABASE, BAD_TABLE_URI, BAD_TABLE_NAME, RESERVED_NAME): the database
    *   path or the table name is not valid, or Leman's own; correct the field that BadRequest names.
    * * `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database is registered under the name; check it, or give a path or uri.
-   * * `DATA_LOSS` (REGISTRATION_DAMAGED): what is stored under the name is not what was written; register it again.
-   * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
-   *   someone acts; do what the message says, then send the call again.
-   * * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
-   * * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
-   *   RetryInfo's delay.
-   * * `RESOURCE_EXHAUSTED` (CALLER_RATE, CALLER_STREAMS): the caller calls too often, or has too many streams open; send
-   *   the call again after RetryInfo's delay, or end a stream.
-   * * `RESOURCE_EXHAUSTED` (MESSAGE_TOO_LARGE): the message, or its answer, is larger than the service lets it be; send
-   *   less, or ask for less, at once. There is no RetryInfo.
+   * * `DATA_LOSS` (REGISTRATION_DAMAGED): the stored registration is damaged; register it again.
+   * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses
+   *   access until an operator acts; do what the message says, then retry the call.
+   * * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; retry the call after RetryInfo's delay.
+   * * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service is overloaded; retry the call after RetryInfo's
+   *   delay.
+   * * `RESOURCE_EXHAUSTED` (CALLER_RATE, CALLER_STREAMS): the caller calls too often, or has too many streams open; retry
+   *   the call after RetryInfo's delay, or end a stream.
+   * * `RESOURCE_EXHAUSTED` (MESSAGE_TOO_LARGE): the message, or its answer, is larger than the service allows; send or
+   *   request less in one call. There is no RetryInfo.
    * * `INTERNAL` (INTERNAL_BUG): a bug; report it with the request id that the message names.
    * </pre>
    */
@@ -700,12 +701,11 @@ public final class CommitServiceGrpc {
 
     /**
      * <pre>
-     * What became of a request; waits for one that is being worked on. An addition of columns is known until the
-     * coordinator restarts, like a change of functions; sent again it is answered like the first time.
+     * Returns the result of a request; waits for a running one. Additions of columns and changes of functions are
+     * remembered until the coordinator restarts; a retry gets the first answer.
      * Errors:
      * * `INVALID_ARGUMENT` (MISSING_FIELD): `table` or `request_id` is not set; fill it.
-     * * `NOT_FOUND` (COMMIT_NOT_FOUND): the request installed no file that the table's history, as far as it was kept,
-     *   knows of; send it again.
+     * * `NOT_FOUND` (COMMIT_NOT_FOUND): the existing history of the table has no file installed by the request; retry it.
      * * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
      * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
      *   Leman.
@@ -737,14 +737,14 @@ public final class CommitServiceGrpc {
 
     /**
      * <pre>
-     * Says what each of Leman's files next to a table's data is for: checkpoints, fragment records, staged column files;
-     * and deletes those that nothing can need any more and that are old enough. What a version, tag or branch of the
-     * table refers to, what an unfinished fragment can reuse, and what a job that has not ended may need, always stays.
-     * Stopped anywhere and called again, it goes on.
+     * Lists Leman's files next to a table's data (checkpoints, fragment records, staged column files) with their use, and
+     * deletes those that nothing can need any more and that are old enough. Files that a version, tag or branch of the
+     * table refers to, that an unfinished fragment can reuse, or that an open job may need always stay. An interrupted
+     * collection can be repeated, and continues.
      * Errors:
      * * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_NUMBER): `table` is not set, or a number is negative; fix the field that
      *   BadRequest names.
-     * * `UNAVAILABLE` (DRAINING): the commit coordinator is stopping; send the same call again.
+     * * `UNAVAILABLE` (DRAINING): the commit coordinator is stopping; retry the same call.
      * * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
      * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
      *   Leman.
@@ -758,15 +758,15 @@ public final class CommitServiceGrpc {
 
     /**
      * <pre>
-     * Removes a view: its rows, its history, what is stored beside them, and the hidden tables in which its refreshes
-     * computed. A refresh that runs fails. Its source and its functions stay.
+     * Removes a view: its rows, its history, the files stored next to them, and the hidden tables of its refreshes. A
+     * running refresh fails. Its source and its functions stay.
      * Errors:
      * * `INVALID_ARGUMENT` (MISSING_FIELD, RESERVED_NAME): `request_id` is empty, or the name is one of Leman's own; fix
      *   the field that BadRequest names.
-     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
+     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request used this id; use a new one.
      * * `FAILED_PRECONDITION` (NOT_A_VIEW): the table has no query; TableService.DropTable drops it.
-     * * `FAILED_PRECONDITION` (VIEW_IN_USE): views of the database rest on it; drop these first, or set `force`.
-     * * `UNAVAILABLE` (DRAINING): the commit coordinator is stopping; send the same call again.
+     * * `FAILED_PRECONDITION` (VIEW_IN_USE): views of the database read it; drop these first, or set `force`.
+     * * `UNAVAILABLE` (DRAINING): the commit coordinator is stopping; retry the same call.
      * * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
      * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
      *   Leman.
@@ -780,16 +780,15 @@ public final class CommitServiceGrpc {
 
     /**
      * <pre>
-     * Reads all that a database keeps and compares it with the digests that were written with it: functions and their
-     * bundles, metadata of columns and views, job history, checkpoints, fragment records, and every file that was
-     * committed with what was noted then. Changes nothing and makes nothing: the database may be read-only. What was
-     * looked at since the message before comes with a token from which an interrupted call goes on. What changes while it
-     * runs may be told as missing: look again.
+     * Reads everything in a database and compares it with the stored digests: functions and their bundles, metadata of
+     * columns and views, job history, checkpoints, fragment records, and every committed file. Writes nothing: the
+     * database may be read-only. Each message covers what was verified since the previous one, and has a token from which
+     * an interrupted call can continue. What changes meanwhile may be reported as missing: verify again.
      * Errors:
      * * `NOT_FOUND` (DATABASE_NOT_FOUND): there is no such folder; check the path.
      * * `INVALID_ARGUMENT` (BAD_PAGE_TOKEN): the token is of another database; begin without one.
      * * `UNAVAILABLE` (DRAINING): the commit coordinator is stopping; continue from the last token.
-     * * `UNAVAILABLE` (READER_STALLED): no one took a message for a minute; continue from the last token.
+     * * `UNAVAILABLE` (READER_STALLED): the reader took no message for a minute; continue from the last token.
      * </pre>
      */
     @io.grpc.ExperimentalApi("https://github.com/grpc/grpc-java/issues/10918")
@@ -801,17 +800,17 @@ public final class CommitServiceGrpc {
 
     /**
      * <pre>
-     * Brings indexes of a table or view up to date: each covers all fragments after it. Commits of others go on
-     * meanwhile. Takes as long as Lance needs for the rows that are left out. Where nothing is left out, nothing is done.
-     * Stopped anywhere and called again, it goes on.
+     * Updates indexes of a table or view, so that each covers all fragments. Commits of others continue meanwhile. The
+     * duration depends on the rows that are not covered; if there are none, nothing is done. An interrupted call can be
+     * repeated, and continues.
      * Errors:
      * * `INVALID_ARGUMENT` (MISSING_FIELD): `table` is not set; fill it.
      * * `NOT_FOUND` (INDEX_NOT_FOUND): the table has no index of that name; name one that it has.
      * * `FAILED_PRECONDITION` (COLUMN_NOT_FOUND): the table has no such column; name one that it has.
-     * * `ABORTED` (CONFLICT): others committed at the same time, again and again; send the call again.
-     * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
-     * * `UNAVAILABLE` (COMMIT_UNKNOWN): whether it was done is not known; send the same call again.
-     * * `UNAVAILABLE` (DRAINING): the commit coordinator is stopping; send the same call again.
+     * * `ABORTED` (CONFLICT): other writers committed at the same time at every try; retry the call.
+     * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and a retry would not help; do what the message says.
+     * * `UNAVAILABLE` (COMMIT_UNKNOWN): the outcome is unknown; retry the same call.
+     * * `UNAVAILABLE` (DRAINING): the commit coordinator is stopping; retry the same call.
      * * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
      * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
      *   Leman.
@@ -827,30 +826,31 @@ public final class CommitServiceGrpc {
   /**
    * A stub to allow clients to do limited synchronous rpc calls to service CommitService.
    * <pre>
-   * What has become visible in tables, and the care for what Leman keeps beside them. Served by the commit coordinator,
-   * the only writer of user tables on Leman's behalf.
-   * Every error carries google.rpc.ErrorInfo with domain `leman`, a reason and facts; the reasons stand in parentheses.
+   * The history of commits, and maintenance of Leman's files. Served by the commit coordinator, the only writer of user
+   * tables on Leman's behalf.
+   * Every error carries google.rpc.ErrorInfo with domain `leman`, a reason and facts; reasons are in parentheses.
    * Errors of every call:
-   * * `UNAUTHENTICATED` (TOKEN_REQUIRED, TOKEN_INVALID, TOKEN_EXPIRED): the call carries no token that holds; send
-   *   `authorization: Bearer &lt;token&gt;` with one that does.
+   * * `UNAUTHENTICATED` (TOKEN_REQUIRED, TOKEN_INVALID, TOKEN_EXPIRED): the call has no valid token; send
+   *   `authorization: Bearer &lt;token&gt;` with one.
    * * `PERMISSION_DENIED` (ROLE_REQUIRED): the caller lacks the role that the message names; ask for it.
-   * * `PERMISSION_DENIED` (DATABASE_NOT_ALLOWED): a place does not lie where the service may work; name another one.
-   * * `UNAVAILABLE` (KEYS_UNAVAILABLE): the issuer of JWTs does not tell its public keys; send the call again later.
-   * * `INVALID_ARGUMENT` (BAD_MESSAGE, BAD_REQUEST): what was sent is not the call's message, or an id, a text or a list
-   *   in it is not valid or too long; correct the field that BadRequest names.
+   * * `PERMISSION_DENIED` (DATABASE_NOT_ALLOWED): a location is outside of those that the service may use; name another
+   *   one.
+   * * `UNAVAILABLE` (KEYS_UNAVAILABLE): the issuer of JWTs does not return its public keys; retry later.
+   * * `INVALID_ARGUMENT` (BAD_MESSAGE, BAD_REQUEST): the request is not the call's message, or an id, a text or a list in
+   *   it is invalid or too long; correct the field that BadRequest names.
    * * `INVALID_ARGUMENT` (BAD_DATABASE, RESERVED_DATABASE, BAD_TABLE_URI, BAD_TABLE_NAME, RESERVED_NAME): the database
    *   path or the table name is not valid, or Leman's own; correct the field that BadRequest names.
    * * `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database is registered under the name; check it, or give a path or uri.
-   * * `DATA_LOSS` (REGISTRATION_DAMAGED): what is stored under the name is not what was written; register it again.
-   * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
-   *   someone acts; do what the message says, then send the call again.
-   * * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
-   * * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
-   *   RetryInfo's delay.
-   * * `RESOURCE_EXHAUSTED` (CALLER_RATE, CALLER_STREAMS): the caller calls too often, or has too many streams open; send
-   *   the call again after RetryInfo's delay, or end a stream.
-   * * `RESOURCE_EXHAUSTED` (MESSAGE_TOO_LARGE): the message, or its answer, is larger than the service lets it be; send
-   *   less, or ask for less, at once. There is no RetryInfo.
+   * * `DATA_LOSS` (REGISTRATION_DAMAGED): the stored registration is damaged; register it again.
+   * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses
+   *   access until an operator acts; do what the message says, then retry the call.
+   * * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; retry the call after RetryInfo's delay.
+   * * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service is overloaded; retry the call after RetryInfo's
+   *   delay.
+   * * `RESOURCE_EXHAUSTED` (CALLER_RATE, CALLER_STREAMS): the caller calls too often, or has too many streams open; retry
+   *   the call after RetryInfo's delay, or end a stream.
+   * * `RESOURCE_EXHAUSTED` (MESSAGE_TOO_LARGE): the message, or its answer, is larger than the service allows; send or
+   *   request less in one call. There is no RetryInfo.
    * * `INTERNAL` (INTERNAL_BUG): a bug; report it with the request id that the message names.
    * </pre>
    */
@@ -869,12 +869,11 @@ public final class CommitServiceGrpc {
 
     /**
      * <pre>
-     * What became of a request; waits for one that is being worked on. An addition of columns is known until the
-     * coordinator restarts, like a change of functions; sent again it is answered like the first time.
+     * Returns the result of a request; waits for a running one. Additions of columns and changes of functions are
+     * remembered until the coordinator restarts; a retry gets the first answer.
      * Errors:
      * * `INVALID_ARGUMENT` (MISSING_FIELD): `table` or `request_id` is not set; fill it.
-     * * `NOT_FOUND` (COMMIT_NOT_FOUND): the request installed no file that the table's history, as far as it was kept,
-     *   knows of; send it again.
+     * * `NOT_FOUND` (COMMIT_NOT_FOUND): the existing history of the table has no file installed by the request; retry it.
      * * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
      * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
      *   Leman.
@@ -906,14 +905,14 @@ public final class CommitServiceGrpc {
 
     /**
      * <pre>
-     * Says what each of Leman's files next to a table's data is for: checkpoints, fragment records, staged column files;
-     * and deletes those that nothing can need any more and that are old enough. What a version, tag or branch of the
-     * table refers to, what an unfinished fragment can reuse, and what a job that has not ended may need, always stays.
-     * Stopped anywhere and called again, it goes on.
+     * Lists Leman's files next to a table's data (checkpoints, fragment records, staged column files) with their use, and
+     * deletes those that nothing can need any more and that are old enough. Files that a version, tag or branch of the
+     * table refers to, that an unfinished fragment can reuse, or that an open job may need always stay. An interrupted
+     * collection can be repeated, and continues.
      * Errors:
      * * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_NUMBER): `table` is not set, or a number is negative; fix the field that
      *   BadRequest names.
-     * * `UNAVAILABLE` (DRAINING): the commit coordinator is stopping; send the same call again.
+     * * `UNAVAILABLE` (DRAINING): the commit coordinator is stopping; retry the same call.
      * * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
      * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
      *   Leman.
@@ -927,15 +926,15 @@ public final class CommitServiceGrpc {
 
     /**
      * <pre>
-     * Removes a view: its rows, its history, what is stored beside them, and the hidden tables in which its refreshes
-     * computed. A refresh that runs fails. Its source and its functions stay.
+     * Removes a view: its rows, its history, the files stored next to them, and the hidden tables of its refreshes. A
+     * running refresh fails. Its source and its functions stay.
      * Errors:
      * * `INVALID_ARGUMENT` (MISSING_FIELD, RESERVED_NAME): `request_id` is empty, or the name is one of Leman's own; fix
      *   the field that BadRequest names.
-     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
+     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request used this id; use a new one.
      * * `FAILED_PRECONDITION` (NOT_A_VIEW): the table has no query; TableService.DropTable drops it.
-     * * `FAILED_PRECONDITION` (VIEW_IN_USE): views of the database rest on it; drop these first, or set `force`.
-     * * `UNAVAILABLE` (DRAINING): the commit coordinator is stopping; send the same call again.
+     * * `FAILED_PRECONDITION` (VIEW_IN_USE): views of the database read it; drop these first, or set `force`.
+     * * `UNAVAILABLE` (DRAINING): the commit coordinator is stopping; retry the same call.
      * * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
      * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
      *   Leman.
@@ -949,16 +948,15 @@ public final class CommitServiceGrpc {
 
     /**
      * <pre>
-     * Reads all that a database keeps and compares it with the digests that were written with it: functions and their
-     * bundles, metadata of columns and views, job history, checkpoints, fragment records, and every file that was
-     * committed with what was noted then. Changes nothing and makes nothing: the database may be read-only. What was
-     * looked at since the message before comes with a token from which an interrupted call goes on. What changes while it
-     * runs may be told as missing: look again.
+     * Reads everything in a database and compares it with the stored digests: functions and their bundles, metadata of
+     * columns and views, job history, checkpoints, fragment records, and every committed file. Writes nothing: the
+     * database may be read-only. Each message covers what was verified since the previous one, and has a token from which
+     * an interrupted call can continue. What changes meanwhile may be reported as missing: verify again.
      * Errors:
      * * `NOT_FOUND` (DATABASE_NOT_FOUND): there is no such folder; check the path.
      * * `INVALID_ARGUMENT` (BAD_PAGE_TOKEN): the token is of another database; begin without one.
      * * `UNAVAILABLE` (DRAINING): the commit coordinator is stopping; continue from the last token.
-     * * `UNAVAILABLE` (READER_STALLED): no one took a message for a minute; continue from the last token.
+     * * `UNAVAILABLE` (READER_STALLED): the reader took no message for a minute; continue from the last token.
      * </pre>
      */
     public java.util.Iterator<dev.leman.v1.VerifyDatabaseResponse> verifyDatabase(
@@ -969,17 +967,17 @@ public final class CommitServiceGrpc {
 
     /**
      * <pre>
-     * Brings indexes of a table or view up to date: each covers all fragments after it. Commits of others go on
-     * meanwhile. Takes as long as Lance needs for the rows that are left out. Where nothing is left out, nothing is done.
-     * Stopped anywhere and called again, it goes on.
+     * Updates indexes of a table or view, so that each covers all fragments. Commits of others continue meanwhile. The
+     * duration depends on the rows that are not covered; if there are none, nothing is done. An interrupted call can be
+     * repeated, and continues.
      * Errors:
      * * `INVALID_ARGUMENT` (MISSING_FIELD): `table` is not set; fill it.
      * * `NOT_FOUND` (INDEX_NOT_FOUND): the table has no index of that name; name one that it has.
      * * `FAILED_PRECONDITION` (COLUMN_NOT_FOUND): the table has no such column; name one that it has.
-     * * `ABORTED` (CONFLICT): others committed at the same time, again and again; send the call again.
-     * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
-     * * `UNAVAILABLE` (COMMIT_UNKNOWN): whether it was done is not known; send the same call again.
-     * * `UNAVAILABLE` (DRAINING): the commit coordinator is stopping; send the same call again.
+     * * `ABORTED` (CONFLICT): other writers committed at the same time at every try; retry the call.
+     * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and a retry would not help; do what the message says.
+     * * `UNAVAILABLE` (COMMIT_UNKNOWN): the outcome is unknown; retry the same call.
+     * * `UNAVAILABLE` (DRAINING): the commit coordinator is stopping; retry the same call.
      * * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
      * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
      *   Leman.
@@ -995,30 +993,31 @@ public final class CommitServiceGrpc {
   /**
    * A stub to allow clients to do ListenableFuture-style rpc calls to service CommitService.
    * <pre>
-   * What has become visible in tables, and the care for what Leman keeps beside them. Served by the commit coordinator,
-   * the only writer of user tables on Leman's behalf.
-   * Every error carries google.rpc.ErrorInfo with domain `leman`, a reason and facts; the reasons stand in parentheses.
+   * The history of commits, and maintenance of Leman's files. Served by the commit coordinator, the only writer of user
+   * tables on Leman's behalf.
+   * Every error carries google.rpc.ErrorInfo with domain `leman`, a reason and facts; reasons are in parentheses.
    * Errors of every call:
-   * * `UNAUTHENTICATED` (TOKEN_REQUIRED, TOKEN_INVALID, TOKEN_EXPIRED): the call carries no token that holds; send
-   *   `authorization: Bearer &lt;token&gt;` with one that does.
+   * * `UNAUTHENTICATED` (TOKEN_REQUIRED, TOKEN_INVALID, TOKEN_EXPIRED): the call has no valid token; send
+   *   `authorization: Bearer &lt;token&gt;` with one.
    * * `PERMISSION_DENIED` (ROLE_REQUIRED): the caller lacks the role that the message names; ask for it.
-   * * `PERMISSION_DENIED` (DATABASE_NOT_ALLOWED): a place does not lie where the service may work; name another one.
-   * * `UNAVAILABLE` (KEYS_UNAVAILABLE): the issuer of JWTs does not tell its public keys; send the call again later.
-   * * `INVALID_ARGUMENT` (BAD_MESSAGE, BAD_REQUEST): what was sent is not the call's message, or an id, a text or a list
-   *   in it is not valid or too long; correct the field that BadRequest names.
+   * * `PERMISSION_DENIED` (DATABASE_NOT_ALLOWED): a location is outside of those that the service may use; name another
+   *   one.
+   * * `UNAVAILABLE` (KEYS_UNAVAILABLE): the issuer of JWTs does not return its public keys; retry later.
+   * * `INVALID_ARGUMENT` (BAD_MESSAGE, BAD_REQUEST): the request is not the call's message, or an id, a text or a list in
+   *   it is invalid or too long; correct the field that BadRequest names.
    * * `INVALID_ARGUMENT` (BAD_DATABASE, RESERVED_DATABASE, BAD_TABLE_URI, BAD_TABLE_NAME, RESERVED_NAME): the database
    *   path or the table name is not valid, or Leman's own; correct the field that BadRequest names.
    * * `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database is registered under the name; check it, or give a path or uri.
-   * * `DATA_LOSS` (REGISTRATION_DAMAGED): what is stored under the name is not what was written; register it again.
-   * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
-   *   someone acts; do what the message says, then send the call again.
-   * * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
-   * * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
-   *   RetryInfo's delay.
-   * * `RESOURCE_EXHAUSTED` (CALLER_RATE, CALLER_STREAMS): the caller calls too often, or has too many streams open; send
-   *   the call again after RetryInfo's delay, or end a stream.
-   * * `RESOURCE_EXHAUSTED` (MESSAGE_TOO_LARGE): the message, or its answer, is larger than the service lets it be; send
-   *   less, or ask for less, at once. There is no RetryInfo.
+   * * `DATA_LOSS` (REGISTRATION_DAMAGED): the stored registration is damaged; register it again.
+   * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses
+   *   access until an operator acts; do what the message says, then retry the call.
+   * * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; retry the call after RetryInfo's delay.
+   * * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service is overloaded; retry the call after RetryInfo's
+   *   delay.
+   * * `RESOURCE_EXHAUSTED` (CALLER_RATE, CALLER_STREAMS): the caller calls too often, or has too many streams open; retry
+   *   the call after RetryInfo's delay, or end a stream.
+   * * `RESOURCE_EXHAUSTED` (MESSAGE_TOO_LARGE): the message, or its answer, is larger than the service allows; send or
+   *   request less in one call. There is no RetryInfo.
    * * `INTERNAL` (INTERNAL_BUG): a bug; report it with the request id that the message names.
    * </pre>
    */
@@ -1037,12 +1036,11 @@ public final class CommitServiceGrpc {
 
     /**
      * <pre>
-     * What became of a request; waits for one that is being worked on. An addition of columns is known until the
-     * coordinator restarts, like a change of functions; sent again it is answered like the first time.
+     * Returns the result of a request; waits for a running one. Additions of columns and changes of functions are
+     * remembered until the coordinator restarts; a retry gets the first answer.
      * Errors:
      * * `INVALID_ARGUMENT` (MISSING_FIELD): `table` or `request_id` is not set; fill it.
-     * * `NOT_FOUND` (COMMIT_NOT_FOUND): the request installed no file that the table's history, as far as it was kept,
-     *   knows of; send it again.
+     * * `NOT_FOUND` (COMMIT_NOT_FOUND): the existing history of the table has no file installed by the request; retry it.
      * * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
      * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
      *   Leman.
@@ -1076,14 +1074,14 @@ public final class CommitServiceGrpc {
 
     /**
      * <pre>
-     * Says what each of Leman's files next to a table's data is for: checkpoints, fragment records, staged column files;
-     * and deletes those that nothing can need any more and that are old enough. What a version, tag or branch of the
-     * table refers to, what an unfinished fragment can reuse, and what a job that has not ended may need, always stays.
-     * Stopped anywhere and called again, it goes on.
+     * Lists Leman's files next to a table's data (checkpoints, fragment records, staged column files) with their use, and
+     * deletes those that nothing can need any more and that are old enough. Files that a version, tag or branch of the
+     * table refers to, that an unfinished fragment can reuse, or that an open job may need always stay. An interrupted
+     * collection can be repeated, and continues.
      * Errors:
      * * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_NUMBER): `table` is not set, or a number is negative; fix the field that
      *   BadRequest names.
-     * * `UNAVAILABLE` (DRAINING): the commit coordinator is stopping; send the same call again.
+     * * `UNAVAILABLE` (DRAINING): the commit coordinator is stopping; retry the same call.
      * * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
      * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
      *   Leman.
@@ -1098,15 +1096,15 @@ public final class CommitServiceGrpc {
 
     /**
      * <pre>
-     * Removes a view: its rows, its history, what is stored beside them, and the hidden tables in which its refreshes
-     * computed. A refresh that runs fails. Its source and its functions stay.
+     * Removes a view: its rows, its history, the files stored next to them, and the hidden tables of its refreshes. A
+     * running refresh fails. Its source and its functions stay.
      * Errors:
      * * `INVALID_ARGUMENT` (MISSING_FIELD, RESERVED_NAME): `request_id` is empty, or the name is one of Leman's own; fix
      *   the field that BadRequest names.
-     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
+     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request used this id; use a new one.
      * * `FAILED_PRECONDITION` (NOT_A_VIEW): the table has no query; TableService.DropTable drops it.
-     * * `FAILED_PRECONDITION` (VIEW_IN_USE): views of the database rest on it; drop these first, or set `force`.
-     * * `UNAVAILABLE` (DRAINING): the commit coordinator is stopping; send the same call again.
+     * * `FAILED_PRECONDITION` (VIEW_IN_USE): views of the database read it; drop these first, or set `force`.
+     * * `UNAVAILABLE` (DRAINING): the commit coordinator is stopping; retry the same call.
      * * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
      * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
      *   Leman.
@@ -1121,17 +1119,17 @@ public final class CommitServiceGrpc {
 
     /**
      * <pre>
-     * Brings indexes of a table or view up to date: each covers all fragments after it. Commits of others go on
-     * meanwhile. Takes as long as Lance needs for the rows that are left out. Where nothing is left out, nothing is done.
-     * Stopped anywhere and called again, it goes on.
+     * Updates indexes of a table or view, so that each covers all fragments. Commits of others continue meanwhile. The
+     * duration depends on the rows that are not covered; if there are none, nothing is done. An interrupted call can be
+     * repeated, and continues.
      * Errors:
      * * `INVALID_ARGUMENT` (MISSING_FIELD): `table` is not set; fill it.
      * * `NOT_FOUND` (INDEX_NOT_FOUND): the table has no index of that name; name one that it has.
      * * `FAILED_PRECONDITION` (COLUMN_NOT_FOUND): the table has no such column; name one that it has.
-     * * `ABORTED` (CONFLICT): others committed at the same time, again and again; send the call again.
-     * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
-     * * `UNAVAILABLE` (COMMIT_UNKNOWN): whether it was done is not known; send the same call again.
-     * * `UNAVAILABLE` (DRAINING): the commit coordinator is stopping; send the same call again.
+     * * `ABORTED` (CONFLICT): other writers committed at the same time at every try; retry the call.
+     * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and a retry would not help; do what the message says.
+     * * `UNAVAILABLE` (COMMIT_UNKNOWN): the outcome is unknown; retry the same call.
+     * * `UNAVAILABLE` (DRAINING): the commit coordinator is stopping; retry the same call.
      * * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
      * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
      *   Leman.

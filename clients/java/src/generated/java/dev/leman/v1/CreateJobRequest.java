@@ -191,9 +191,9 @@ private static final long serialVersionUID = 0L;
   private volatile java.lang.Object requestId_ = "";
   /**
    * <pre>
-   * Chosen by the caller; remembered as long as the database's history has the job. The same id and body gives the same
-   * job; the same id with another body for this database is refused: ALREADY_EXISTS (REQUEST_ID_REUSED). So is the id of a
-   * request whose job was deleted: a request that comes late does not make the job again.
+   * Chosen by the caller; remembered as long as the database's history has the job. The same id and body returns the
+   * same job; the same id with another body for this database is refused: ALREADY_EXISTS (REQUEST_ID_REUSED). So is the
+   * id of a request whose job was deleted: a late retry does not create the job again.
    * </pre>
    *
    * <code>string request_id = 3;</code>
@@ -214,9 +214,9 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Chosen by the caller; remembered as long as the database's history has the job. The same id and body gives the same
-   * job; the same id with another body for this database is refused: ALREADY_EXISTS (REQUEST_ID_REUSED). So is the id of a
-   * request whose job was deleted: a request that comes late does not make the job again.
+   * Chosen by the caller; remembered as long as the database's history has the job. The same id and body returns the
+   * same job; the same id with another body for this database is refused: ALREADY_EXISTS (REQUEST_ID_REUSED). So is the
+   * id of a request whose job was deleted: a late retry does not create the job again.
    * </pre>
    *
    * <code>string request_id = 3;</code>
@@ -340,7 +340,7 @@ java.lang.String defaultValue) {
   private int priority_ = 0;
   /**
    * <pre>
-   * −100 to 100: among jobs that wait, those with a higher priority have their turn first; 0 is usual.
+   * −100 to 100: of waiting jobs, those with a higher priority run first; default 0.
    * </pre>
    *
    * <code>int32 priority = 5;</code>
@@ -379,12 +379,13 @@ java.lang.String defaultValue) {
   }
   /**
    * <pre>
-   * Environment variables of the processes in which the job's functions run, such as an API key. At most 64, with names of
-   * letters, digits and `_` that do not begin with a digit, and 32 KiB of names and values altogether; names that the
-   * processes themselves go by, such as PATH, are refused (docs/jobs.md lists them). Values are secrets: they are kept in
-   * the executor's memory, and in Redis until the job ends, and are in no record, log or error. They are no part of the
-   * function's version: other values make nothing stale. Under a request id, values that differ count as another body as
-   * long as the job has not ended; names always do. Takes the right `code`, unless LEMAN_UDF__ENV_NAMES lists the names.
+   * Environment variables of the processes in which the job's functions run, such as an API key. At most 64, with names
+   * of letters, digits and `_` that do not begin with a digit, and 32 KiB of names and values altogether; names that
+   * the processes use themselves, such as PATH, are refused (docs/jobs.md lists them). Values are secrets: they are
+   * kept in the executor's memory, and in Redis until the job ends, and are in no record, log or error. They are not
+   * part of the function's version: other values make nothing stale. Under a request id, other values count as another
+   * body while the job has not ended; other names always do. Requires the right `code`, unless LEMAN_UDF__ENV_NAMES
+   * lists the names.
    * </pre>
    *
    * <code>map&lt;string, string&gt; env = 6 [debug_redact = true];</code>
@@ -405,12 +406,13 @@ java.lang.String defaultValue) {
   }
   /**
    * <pre>
-   * Environment variables of the processes in which the job's functions run, such as an API key. At most 64, with names of
-   * letters, digits and `_` that do not begin with a digit, and 32 KiB of names and values altogether; names that the
-   * processes themselves go by, such as PATH, are refused (docs/jobs.md lists them). Values are secrets: they are kept in
-   * the executor's memory, and in Redis until the job ends, and are in no record, log or error. They are no part of the
-   * function's version: other values make nothing stale. Under a request id, values that differ count as another body as
-   * long as the job has not ended; names always do. Takes the right `code`, unless LEMAN_UDF__ENV_NAMES lists the names.
+   * Environment variables of the processes in which the job's functions run, such as an API key. At most 64, with names
+   * of letters, digits and `_` that do not begin with a digit, and 32 KiB of names and values altogether; names that
+   * the processes use themselves, such as PATH, are refused (docs/jobs.md lists them). Values are secrets: they are
+   * kept in the executor's memory, and in Redis until the job ends, and are in no record, log or error. They are not
+   * part of the function's version: other values make nothing stale. Under a request id, other values count as another
+   * body while the job has not ended; other names always do. Requires the right `code`, unless LEMAN_UDF__ENV_NAMES
+   * lists the names.
    * </pre>
    *
    * <code>map&lt;string, string&gt; env = 6 [debug_redact = true];</code>
@@ -421,12 +423,13 @@ java.lang.String defaultValue) {
   }
   /**
    * <pre>
-   * Environment variables of the processes in which the job's functions run, such as an API key. At most 64, with names of
-   * letters, digits and `_` that do not begin with a digit, and 32 KiB of names and values altogether; names that the
-   * processes themselves go by, such as PATH, are refused (docs/jobs.md lists them). Values are secrets: they are kept in
-   * the executor's memory, and in Redis until the job ends, and are in no record, log or error. They are no part of the
-   * function's version: other values make nothing stale. Under a request id, values that differ count as another body as
-   * long as the job has not ended; names always do. Takes the right `code`, unless LEMAN_UDF__ENV_NAMES lists the names.
+   * Environment variables of the processes in which the job's functions run, such as an API key. At most 64, with names
+   * of letters, digits and `_` that do not begin with a digit, and 32 KiB of names and values altogether; names that
+   * the processes use themselves, such as PATH, are refused (docs/jobs.md lists them). Values are secrets: they are
+   * kept in the executor's memory, and in Redis until the job ends, and are in no record, log or error. They are not
+   * part of the function's version: other values make nothing stale. Under a request id, other values count as another
+   * body while the job has not ended; other names always do. Requires the right `code`, unless LEMAN_UDF__ENV_NAMES
+   * lists the names.
    * </pre>
    *
    * <code>map&lt;string, string&gt; env = 6 [debug_redact = true];</code>
@@ -444,12 +447,13 @@ java.lang.String defaultValue) {
   }
   /**
    * <pre>
-   * Environment variables of the processes in which the job's functions run, such as an API key. At most 64, with names of
-   * letters, digits and `_` that do not begin with a digit, and 32 KiB of names and values altogether; names that the
-   * processes themselves go by, such as PATH, are refused (docs/jobs.md lists them). Values are secrets: they are kept in
-   * the executor's memory, and in Redis until the job ends, and are in no record, log or error. They are no part of the
-   * function's version: other values make nothing stale. Under a request id, values that differ count as another body as
-   * long as the job has not ended; names always do. Takes the right `code`, unless LEMAN_UDF__ENV_NAMES lists the names.
+   * Environment variables of the processes in which the job's functions run, such as an API key. At most 64, with names
+   * of letters, digits and `_` that do not begin with a digit, and 32 KiB of names and values altogether; names that
+   * the processes use themselves, such as PATH, are refused (docs/jobs.md lists them). Values are secrets: they are
+   * kept in the executor's memory, and in Redis until the job ends, and are in no record, log or error. They are not
+   * part of the function's version: other values make nothing stale. Under a request id, other values count as another
+   * body while the job has not ended; other names always do. Requires the right `code`, unless LEMAN_UDF__ENV_NAMES
+   * lists the names.
    * </pre>
    *
    * <code>map&lt;string, string&gt; env = 6 [debug_redact = true];</code>
@@ -1385,9 +1389,9 @@ java.lang.String defaultValue) {
     private java.lang.Object requestId_ = "";
     /**
      * <pre>
-     * Chosen by the caller; remembered as long as the database's history has the job. The same id and body gives the same
-     * job; the same id with another body for this database is refused: ALREADY_EXISTS (REQUEST_ID_REUSED). So is the id of a
-     * request whose job was deleted: a request that comes late does not make the job again.
+     * Chosen by the caller; remembered as long as the database's history has the job. The same id and body returns the
+     * same job; the same id with another body for this database is refused: ALREADY_EXISTS (REQUEST_ID_REUSED). So is the
+     * id of a request whose job was deleted: a late retry does not create the job again.
      * </pre>
      *
      * <code>string request_id = 3;</code>
@@ -1407,9 +1411,9 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * Chosen by the caller; remembered as long as the database's history has the job. The same id and body gives the same
-     * job; the same id with another body for this database is refused: ALREADY_EXISTS (REQUEST_ID_REUSED). So is the id of a
-     * request whose job was deleted: a request that comes late does not make the job again.
+     * Chosen by the caller; remembered as long as the database's history has the job. The same id and body returns the
+     * same job; the same id with another body for this database is refused: ALREADY_EXISTS (REQUEST_ID_REUSED). So is the
+     * id of a request whose job was deleted: a late retry does not create the job again.
      * </pre>
      *
      * <code>string request_id = 3;</code>
@@ -1430,9 +1434,9 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * Chosen by the caller; remembered as long as the database's history has the job. The same id and body gives the same
-     * job; the same id with another body for this database is refused: ALREADY_EXISTS (REQUEST_ID_REUSED). So is the id of a
-     * request whose job was deleted: a request that comes late does not make the job again.
+     * Chosen by the caller; remembered as long as the database's history has the job. The same id and body returns the
+     * same job; the same id with another body for this database is refused: ALREADY_EXISTS (REQUEST_ID_REUSED). So is the
+     * id of a request whose job was deleted: a late retry does not create the job again.
      * </pre>
      *
      * <code>string request_id = 3;</code>
@@ -1449,9 +1453,9 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * Chosen by the caller; remembered as long as the database's history has the job. The same id and body gives the same
-     * job; the same id with another body for this database is refused: ALREADY_EXISTS (REQUEST_ID_REUSED). So is the id of a
-     * request whose job was deleted: a request that comes late does not make the job again.
+     * Chosen by the caller; remembered as long as the database's history has the job. The same id and body returns the
+     * same job; the same id with another body for this database is refused: ALREADY_EXISTS (REQUEST_ID_REUSED). So is the
+     * id of a request whose job was deleted: a late retry does not create the job again.
      * </pre>
      *
      * <code>string request_id = 3;</code>
@@ -1465,9 +1469,9 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * Chosen by the caller; remembered as long as the database's history has the job. The same id and body gives the same
-     * job; the same id with another body for this database is refused: ALREADY_EXISTS (REQUEST_ID_REUSED). So is the id of a
-     * request whose job was deleted: a request that comes late does not make the job again.
+     * Chosen by the caller; remembered as long as the database's history has the job. The same id and body returns the
+     * same job; the same id with another body for this database is refused: ALREADY_EXISTS (REQUEST_ID_REUSED). So is the
+     * id of a request whose job was deleted: a late retry does not create the job again.
      * </pre>
      *
      * <code>string request_id = 3;</code>
@@ -1649,7 +1653,7 @@ java.lang.String defaultValue) {
     private int priority_ ;
     /**
      * <pre>
-     * −100 to 100: among jobs that wait, those with a higher priority have their turn first; 0 is usual.
+     * −100 to 100: of waiting jobs, those with a higher priority run first; default 0.
      * </pre>
      *
      * <code>int32 priority = 5;</code>
@@ -1661,7 +1665,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * −100 to 100: among jobs that wait, those with a higher priority have their turn first; 0 is usual.
+     * −100 to 100: of waiting jobs, those with a higher priority run first; default 0.
      * </pre>
      *
      * <code>int32 priority = 5;</code>
@@ -1677,7 +1681,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * −100 to 100: among jobs that wait, those with a higher priority have their turn first; 0 is usual.
+     * −100 to 100: of waiting jobs, those with a higher priority run first; default 0.
      * </pre>
      *
      * <code>int32 priority = 5;</code>
@@ -1718,12 +1722,13 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * Environment variables of the processes in which the job's functions run, such as an API key. At most 64, with names of
-     * letters, digits and `_` that do not begin with a digit, and 32 KiB of names and values altogether; names that the
-     * processes themselves go by, such as PATH, are refused (docs/jobs.md lists them). Values are secrets: they are kept in
-     * the executor's memory, and in Redis until the job ends, and are in no record, log or error. They are no part of the
-     * function's version: other values make nothing stale. Under a request id, values that differ count as another body as
-     * long as the job has not ended; names always do. Takes the right `code`, unless LEMAN_UDF__ENV_NAMES lists the names.
+     * Environment variables of the processes in which the job's functions run, such as an API key. At most 64, with names
+     * of letters, digits and `_` that do not begin with a digit, and 32 KiB of names and values altogether; names that
+     * the processes use themselves, such as PATH, are refused (docs/jobs.md lists them). Values are secrets: they are
+     * kept in the executor's memory, and in Redis until the job ends, and are in no record, log or error. They are not
+     * part of the function's version: other values make nothing stale. Under a request id, other values count as another
+     * body while the job has not ended; other names always do. Requires the right `code`, unless LEMAN_UDF__ENV_NAMES
+     * lists the names.
      * </pre>
      *
      * <code>map&lt;string, string&gt; env = 6 [debug_redact = true];</code>
@@ -1744,12 +1749,13 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * Environment variables of the processes in which the job's functions run, such as an API key. At most 64, with names of
-     * letters, digits and `_` that do not begin with a digit, and 32 KiB of names and values altogether; names that the
-     * processes themselves go by, such as PATH, are refused (docs/jobs.md lists them). Values are secrets: they are kept in
-     * the executor's memory, and in Redis until the job ends, and are in no record, log or error. They are no part of the
-     * function's version: other values make nothing stale. Under a request id, values that differ count as another body as
-     * long as the job has not ended; names always do. Takes the right `code`, unless LEMAN_UDF__ENV_NAMES lists the names.
+     * Environment variables of the processes in which the job's functions run, such as an API key. At most 64, with names
+     * of letters, digits and `_` that do not begin with a digit, and 32 KiB of names and values altogether; names that
+     * the processes use themselves, such as PATH, are refused (docs/jobs.md lists them). Values are secrets: they are
+     * kept in the executor's memory, and in Redis until the job ends, and are in no record, log or error. They are not
+     * part of the function's version: other values make nothing stale. Under a request id, other values count as another
+     * body while the job has not ended; other names always do. Requires the right `code`, unless LEMAN_UDF__ENV_NAMES
+     * lists the names.
      * </pre>
      *
      * <code>map&lt;string, string&gt; env = 6 [debug_redact = true];</code>
@@ -1760,12 +1766,13 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * Environment variables of the processes in which the job's functions run, such as an API key. At most 64, with names of
-     * letters, digits and `_` that do not begin with a digit, and 32 KiB of names and values altogether; names that the
-     * processes themselves go by, such as PATH, are refused (docs/jobs.md lists them). Values are secrets: they are kept in
-     * the executor's memory, and in Redis until the job ends, and are in no record, log or error. They are no part of the
-     * function's version: other values make nothing stale. Under a request id, values that differ count as another body as
-     * long as the job has not ended; names always do. Takes the right `code`, unless LEMAN_UDF__ENV_NAMES lists the names.
+     * Environment variables of the processes in which the job's functions run, such as an API key. At most 64, with names
+     * of letters, digits and `_` that do not begin with a digit, and 32 KiB of names and values altogether; names that
+     * the processes use themselves, such as PATH, are refused (docs/jobs.md lists them). Values are secrets: they are
+     * kept in the executor's memory, and in Redis until the job ends, and are in no record, log or error. They are not
+     * part of the function's version: other values make nothing stale. Under a request id, other values count as another
+     * body while the job has not ended; other names always do. Requires the right `code`, unless LEMAN_UDF__ENV_NAMES
+     * lists the names.
      * </pre>
      *
      * <code>map&lt;string, string&gt; env = 6 [debug_redact = true];</code>
@@ -1783,12 +1790,13 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * Environment variables of the processes in which the job's functions run, such as an API key. At most 64, with names of
-     * letters, digits and `_` that do not begin with a digit, and 32 KiB of names and values altogether; names that the
-     * processes themselves go by, such as PATH, are refused (docs/jobs.md lists them). Values are secrets: they are kept in
-     * the executor's memory, and in Redis until the job ends, and are in no record, log or error. They are no part of the
-     * function's version: other values make nothing stale. Under a request id, values that differ count as another body as
-     * long as the job has not ended; names always do. Takes the right `code`, unless LEMAN_UDF__ENV_NAMES lists the names.
+     * Environment variables of the processes in which the job's functions run, such as an API key. At most 64, with names
+     * of letters, digits and `_` that do not begin with a digit, and 32 KiB of names and values altogether; names that
+     * the processes use themselves, such as PATH, are refused (docs/jobs.md lists them). Values are secrets: they are
+     * kept in the executor's memory, and in Redis until the job ends, and are in no record, log or error. They are not
+     * part of the function's version: other values make nothing stale. Under a request id, other values count as another
+     * body while the job has not ended; other names always do. Requires the right `code`, unless LEMAN_UDF__ENV_NAMES
+     * lists the names.
      * </pre>
      *
      * <code>map&lt;string, string&gt; env = 6 [debug_redact = true];</code>
@@ -1812,12 +1820,13 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * Environment variables of the processes in which the job's functions run, such as an API key. At most 64, with names of
-     * letters, digits and `_` that do not begin with a digit, and 32 KiB of names and values altogether; names that the
-     * processes themselves go by, such as PATH, are refused (docs/jobs.md lists them). Values are secrets: they are kept in
-     * the executor's memory, and in Redis until the job ends, and are in no record, log or error. They are no part of the
-     * function's version: other values make nothing stale. Under a request id, values that differ count as another body as
-     * long as the job has not ended; names always do. Takes the right `code`, unless LEMAN_UDF__ENV_NAMES lists the names.
+     * Environment variables of the processes in which the job's functions run, such as an API key. At most 64, with names
+     * of letters, digits and `_` that do not begin with a digit, and 32 KiB of names and values altogether; names that
+     * the processes use themselves, such as PATH, are refused (docs/jobs.md lists them). Values are secrets: they are
+     * kept in the executor's memory, and in Redis until the job ends, and are in no record, log or error. They are not
+     * part of the function's version: other values make nothing stale. Under a request id, other values count as another
+     * body while the job has not ended; other names always do. Requires the right `code`, unless LEMAN_UDF__ENV_NAMES
+     * lists the names.
      * </pre>
      *
      * <code>map&lt;string, string&gt; env = 6 [debug_redact = true];</code>
@@ -1840,12 +1849,13 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * Environment variables of the processes in which the job's functions run, such as an API key. At most 64, with names of
-     * letters, digits and `_` that do not begin with a digit, and 32 KiB of names and values altogether; names that the
-     * processes themselves go by, such as PATH, are refused (docs/jobs.md lists them). Values are secrets: they are kept in
-     * the executor's memory, and in Redis until the job ends, and are in no record, log or error. They are no part of the
-     * function's version: other values make nothing stale. Under a request id, values that differ count as another body as
-     * long as the job has not ended; names always do. Takes the right `code`, unless LEMAN_UDF__ENV_NAMES lists the names.
+     * Environment variables of the processes in which the job's functions run, such as an API key. At most 64, with names
+     * of letters, digits and `_` that do not begin with a digit, and 32 KiB of names and values altogether; names that
+     * the processes use themselves, such as PATH, are refused (docs/jobs.md lists them). Values are secrets: they are
+     * kept in the executor's memory, and in Redis until the job ends, and are in no record, log or error. They are not
+     * part of the function's version: other values make nothing stale. Under a request id, other values count as another
+     * body while the job has not ended; other names always do. Requires the right `code`, unless LEMAN_UDF__ENV_NAMES
+     * lists the names.
      * </pre>
      *
      * <code>map&lt;string, string&gt; env = 6 [debug_redact = true];</code>
@@ -1862,12 +1872,13 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * Environment variables of the processes in which the job's functions run, such as an API key. At most 64, with names of
-     * letters, digits and `_` that do not begin with a digit, and 32 KiB of names and values altogether; names that the
-     * processes themselves go by, such as PATH, are refused (docs/jobs.md lists them). Values are secrets: they are kept in
-     * the executor's memory, and in Redis until the job ends, and are in no record, log or error. They are no part of the
-     * function's version: other values make nothing stale. Under a request id, values that differ count as another body as
-     * long as the job has not ended; names always do. Takes the right `code`, unless LEMAN_UDF__ENV_NAMES lists the names.
+     * Environment variables of the processes in which the job's functions run, such as an API key. At most 64, with names
+     * of letters, digits and `_` that do not begin with a digit, and 32 KiB of names and values altogether; names that
+     * the processes use themselves, such as PATH, are refused (docs/jobs.md lists them). Values are secrets: they are
+     * kept in the executor's memory, and in Redis until the job ends, and are in no record, log or error. They are not
+     * part of the function's version: other values make nothing stale. Under a request id, other values count as another
+     * body while the job has not ended; other names always do. Requires the right `code`, unless LEMAN_UDF__ENV_NAMES
+     * lists the names.
      * </pre>
      *
      * <code>map&lt;string, string&gt; env = 6 [debug_redact = true];</code>

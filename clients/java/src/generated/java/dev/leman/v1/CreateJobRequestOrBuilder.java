@@ -64,9 +64,9 @@ public interface CreateJobRequestOrBuilder extends
 
   /**
    * <pre>
-   * Chosen by the caller; remembered as long as the database's history has the job. The same id and body gives the same
-   * job; the same id with another body for this database is refused: ALREADY_EXISTS (REQUEST_ID_REUSED). So is the id of a
-   * request whose job was deleted: a request that comes late does not make the job again.
+   * Chosen by the caller; remembered as long as the database's history has the job. The same id and body returns the
+   * same job; the same id with another body for this database is refused: ALREADY_EXISTS (REQUEST_ID_REUSED). So is the
+   * id of a request whose job was deleted: a late retry does not create the job again.
    * </pre>
    *
    * <code>string request_id = 3;</code>
@@ -75,9 +75,9 @@ public interface CreateJobRequestOrBuilder extends
   java.lang.String getRequestId();
   /**
    * <pre>
-   * Chosen by the caller; remembered as long as the database's history has the job. The same id and body gives the same
-   * job; the same id with another body for this database is refused: ALREADY_EXISTS (REQUEST_ID_REUSED). So is the id of a
-   * request whose job was deleted: a request that comes late does not make the job again.
+   * Chosen by the caller; remembered as long as the database's history has the job. The same id and body returns the
+   * same job; the same id with another body for this database is refused: ALREADY_EXISTS (REQUEST_ID_REUSED). So is the
+   * id of a request whose job was deleted: a late retry does not create the job again.
    * </pre>
    *
    * <code>string request_id = 3;</code>
@@ -147,7 +147,7 @@ java.lang.String defaultValue);
 
   /**
    * <pre>
-   * −100 to 100: among jobs that wait, those with a higher priority have their turn first; 0 is usual.
+   * −100 to 100: of waiting jobs, those with a higher priority run first; default 0.
    * </pre>
    *
    * <code>int32 priority = 5;</code>
@@ -157,12 +157,13 @@ java.lang.String defaultValue);
 
   /**
    * <pre>
-   * Environment variables of the processes in which the job's functions run, such as an API key. At most 64, with names of
-   * letters, digits and `_` that do not begin with a digit, and 32 KiB of names and values altogether; names that the
-   * processes themselves go by, such as PATH, are refused (docs/jobs.md lists them). Values are secrets: they are kept in
-   * the executor's memory, and in Redis until the job ends, and are in no record, log or error. They are no part of the
-   * function's version: other values make nothing stale. Under a request id, values that differ count as another body as
-   * long as the job has not ended; names always do. Takes the right `code`, unless LEMAN_UDF__ENV_NAMES lists the names.
+   * Environment variables of the processes in which the job's functions run, such as an API key. At most 64, with names
+   * of letters, digits and `_` that do not begin with a digit, and 32 KiB of names and values altogether; names that
+   * the processes use themselves, such as PATH, are refused (docs/jobs.md lists them). Values are secrets: they are
+   * kept in the executor's memory, and in Redis until the job ends, and are in no record, log or error. They are not
+   * part of the function's version: other values make nothing stale. Under a request id, other values count as another
+   * body while the job has not ended; other names always do. Requires the right `code`, unless LEMAN_UDF__ENV_NAMES
+   * lists the names.
    * </pre>
    *
    * <code>map&lt;string, string&gt; env = 6 [debug_redact = true];</code>
@@ -170,12 +171,13 @@ java.lang.String defaultValue);
   int getEnvCount();
   /**
    * <pre>
-   * Environment variables of the processes in which the job's functions run, such as an API key. At most 64, with names of
-   * letters, digits and `_` that do not begin with a digit, and 32 KiB of names and values altogether; names that the
-   * processes themselves go by, such as PATH, are refused (docs/jobs.md lists them). Values are secrets: they are kept in
-   * the executor's memory, and in Redis until the job ends, and are in no record, log or error. They are no part of the
-   * function's version: other values make nothing stale. Under a request id, values that differ count as another body as
-   * long as the job has not ended; names always do. Takes the right `code`, unless LEMAN_UDF__ENV_NAMES lists the names.
+   * Environment variables of the processes in which the job's functions run, such as an API key. At most 64, with names
+   * of letters, digits and `_` that do not begin with a digit, and 32 KiB of names and values altogether; names that
+   * the processes use themselves, such as PATH, are refused (docs/jobs.md lists them). Values are secrets: they are
+   * kept in the executor's memory, and in Redis until the job ends, and are in no record, log or error. They are not
+   * part of the function's version: other values make nothing stale. Under a request id, other values count as another
+   * body while the job has not ended; other names always do. Requires the right `code`, unless LEMAN_UDF__ENV_NAMES
+   * lists the names.
    * </pre>
    *
    * <code>map&lt;string, string&gt; env = 6 [debug_redact = true];</code>
@@ -190,12 +192,13 @@ java.lang.String defaultValue);
   getEnv();
   /**
    * <pre>
-   * Environment variables of the processes in which the job's functions run, such as an API key. At most 64, with names of
-   * letters, digits and `_` that do not begin with a digit, and 32 KiB of names and values altogether; names that the
-   * processes themselves go by, such as PATH, are refused (docs/jobs.md lists them). Values are secrets: they are kept in
-   * the executor's memory, and in Redis until the job ends, and are in no record, log or error. They are no part of the
-   * function's version: other values make nothing stale. Under a request id, values that differ count as another body as
-   * long as the job has not ended; names always do. Takes the right `code`, unless LEMAN_UDF__ENV_NAMES lists the names.
+   * Environment variables of the processes in which the job's functions run, such as an API key. At most 64, with names
+   * of letters, digits and `_` that do not begin with a digit, and 32 KiB of names and values altogether; names that
+   * the processes use themselves, such as PATH, are refused (docs/jobs.md lists them). Values are secrets: they are
+   * kept in the executor's memory, and in Redis until the job ends, and are in no record, log or error. They are not
+   * part of the function's version: other values make nothing stale. Under a request id, other values count as another
+   * body while the job has not ended; other names always do. Requires the right `code`, unless LEMAN_UDF__ENV_NAMES
+   * lists the names.
    * </pre>
    *
    * <code>map&lt;string, string&gt; env = 6 [debug_redact = true];</code>
@@ -204,12 +207,13 @@ java.lang.String defaultValue);
   getEnvMap();
   /**
    * <pre>
-   * Environment variables of the processes in which the job's functions run, such as an API key. At most 64, with names of
-   * letters, digits and `_` that do not begin with a digit, and 32 KiB of names and values altogether; names that the
-   * processes themselves go by, such as PATH, are refused (docs/jobs.md lists them). Values are secrets: they are kept in
-   * the executor's memory, and in Redis until the job ends, and are in no record, log or error. They are no part of the
-   * function's version: other values make nothing stale. Under a request id, values that differ count as another body as
-   * long as the job has not ended; names always do. Takes the right `code`, unless LEMAN_UDF__ENV_NAMES lists the names.
+   * Environment variables of the processes in which the job's functions run, such as an API key. At most 64, with names
+   * of letters, digits and `_` that do not begin with a digit, and 32 KiB of names and values altogether; names that
+   * the processes use themselves, such as PATH, are refused (docs/jobs.md lists them). Values are secrets: they are
+   * kept in the executor's memory, and in Redis until the job ends, and are in no record, log or error. They are not
+   * part of the function's version: other values make nothing stale. Under a request id, other values count as another
+   * body while the job has not ended; other names always do. Requires the right `code`, unless LEMAN_UDF__ENV_NAMES
+   * lists the names.
    * </pre>
    *
    * <code>map&lt;string, string&gt; env = 6 [debug_redact = true];</code>
@@ -221,12 +225,13 @@ java.lang.String getEnvOrDefault(
 java.lang.String defaultValue);
   /**
    * <pre>
-   * Environment variables of the processes in which the job's functions run, such as an API key. At most 64, with names of
-   * letters, digits and `_` that do not begin with a digit, and 32 KiB of names and values altogether; names that the
-   * processes themselves go by, such as PATH, are refused (docs/jobs.md lists them). Values are secrets: they are kept in
-   * the executor's memory, and in Redis until the job ends, and are in no record, log or error. They are no part of the
-   * function's version: other values make nothing stale. Under a request id, values that differ count as another body as
-   * long as the job has not ended; names always do. Takes the right `code`, unless LEMAN_UDF__ENV_NAMES lists the names.
+   * Environment variables of the processes in which the job's functions run, such as an API key. At most 64, with names
+   * of letters, digits and `_` that do not begin with a digit, and 32 KiB of names and values altogether; names that
+   * the processes use themselves, such as PATH, are refused (docs/jobs.md lists them). Values are secrets: they are
+   * kept in the executor's memory, and in Redis until the job ends, and are in no record, log or error. They are not
+   * part of the function's version: other values make nothing stale. Under a request id, other values count as another
+   * body while the job has not ended; other names always do. Requires the right `code`, unless LEMAN_UDF__ENV_NAMES
+   * lists the names.
    * </pre>
    *
    * <code>map&lt;string, string&gt; env = 6 [debug_redact = true];</code>

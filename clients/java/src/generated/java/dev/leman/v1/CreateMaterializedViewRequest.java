@@ -49,7 +49,7 @@ private static final long serialVersionUID = 0L;
   private dev.leman.v1.TableRef view_;
   /**
    * <pre>
-   * The view's database and name; it shares the names of tables.
+   * The view's database and name; views and tables share their names.
    * </pre>
    *
    * <code>.leman.v1.TableRef view = 1;</code>
@@ -61,7 +61,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * The view's database and name; it shares the names of tables.
+   * The view's database and name; views and tables share their names.
    * </pre>
    *
    * <code>.leman.v1.TableRef view = 1;</code>
@@ -73,7 +73,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * The view's database and name; it shares the names of tables.
+   * The view's database and name; views and tables share their names.
    * </pre>
    *
    * <code>.leman.v1.TableRef view = 1;</code>
@@ -87,7 +87,7 @@ private static final long serialVersionUID = 0L;
   private dev.leman.v1.ViewQuery query_;
   /**
    * <pre>
-   * What it holds.
+   * Its contents.
    * </pre>
    *
    * <code>.leman.v1.ViewQuery query = 2;</code>
@@ -99,7 +99,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * What it holds.
+   * Its contents.
    * </pre>
    *
    * <code>.leman.v1.ViewQuery query = 2;</code>
@@ -111,7 +111,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * What it holds.
+   * Its contents.
    * </pre>
    *
    * <code>.leman.v1.ViewQuery query = 2;</code>
@@ -125,7 +125,7 @@ private static final long serialVersionUID = 0L;
   private long maxRowsPerFragment_ = 0L;
   /**
    * <pre>
-   * Rows in a fragment at the most, 1 or more; unset: chosen so that all task slots have work.
+   * Most rows in a fragment, 1 or more; unset: chosen so that all task slots have work.
    * </pre>
    *
    * <code>optional int64 max_rows_per_fragment = 3;</code>
@@ -137,7 +137,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Rows in a fragment at the most, 1 or more; unset: chosen so that all task slots have work.
+   * Most rows in a fragment, 1 or more; unset: chosen so that all task slots have work.
    * </pre>
    *
    * <code>optional int64 max_rows_per_fragment = 3;</code>
@@ -153,8 +153,8 @@ private static final long serialVersionUID = 0L;
   private volatile java.lang.Object requestId_ = "";
   /**
    * <pre>
-   * Chosen by the caller. The same request again, while its view is there, is answered with that view; another one under
-   * the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
+   * Chosen by the caller. A retry, while its view exists, returns that view; another request with the same id and name:
+   * ALREADY_EXISTS (REQUEST_ID_REUSED).
    * </pre>
    *
    * <code>string request_id = 4;</code>
@@ -175,8 +175,8 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Chosen by the caller. The same request again, while its view is there, is answered with that view; another one under
-   * the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
+   * Chosen by the caller. A retry, while its view exists, returns that view; another request with the same id and name:
+   * ALREADY_EXISTS (REQUEST_ID_REUSED).
    * </pre>
    *
    * <code>string request_id = 4;</code>
@@ -685,7 +685,7 @@ private static final long serialVersionUID = 0L;
         dev.leman.v1.TableRef, dev.leman.v1.TableRef.Builder, dev.leman.v1.TableRefOrBuilder> viewBuilder_;
     /**
      * <pre>
-     * The view's database and name; it shares the names of tables.
+     * The view's database and name; views and tables share their names.
      * </pre>
      *
      * <code>.leman.v1.TableRef view = 1;</code>
@@ -696,7 +696,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The view's database and name; it shares the names of tables.
+     * The view's database and name; views and tables share their names.
      * </pre>
      *
      * <code>.leman.v1.TableRef view = 1;</code>
@@ -711,7 +711,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The view's database and name; it shares the names of tables.
+     * The view's database and name; views and tables share their names.
      * </pre>
      *
      * <code>.leman.v1.TableRef view = 1;</code>
@@ -731,7 +731,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The view's database and name; it shares the names of tables.
+     * The view's database and name; views and tables share their names.
      * </pre>
      *
      * <code>.leman.v1.TableRef view = 1;</code>
@@ -749,7 +749,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The view's database and name; it shares the names of tables.
+     * The view's database and name; views and tables share their names.
      * </pre>
      *
      * <code>.leman.v1.TableRef view = 1;</code>
@@ -774,7 +774,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The view's database and name; it shares the names of tables.
+     * The view's database and name; views and tables share their names.
      * </pre>
      *
      * <code>.leman.v1.TableRef view = 1;</code>
@@ -791,7 +791,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The view's database and name; it shares the names of tables.
+     * The view's database and name; views and tables share their names.
      * </pre>
      *
      * <code>.leman.v1.TableRef view = 1;</code>
@@ -803,7 +803,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The view's database and name; it shares the names of tables.
+     * The view's database and name; views and tables share their names.
      * </pre>
      *
      * <code>.leman.v1.TableRef view = 1;</code>
@@ -818,7 +818,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The view's database and name; it shares the names of tables.
+     * The view's database and name; views and tables share their names.
      * </pre>
      *
      * <code>.leman.v1.TableRef view = 1;</code>
@@ -842,7 +842,7 @@ private static final long serialVersionUID = 0L;
         dev.leman.v1.ViewQuery, dev.leman.v1.ViewQuery.Builder, dev.leman.v1.ViewQueryOrBuilder> queryBuilder_;
     /**
      * <pre>
-     * What it holds.
+     * Its contents.
      * </pre>
      *
      * <code>.leman.v1.ViewQuery query = 2;</code>
@@ -853,7 +853,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What it holds.
+     * Its contents.
      * </pre>
      *
      * <code>.leman.v1.ViewQuery query = 2;</code>
@@ -868,7 +868,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What it holds.
+     * Its contents.
      * </pre>
      *
      * <code>.leman.v1.ViewQuery query = 2;</code>
@@ -888,7 +888,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What it holds.
+     * Its contents.
      * </pre>
      *
      * <code>.leman.v1.ViewQuery query = 2;</code>
@@ -906,7 +906,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What it holds.
+     * Its contents.
      * </pre>
      *
      * <code>.leman.v1.ViewQuery query = 2;</code>
@@ -931,7 +931,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What it holds.
+     * Its contents.
      * </pre>
      *
      * <code>.leman.v1.ViewQuery query = 2;</code>
@@ -948,7 +948,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What it holds.
+     * Its contents.
      * </pre>
      *
      * <code>.leman.v1.ViewQuery query = 2;</code>
@@ -960,7 +960,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What it holds.
+     * Its contents.
      * </pre>
      *
      * <code>.leman.v1.ViewQuery query = 2;</code>
@@ -975,7 +975,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What it holds.
+     * Its contents.
      * </pre>
      *
      * <code>.leman.v1.ViewQuery query = 2;</code>
@@ -997,7 +997,7 @@ private static final long serialVersionUID = 0L;
     private long maxRowsPerFragment_ ;
     /**
      * <pre>
-     * Rows in a fragment at the most, 1 or more; unset: chosen so that all task slots have work.
+     * Most rows in a fragment, 1 or more; unset: chosen so that all task slots have work.
      * </pre>
      *
      * <code>optional int64 max_rows_per_fragment = 3;</code>
@@ -1009,7 +1009,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Rows in a fragment at the most, 1 or more; unset: chosen so that all task slots have work.
+     * Most rows in a fragment, 1 or more; unset: chosen so that all task slots have work.
      * </pre>
      *
      * <code>optional int64 max_rows_per_fragment = 3;</code>
@@ -1021,7 +1021,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Rows in a fragment at the most, 1 or more; unset: chosen so that all task slots have work.
+     * Most rows in a fragment, 1 or more; unset: chosen so that all task slots have work.
      * </pre>
      *
      * <code>optional int64 max_rows_per_fragment = 3;</code>
@@ -1037,7 +1037,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Rows in a fragment at the most, 1 or more; unset: chosen so that all task slots have work.
+     * Most rows in a fragment, 1 or more; unset: chosen so that all task slots have work.
      * </pre>
      *
      * <code>optional int64 max_rows_per_fragment = 3;</code>
@@ -1053,8 +1053,8 @@ private static final long serialVersionUID = 0L;
     private java.lang.Object requestId_ = "";
     /**
      * <pre>
-     * Chosen by the caller. The same request again, while its view is there, is answered with that view; another one under
-     * the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
+     * Chosen by the caller. A retry, while its view exists, returns that view; another request with the same id and name:
+     * ALREADY_EXISTS (REQUEST_ID_REUSED).
      * </pre>
      *
      * <code>string request_id = 4;</code>
@@ -1074,8 +1074,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Chosen by the caller. The same request again, while its view is there, is answered with that view; another one under
-     * the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
+     * Chosen by the caller. A retry, while its view exists, returns that view; another request with the same id and name:
+     * ALREADY_EXISTS (REQUEST_ID_REUSED).
      * </pre>
      *
      * <code>string request_id = 4;</code>
@@ -1096,8 +1096,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Chosen by the caller. The same request again, while its view is there, is answered with that view; another one under
-     * the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
+     * Chosen by the caller. A retry, while its view exists, returns that view; another request with the same id and name:
+     * ALREADY_EXISTS (REQUEST_ID_REUSED).
      * </pre>
      *
      * <code>string request_id = 4;</code>
@@ -1114,8 +1114,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Chosen by the caller. The same request again, while its view is there, is answered with that view; another one under
-     * the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
+     * Chosen by the caller. A retry, while its view exists, returns that view; another request with the same id and name:
+     * ALREADY_EXISTS (REQUEST_ID_REUSED).
      * </pre>
      *
      * <code>string request_id = 4;</code>
@@ -1129,8 +1129,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Chosen by the caller. The same request again, while its view is there, is answered with that view; another one under
-     * the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
+     * Chosen by the caller. A retry, while its view exists, returns that view; another request with the same id and name:
+     * ALREADY_EXISTS (REQUEST_ID_REUSED).
      * </pre>
      *
      * <code>string request_id = 4;</code>

@@ -10,7 +10,7 @@ public interface CreateMaterializedViewRequestOrBuilder extends
 
   /**
    * <pre>
-   * The view's database and name; it shares the names of tables.
+   * The view's database and name; views and tables share their names.
    * </pre>
    *
    * <code>.leman.v1.TableRef view = 1;</code>
@@ -19,7 +19,7 @@ public interface CreateMaterializedViewRequestOrBuilder extends
   boolean hasView();
   /**
    * <pre>
-   * The view's database and name; it shares the names of tables.
+   * The view's database and name; views and tables share their names.
    * </pre>
    *
    * <code>.leman.v1.TableRef view = 1;</code>
@@ -28,7 +28,7 @@ public interface CreateMaterializedViewRequestOrBuilder extends
   dev.leman.v1.TableRef getView();
   /**
    * <pre>
-   * The view's database and name; it shares the names of tables.
+   * The view's database and name; views and tables share their names.
    * </pre>
    *
    * <code>.leman.v1.TableRef view = 1;</code>
@@ -37,7 +37,7 @@ public interface CreateMaterializedViewRequestOrBuilder extends
 
   /**
    * <pre>
-   * What it holds.
+   * Its contents.
    * </pre>
    *
    * <code>.leman.v1.ViewQuery query = 2;</code>
@@ -46,7 +46,7 @@ public interface CreateMaterializedViewRequestOrBuilder extends
   boolean hasQuery();
   /**
    * <pre>
-   * What it holds.
+   * Its contents.
    * </pre>
    *
    * <code>.leman.v1.ViewQuery query = 2;</code>
@@ -55,7 +55,7 @@ public interface CreateMaterializedViewRequestOrBuilder extends
   dev.leman.v1.ViewQuery getQuery();
   /**
    * <pre>
-   * What it holds.
+   * Its contents.
    * </pre>
    *
    * <code>.leman.v1.ViewQuery query = 2;</code>
@@ -64,7 +64,7 @@ public interface CreateMaterializedViewRequestOrBuilder extends
 
   /**
    * <pre>
-   * Rows in a fragment at the most, 1 or more; unset: chosen so that all task slots have work.
+   * Most rows in a fragment, 1 or more; unset: chosen so that all task slots have work.
    * </pre>
    *
    * <code>optional int64 max_rows_per_fragment = 3;</code>
@@ -73,7 +73,7 @@ public interface CreateMaterializedViewRequestOrBuilder extends
   boolean hasMaxRowsPerFragment();
   /**
    * <pre>
-   * Rows in a fragment at the most, 1 or more; unset: chosen so that all task slots have work.
+   * Most rows in a fragment, 1 or more; unset: chosen so that all task slots have work.
    * </pre>
    *
    * <code>optional int64 max_rows_per_fragment = 3;</code>
@@ -83,8 +83,8 @@ public interface CreateMaterializedViewRequestOrBuilder extends
 
   /**
    * <pre>
-   * Chosen by the caller. The same request again, while its view is there, is answered with that view; another one under
-   * the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
+   * Chosen by the caller. A retry, while its view exists, returns that view; another request with the same id and name:
+   * ALREADY_EXISTS (REQUEST_ID_REUSED).
    * </pre>
    *
    * <code>string request_id = 4;</code>
@@ -93,8 +93,8 @@ public interface CreateMaterializedViewRequestOrBuilder extends
   java.lang.String getRequestId();
   /**
    * <pre>
-   * Chosen by the caller. The same request again, while its view is there, is answered with that view; another one under
-   * the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
+   * Chosen by the caller. A retry, while its view exists, returns that view; another request with the same id and name:
+   * ALREADY_EXISTS (REQUEST_ID_REUSED).
    * </pre>
    *
    * <code>string request_id = 4;</code>

@@ -90,7 +90,7 @@ private static final long serialVersionUID = 0L;
       com.google.protobuf.LazyStringArrayList.emptyList();
   /**
    * <pre>
-   * What its maker should know, for a person: a source without stable row ids.
+   * Warnings, as texts: a source without stable row ids.
    * </pre>
    *
    * <code>repeated string warnings = 2;</code>
@@ -102,7 +102,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * What its maker should know, for a person: a source without stable row ids.
+   * Warnings, as texts: a source without stable row ids.
    * </pre>
    *
    * <code>repeated string warnings = 2;</code>
@@ -113,7 +113,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * What its maker should know, for a person: a source without stable row ids.
+   * Warnings, as texts: a source without stable row ids.
    * </pre>
    *
    * <code>repeated string warnings = 2;</code>
@@ -125,7 +125,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * What its maker should know, for a person: a source without stable row ids.
+   * Warnings, as texts: a source without stable row ids.
    * </pre>
    *
    * <code>repeated string warnings = 2;</code>
@@ -694,7 +694,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What its maker should know, for a person: a source without stable row ids.
+     * Warnings, as texts: a source without stable row ids.
      * </pre>
      *
      * <code>repeated string warnings = 2;</code>
@@ -707,7 +707,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What its maker should know, for a person: a source without stable row ids.
+     * Warnings, as texts: a source without stable row ids.
      * </pre>
      *
      * <code>repeated string warnings = 2;</code>
@@ -718,7 +718,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What its maker should know, for a person: a source without stable row ids.
+     * Warnings, as texts: a source without stable row ids.
      * </pre>
      *
      * <code>repeated string warnings = 2;</code>
@@ -730,7 +730,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What its maker should know, for a person: a source without stable row ids.
+     * Warnings, as texts: a source without stable row ids.
      * </pre>
      *
      * <code>repeated string warnings = 2;</code>
@@ -743,7 +743,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What its maker should know, for a person: a source without stable row ids.
+     * Warnings, as texts: a source without stable row ids.
      * </pre>
      *
      * <code>repeated string warnings = 2;</code>
@@ -762,7 +762,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What its maker should know, for a person: a source without stable row ids.
+     * Warnings, as texts: a source without stable row ids.
      * </pre>
      *
      * <code>repeated string warnings = 2;</code>
@@ -780,7 +780,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What its maker should know, for a person: a source without stable row ids.
+     * Warnings, as texts: a source without stable row ids.
      * </pre>
      *
      * <code>repeated string warnings = 2;</code>
@@ -798,7 +798,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What its maker should know, for a person: a source without stable row ids.
+     * Warnings, as texts: a source without stable row ids.
      * </pre>
      *
      * <code>repeated string warnings = 2;</code>
@@ -813,7 +813,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What its maker should know, for a person: a source without stable row ids.
+     * Warnings, as texts: a source without stable row ids.
      * </pre>
      *
      * <code>repeated string warnings = 2;</code>

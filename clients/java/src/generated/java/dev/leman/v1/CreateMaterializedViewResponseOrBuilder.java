@@ -37,7 +37,7 @@ public interface CreateMaterializedViewResponseOrBuilder extends
 
   /**
    * <pre>
-   * What its maker should know, for a person: a source without stable row ids.
+   * Warnings, as texts: a source without stable row ids.
    * </pre>
    *
    * <code>repeated string warnings = 2;</code>
@@ -47,7 +47,7 @@ public interface CreateMaterializedViewResponseOrBuilder extends
       getWarningsList();
   /**
    * <pre>
-   * What its maker should know, for a person: a source without stable row ids.
+   * Warnings, as texts: a source without stable row ids.
    * </pre>
    *
    * <code>repeated string warnings = 2;</code>
@@ -56,7 +56,7 @@ public interface CreateMaterializedViewResponseOrBuilder extends
   int getWarningsCount();
   /**
    * <pre>
-   * What its maker should know, for a person: a source without stable row ids.
+   * Warnings, as texts: a source without stable row ids.
    * </pre>
    *
    * <code>repeated string warnings = 2;</code>
@@ -66,7 +66,7 @@ public interface CreateMaterializedViewResponseOrBuilder extends
   java.lang.String getWarnings(int index);
   /**
    * <pre>
-   * What its maker should know, for a person: a source without stable row ids.
+   * Warnings, as texts: a source without stable row ids.
    * </pre>
    *
    * <code>repeated string warnings = 2;</code>

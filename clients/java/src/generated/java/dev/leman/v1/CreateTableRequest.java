@@ -128,8 +128,8 @@ private static final long serialVersionUID = 0L;
   public static final int SCHEMA_FIELD_NUMBER = 2;
   /**
    * <pre>
-   * An Arrow IPC schema message. Metadata `lance-encoding:blob` = `true` on a field of type large_binary asks for a blob
-   * column.
+   * An Arrow IPC schema message. Metadata `lance-encoding:blob` = `true` on a field of type large_binary creates a
+   * blob column.
    * </pre>
    *
    * <code>bytes schema = 2;</code>
@@ -141,8 +141,8 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * An Arrow IPC schema message. Metadata `lance-encoding:blob` = `true` on a field of type large_binary asks for a blob
-   * column.
+   * An Arrow IPC schema message. Metadata `lance-encoding:blob` = `true` on a field of type large_binary creates a
+   * blob column.
    * </pre>
    *
    * <code>bytes schema = 2;</code>
@@ -203,8 +203,8 @@ private static final long serialVersionUID = 0L;
   private boolean stableRowIds_ = false;
   /**
    * <pre>
-   * Whether row ids survive updates and compaction; unset: they do. Without, an update or a compaction makes Leman
-   * compute more than it needs to.
+   * Whether row ids survive updates and compaction; unset: they do. Without, Leman computes more than necessary after
+   * an update or a compaction.
    * </pre>
    *
    * <code>optional bool stable_row_ids = 3;</code>
@@ -216,8 +216,8 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Whether row ids survive updates and compaction; unset: they do. Without, an update or a compaction makes Leman
-   * compute more than it needs to.
+   * Whether row ids survive updates and compaction; unset: they do. Without, Leman computes more than necessary after
+   * an update or a compaction.
    * </pre>
    *
    * <code>optional bool stable_row_ids = 3;</code>
@@ -233,8 +233,8 @@ private static final long serialVersionUID = 0L;
   private volatile java.lang.Object requestId_ = "";
   /**
    * <pre>
-   * Chosen by the caller, for as long as the table is there. The same request again is answered with the table; another
-   * one under the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
+   * Chosen by the caller, for as long as the table exists. A retry returns the table; another request with the same id
+   * and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
    * </pre>
    *
    * <code>string request_id = 4;</code>
@@ -255,8 +255,8 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Chosen by the caller, for as long as the table is there. The same request again is answered with the table; another
-   * one under the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
+   * Chosen by the caller, for as long as the table exists. A retry returns the table; another request with the same id
+   * and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
    * </pre>
    *
    * <code>string request_id = 4;</code>
@@ -937,8 +937,8 @@ private static final long serialVersionUID = 0L;
 
     /**
      * <pre>
-     * An Arrow IPC schema message. Metadata `lance-encoding:blob` = `true` on a field of type large_binary asks for a blob
-     * column.
+     * An Arrow IPC schema message. Metadata `lance-encoding:blob` = `true` on a field of type large_binary creates a
+     * blob column.
      * </pre>
      *
      * <code>bytes schema = 2;</code>
@@ -949,8 +949,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * An Arrow IPC schema message. Metadata `lance-encoding:blob` = `true` on a field of type large_binary asks for a blob
-     * column.
+     * An Arrow IPC schema message. Metadata `lance-encoding:blob` = `true` on a field of type large_binary creates a
+     * blob column.
      * </pre>
      *
      * <code>bytes schema = 2;</code>
@@ -964,8 +964,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * An Arrow IPC schema message. Metadata `lance-encoding:blob` = `true` on a field of type large_binary asks for a blob
-     * column.
+     * An Arrow IPC schema message. Metadata `lance-encoding:blob` = `true` on a field of type large_binary creates a
+     * blob column.
      * </pre>
      *
      * <code>bytes schema = 2;</code>
@@ -981,8 +981,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * An Arrow IPC schema message. Metadata `lance-encoding:blob` = `true` on a field of type large_binary asks for a blob
-     * column.
+     * An Arrow IPC schema message. Metadata `lance-encoding:blob` = `true` on a field of type large_binary creates a
+     * blob column.
      * </pre>
      *
      * <code>bytes schema = 2;</code>
@@ -1178,8 +1178,8 @@ private static final long serialVersionUID = 0L;
     private boolean stableRowIds_ ;
     /**
      * <pre>
-     * Whether row ids survive updates and compaction; unset: they do. Without, an update or a compaction makes Leman
-     * compute more than it needs to.
+     * Whether row ids survive updates and compaction; unset: they do. Without, Leman computes more than necessary after
+     * an update or a compaction.
      * </pre>
      *
      * <code>optional bool stable_row_ids = 3;</code>
@@ -1191,8 +1191,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Whether row ids survive updates and compaction; unset: they do. Without, an update or a compaction makes Leman
-     * compute more than it needs to.
+     * Whether row ids survive updates and compaction; unset: they do. Without, Leman computes more than necessary after
+     * an update or a compaction.
      * </pre>
      *
      * <code>optional bool stable_row_ids = 3;</code>
@@ -1204,8 +1204,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Whether row ids survive updates and compaction; unset: they do. Without, an update or a compaction makes Leman
-     * compute more than it needs to.
+     * Whether row ids survive updates and compaction; unset: they do. Without, Leman computes more than necessary after
+     * an update or a compaction.
      * </pre>
      *
      * <code>optional bool stable_row_ids = 3;</code>
@@ -1221,8 +1221,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Whether row ids survive updates and compaction; unset: they do. Without, an update or a compaction makes Leman
-     * compute more than it needs to.
+     * Whether row ids survive updates and compaction; unset: they do. Without, Leman computes more than necessary after
+     * an update or a compaction.
      * </pre>
      *
      * <code>optional bool stable_row_ids = 3;</code>
@@ -1238,8 +1238,8 @@ private static final long serialVersionUID = 0L;
     private java.lang.Object requestId_ = "";
     /**
      * <pre>
-     * Chosen by the caller, for as long as the table is there. The same request again is answered with the table; another
-     * one under the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
+     * Chosen by the caller, for as long as the table exists. A retry returns the table; another request with the same id
+     * and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
      * </pre>
      *
      * <code>string request_id = 4;</code>
@@ -1259,8 +1259,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Chosen by the caller, for as long as the table is there. The same request again is answered with the table; another
-     * one under the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
+     * Chosen by the caller, for as long as the table exists. A retry returns the table; another request with the same id
+     * and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
      * </pre>
      *
      * <code>string request_id = 4;</code>
@@ -1281,8 +1281,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Chosen by the caller, for as long as the table is there. The same request again is answered with the table; another
-     * one under the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
+     * Chosen by the caller, for as long as the table exists. A retry returns the table; another request with the same id
+     * and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
      * </pre>
      *
      * <code>string request_id = 4;</code>
@@ -1299,8 +1299,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Chosen by the caller, for as long as the table is there. The same request again is answered with the table; another
-     * one under the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
+     * Chosen by the caller, for as long as the table exists. A retry returns the table; another request with the same id
+     * and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
      * </pre>
      *
      * <code>string request_id = 4;</code>
@@ -1314,8 +1314,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Chosen by the caller, for as long as the table is there. The same request again is answered with the table; another
-     * one under the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
+     * Chosen by the caller, for as long as the table exists. A retry returns the table; another request with the same id
+     * and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
      * </pre>
      *
      * <code>string request_id = 4;</code>

@@ -37,8 +37,8 @@ public interface CreateTableRequestOrBuilder extends
 
   /**
    * <pre>
-   * An Arrow IPC schema message. Metadata `lance-encoding:blob` = `true` on a field of type large_binary asks for a blob
-   * column.
+   * An Arrow IPC schema message. Metadata `lance-encoding:blob` = `true` on a field of type large_binary creates a
+   * blob column.
    * </pre>
    *
    * <code>bytes schema = 2;</code>
@@ -47,8 +47,8 @@ public interface CreateTableRequestOrBuilder extends
   boolean hasSchema();
   /**
    * <pre>
-   * An Arrow IPC schema message. Metadata `lance-encoding:blob` = `true` on a field of type large_binary asks for a blob
-   * column.
+   * An Arrow IPC schema message. Metadata `lance-encoding:blob` = `true` on a field of type large_binary creates a
+   * blob column.
    * </pre>
    *
    * <code>bytes schema = 2;</code>
@@ -85,8 +85,8 @@ public interface CreateTableRequestOrBuilder extends
 
   /**
    * <pre>
-   * Whether row ids survive updates and compaction; unset: they do. Without, an update or a compaction makes Leman
-   * compute more than it needs to.
+   * Whether row ids survive updates and compaction; unset: they do. Without, Leman computes more than necessary after
+   * an update or a compaction.
    * </pre>
    *
    * <code>optional bool stable_row_ids = 3;</code>
@@ -95,8 +95,8 @@ public interface CreateTableRequestOrBuilder extends
   boolean hasStableRowIds();
   /**
    * <pre>
-   * Whether row ids survive updates and compaction; unset: they do. Without, an update or a compaction makes Leman
-   * compute more than it needs to.
+   * Whether row ids survive updates and compaction; unset: they do. Without, Leman computes more than necessary after
+   * an update or a compaction.
    * </pre>
    *
    * <code>optional bool stable_row_ids = 3;</code>
@@ -106,8 +106,8 @@ public interface CreateTableRequestOrBuilder extends
 
   /**
    * <pre>
-   * Chosen by the caller, for as long as the table is there. The same request again is answered with the table; another
-   * one under the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
+   * Chosen by the caller, for as long as the table exists. A retry returns the table; another request with the same id
+   * and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
    * </pre>
    *
    * <code>string request_id = 4;</code>
@@ -116,8 +116,8 @@ public interface CreateTableRequestOrBuilder extends
   java.lang.String getRequestId();
   /**
    * <pre>
-   * Chosen by the caller, for as long as the table is there. The same request again is answered with the table; another
-   * one under the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
+   * Chosen by the caller, for as long as the table exists. A retry returns the table; another request with the same id
+   * and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
    * </pre>
    *
    * <code>string request_id = 4;</code>

@@ -6,7 +6,7 @@ package dev.leman.v1;
 
 /**
  * <pre>
- * A database that has a name.
+ * A registered database.
  * </pre>
  *
  * Protobuf type {@code leman.v1.Database}
@@ -64,7 +64,7 @@ private static final long serialVersionUID = 0L;
   private volatile java.lang.Object name_ = "";
   /**
    * <pre>
-   * 1 to 63 letters, digits, `-` and `_`, the first a letter or a digit. Case counts.
+   * 1 to 63 letters, digits, `-` and `_`, the first a letter or a digit. Case-sensitive.
    * </pre>
    *
    * <code>string name = 1;</code>
@@ -85,7 +85,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * 1 to 63 letters, digits, `-` and `_`, the first a letter or a digit. Case counts.
+   * 1 to 63 letters, digits, `-` and `_`, the first a letter or a digit. Case-sensitive.
    * </pre>
    *
    * <code>string name = 1;</code>
@@ -337,7 +337,7 @@ java.lang.String defaultValue) {
   private com.google.protobuf.Timestamp updateTime_;
   /**
    * <pre>
-   * When what is said of it was changed last. Not read in requests.
+   * When it was last updated. Not read in requests.
    * </pre>
    *
    * <code>.google.protobuf.Timestamp update_time = 6;</code>
@@ -349,7 +349,7 @@ java.lang.String defaultValue) {
   }
   /**
    * <pre>
-   * When what is said of it was changed last. Not read in requests.
+   * When it was last updated. Not read in requests.
    * </pre>
    *
    * <code>.google.protobuf.Timestamp update_time = 6;</code>
@@ -361,7 +361,7 @@ java.lang.String defaultValue) {
   }
   /**
    * <pre>
-   * When what is said of it was changed last. Not read in requests.
+   * When it was last updated. Not read in requests.
    * </pre>
    *
    * <code>.google.protobuf.Timestamp update_time = 6;</code>
@@ -375,7 +375,7 @@ java.lang.String defaultValue) {
   private dev.leman.v1.DatabaseLimits limits_;
   /**
    * <pre>
-   * How much of an executor its jobs may take.
+   * Limits of its jobs in each executor.
    * </pre>
    *
    * <code>.leman.v1.DatabaseLimits limits = 7;</code>
@@ -387,7 +387,7 @@ java.lang.String defaultValue) {
   }
   /**
    * <pre>
-   * How much of an executor its jobs may take.
+   * Limits of its jobs in each executor.
    * </pre>
    *
    * <code>.leman.v1.DatabaseLimits limits = 7;</code>
@@ -399,7 +399,7 @@ java.lang.String defaultValue) {
   }
   /**
    * <pre>
-   * How much of an executor its jobs may take.
+   * Limits of its jobs in each executor.
    * </pre>
    *
    * <code>.leman.v1.DatabaseLimits limits = 7;</code>
@@ -657,7 +657,7 @@ java.lang.String defaultValue) {
   }
   /**
    * <pre>
-   * A database that has a name.
+   * A registered database.
    * </pre>
    *
    * Protobuf type {@code leman.v1.Database}
@@ -972,7 +972,7 @@ java.lang.String defaultValue) {
     private java.lang.Object name_ = "";
     /**
      * <pre>
-     * 1 to 63 letters, digits, `-` and `_`, the first a letter or a digit. Case counts.
+     * 1 to 63 letters, digits, `-` and `_`, the first a letter or a digit. Case-sensitive.
      * </pre>
      *
      * <code>string name = 1;</code>
@@ -992,7 +992,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * 1 to 63 letters, digits, `-` and `_`, the first a letter or a digit. Case counts.
+     * 1 to 63 letters, digits, `-` and `_`, the first a letter or a digit. Case-sensitive.
      * </pre>
      *
      * <code>string name = 1;</code>
@@ -1013,7 +1013,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * 1 to 63 letters, digits, `-` and `_`, the first a letter or a digit. Case counts.
+     * 1 to 63 letters, digits, `-` and `_`, the first a letter or a digit. Case-sensitive.
      * </pre>
      *
      * <code>string name = 1;</code>
@@ -1030,7 +1030,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * 1 to 63 letters, digits, `-` and `_`, the first a letter or a digit. Case counts.
+     * 1 to 63 letters, digits, `-` and `_`, the first a letter or a digit. Case-sensitive.
      * </pre>
      *
      * <code>string name = 1;</code>
@@ -1044,7 +1044,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * 1 to 63 letters, digits, `-` and `_`, the first a letter or a digit. Case counts.
+     * 1 to 63 letters, digits, `-` and `_`, the first a letter or a digit. Case-sensitive.
      * </pre>
      *
      * <code>string name = 1;</code>
@@ -1562,7 +1562,7 @@ java.lang.String defaultValue) {
         com.google.protobuf.Timestamp, com.google.protobuf.Timestamp.Builder, com.google.protobuf.TimestampOrBuilder> updateTimeBuilder_;
     /**
      * <pre>
-     * When what is said of it was changed last. Not read in requests.
+     * When it was last updated. Not read in requests.
      * </pre>
      *
      * <code>.google.protobuf.Timestamp update_time = 6;</code>
@@ -1573,7 +1573,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * When what is said of it was changed last. Not read in requests.
+     * When it was last updated. Not read in requests.
      * </pre>
      *
      * <code>.google.protobuf.Timestamp update_time = 6;</code>
@@ -1588,7 +1588,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * When what is said of it was changed last. Not read in requests.
+     * When it was last updated. Not read in requests.
      * </pre>
      *
      * <code>.google.protobuf.Timestamp update_time = 6;</code>
@@ -1608,7 +1608,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * When what is said of it was changed last. Not read in requests.
+     * When it was last updated. Not read in requests.
      * </pre>
      *
      * <code>.google.protobuf.Timestamp update_time = 6;</code>
@@ -1626,7 +1626,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * When what is said of it was changed last. Not read in requests.
+     * When it was last updated. Not read in requests.
      * </pre>
      *
      * <code>.google.protobuf.Timestamp update_time = 6;</code>
@@ -1651,7 +1651,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * When what is said of it was changed last. Not read in requests.
+     * When it was last updated. Not read in requests.
      * </pre>
      *
      * <code>.google.protobuf.Timestamp update_time = 6;</code>
@@ -1668,7 +1668,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * When what is said of it was changed last. Not read in requests.
+     * When it was last updated. Not read in requests.
      * </pre>
      *
      * <code>.google.protobuf.Timestamp update_time = 6;</code>
@@ -1680,7 +1680,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * When what is said of it was changed last. Not read in requests.
+     * When it was last updated. Not read in requests.
      * </pre>
      *
      * <code>.google.protobuf.Timestamp update_time = 6;</code>
@@ -1695,7 +1695,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * When what is said of it was changed last. Not read in requests.
+     * When it was last updated. Not read in requests.
      * </pre>
      *
      * <code>.google.protobuf.Timestamp update_time = 6;</code>
@@ -1719,7 +1719,7 @@ java.lang.String defaultValue) {
         dev.leman.v1.DatabaseLimits, dev.leman.v1.DatabaseLimits.Builder, dev.leman.v1.DatabaseLimitsOrBuilder> limitsBuilder_;
     /**
      * <pre>
-     * How much of an executor its jobs may take.
+     * Limits of its jobs in each executor.
      * </pre>
      *
      * <code>.leman.v1.DatabaseLimits limits = 7;</code>
@@ -1730,7 +1730,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * How much of an executor its jobs may take.
+     * Limits of its jobs in each executor.
      * </pre>
      *
      * <code>.leman.v1.DatabaseLimits limits = 7;</code>
@@ -1745,7 +1745,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * How much of an executor its jobs may take.
+     * Limits of its jobs in each executor.
      * </pre>
      *
      * <code>.leman.v1.DatabaseLimits limits = 7;</code>
@@ -1765,7 +1765,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * How much of an executor its jobs may take.
+     * Limits of its jobs in each executor.
      * </pre>
      *
      * <code>.leman.v1.DatabaseLimits limits = 7;</code>
@@ -1783,7 +1783,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * How much of an executor its jobs may take.
+     * Limits of its jobs in each executor.
      * </pre>
      *
      * <code>.leman.v1.DatabaseLimits limits = 7;</code>
@@ -1808,7 +1808,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * How much of an executor its jobs may take.
+     * Limits of its jobs in each executor.
      * </pre>
      *
      * <code>.leman.v1.DatabaseLimits limits = 7;</code>
@@ -1825,7 +1825,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * How much of an executor its jobs may take.
+     * Limits of its jobs in each executor.
      * </pre>
      *
      * <code>.leman.v1.DatabaseLimits limits = 7;</code>
@@ -1837,7 +1837,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * How much of an executor its jobs may take.
+     * Limits of its jobs in each executor.
      * </pre>
      *
      * <code>.leman.v1.DatabaseLimits limits = 7;</code>
@@ -1852,7 +1852,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * How much of an executor its jobs may take.
+     * Limits of its jobs in each executor.
      * </pre>
      *
      * <code>.leman.v1.DatabaseLimits limits = 7;</code>

@@ -6,8 +6,8 @@ package dev.leman.v1;
 
 /**
  * <pre>
- * How much of an executor the jobs of a database may take. What is set holds in place of the executor's own settings for
- * all databases, some seconds after it was set. Jobs that run already go on.
+ * Limits of the jobs of a database in each executor. They replace the executor's own settings for all databases, some
+ * seconds after they were set. Running jobs continue.
  * </pre>
  *
  * Protobuf type {@code leman.v1.DatabaseLimits}
@@ -49,8 +49,8 @@ private static final long serialVersionUID = 0L;
   private int maxRunningJobs_ = 0;
   /**
    * <pre>
-   * Jobs that run at once, 1 or more; more wait, and let those of other databases go first. Never more than the executor
-   * runs in all. Unset: LEMAN_EXECUTOR__MAX_RUNNING_JOBS_PER_DATABASE.
+   * Concurrent jobs, 1 or more; further jobs wait, and let those of other databases go first. Never more than the
+   * executor runs in total. Unset: LEMAN_EXECUTOR__MAX_RUNNING_JOBS_PER_DATABASE.
    * </pre>
    *
    * <code>optional int32 max_running_jobs = 1;</code>
@@ -62,8 +62,8 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Jobs that run at once, 1 or more; more wait, and let those of other databases go first. Never more than the executor
-   * runs in all. Unset: LEMAN_EXECUTOR__MAX_RUNNING_JOBS_PER_DATABASE.
+   * Concurrent jobs, 1 or more; further jobs wait, and let those of other databases go first. Never more than the
+   * executor runs in total. Unset: LEMAN_EXECUTOR__MAX_RUNNING_JOBS_PER_DATABASE.
    * </pre>
    *
    * <code>optional int32 max_running_jobs = 1;</code>
@@ -78,8 +78,7 @@ private static final long serialVersionUID = 0L;
   private int maxWaitingJobs_ = 0;
   /**
    * <pre>
-   * Jobs that may wait for their turn, 0 or more; one more is refused (TOO_MANY_WAITING_JOBS). Unset: as many as there is
-   * room for.
+   * Waiting jobs, 0 or more; further jobs are refused (TOO_MANY_WAITING_JOBS). Unset: no limit of its own.
    * </pre>
    *
    * <code>optional int32 max_waiting_jobs = 2;</code>
@@ -91,8 +90,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Jobs that may wait for their turn, 0 or more; one more is refused (TOO_MANY_WAITING_JOBS). Unset: as many as there is
-   * room for.
+   * Waiting jobs, 0 or more; further jobs are refused (TOO_MANY_WAITING_JOBS). Unset: no limit of its own.
    * </pre>
    *
    * <code>optional int32 max_waiting_jobs = 2;</code>
@@ -283,8 +281,8 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * How much of an executor the jobs of a database may take. What is set holds in place of the executor's own settings for
-   * all databases, some seconds after it was set. Jobs that run already go on.
+   * Limits of the jobs of a database in each executor. They replace the executor's own settings for all databases, some
+   * seconds after they were set. Running jobs continue.
    * </pre>
    *
    * Protobuf type {@code leman.v1.DatabaseLimits}
@@ -473,8 +471,8 @@ private static final long serialVersionUID = 0L;
     private int maxRunningJobs_ ;
     /**
      * <pre>
-     * Jobs that run at once, 1 or more; more wait, and let those of other databases go first. Never more than the executor
-     * runs in all. Unset: LEMAN_EXECUTOR__MAX_RUNNING_JOBS_PER_DATABASE.
+     * Concurrent jobs, 1 or more; further jobs wait, and let those of other databases go first. Never more than the
+     * executor runs in total. Unset: LEMAN_EXECUTOR__MAX_RUNNING_JOBS_PER_DATABASE.
      * </pre>
      *
      * <code>optional int32 max_running_jobs = 1;</code>
@@ -486,8 +484,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Jobs that run at once, 1 or more; more wait, and let those of other databases go first. Never more than the executor
-     * runs in all. Unset: LEMAN_EXECUTOR__MAX_RUNNING_JOBS_PER_DATABASE.
+     * Concurrent jobs, 1 or more; further jobs wait, and let those of other databases go first. Never more than the
+     * executor runs in total. Unset: LEMAN_EXECUTOR__MAX_RUNNING_JOBS_PER_DATABASE.
      * </pre>
      *
      * <code>optional int32 max_running_jobs = 1;</code>
@@ -499,8 +497,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Jobs that run at once, 1 or more; more wait, and let those of other databases go first. Never more than the executor
-     * runs in all. Unset: LEMAN_EXECUTOR__MAX_RUNNING_JOBS_PER_DATABASE.
+     * Concurrent jobs, 1 or more; further jobs wait, and let those of other databases go first. Never more than the
+     * executor runs in total. Unset: LEMAN_EXECUTOR__MAX_RUNNING_JOBS_PER_DATABASE.
      * </pre>
      *
      * <code>optional int32 max_running_jobs = 1;</code>
@@ -516,8 +514,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Jobs that run at once, 1 or more; more wait, and let those of other databases go first. Never more than the executor
-     * runs in all. Unset: LEMAN_EXECUTOR__MAX_RUNNING_JOBS_PER_DATABASE.
+     * Concurrent jobs, 1 or more; further jobs wait, and let those of other databases go first. Never more than the
+     * executor runs in total. Unset: LEMAN_EXECUTOR__MAX_RUNNING_JOBS_PER_DATABASE.
      * </pre>
      *
      * <code>optional int32 max_running_jobs = 1;</code>
@@ -533,8 +531,7 @@ private static final long serialVersionUID = 0L;
     private int maxWaitingJobs_ ;
     /**
      * <pre>
-     * Jobs that may wait for their turn, 0 or more; one more is refused (TOO_MANY_WAITING_JOBS). Unset: as many as there is
-     * room for.
+     * Waiting jobs, 0 or more; further jobs are refused (TOO_MANY_WAITING_JOBS). Unset: no limit of its own.
      * </pre>
      *
      * <code>optional int32 max_waiting_jobs = 2;</code>
@@ -546,8 +543,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Jobs that may wait for their turn, 0 or more; one more is refused (TOO_MANY_WAITING_JOBS). Unset: as many as there is
-     * room for.
+     * Waiting jobs, 0 or more; further jobs are refused (TOO_MANY_WAITING_JOBS). Unset: no limit of its own.
      * </pre>
      *
      * <code>optional int32 max_waiting_jobs = 2;</code>
@@ -559,8 +555,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Jobs that may wait for their turn, 0 or more; one more is refused (TOO_MANY_WAITING_JOBS). Unset: as many as there is
-     * room for.
+     * Waiting jobs, 0 or more; further jobs are refused (TOO_MANY_WAITING_JOBS). Unset: no limit of its own.
      * </pre>
      *
      * <code>optional int32 max_waiting_jobs = 2;</code>
@@ -576,8 +571,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Jobs that may wait for their turn, 0 or more; one more is refused (TOO_MANY_WAITING_JOBS). Unset: as many as there is
-     * room for.
+     * Waiting jobs, 0 or more; further jobs are refused (TOO_MANY_WAITING_JOBS). Unset: no limit of its own.
      * </pre>
      *
      * <code>optional int32 max_waiting_jobs = 2;</code>

@@ -10,8 +10,8 @@ public interface DatabaseLimitsOrBuilder extends
 
   /**
    * <pre>
-   * Jobs that run at once, 1 or more; more wait, and let those of other databases go first. Never more than the executor
-   * runs in all. Unset: LEMAN_EXECUTOR__MAX_RUNNING_JOBS_PER_DATABASE.
+   * Concurrent jobs, 1 or more; further jobs wait, and let those of other databases go first. Never more than the
+   * executor runs in total. Unset: LEMAN_EXECUTOR__MAX_RUNNING_JOBS_PER_DATABASE.
    * </pre>
    *
    * <code>optional int32 max_running_jobs = 1;</code>
@@ -20,8 +20,8 @@ public interface DatabaseLimitsOrBuilder extends
   boolean hasMaxRunningJobs();
   /**
    * <pre>
-   * Jobs that run at once, 1 or more; more wait, and let those of other databases go first. Never more than the executor
-   * runs in all. Unset: LEMAN_EXECUTOR__MAX_RUNNING_JOBS_PER_DATABASE.
+   * Concurrent jobs, 1 or more; further jobs wait, and let those of other databases go first. Never more than the
+   * executor runs in total. Unset: LEMAN_EXECUTOR__MAX_RUNNING_JOBS_PER_DATABASE.
    * </pre>
    *
    * <code>optional int32 max_running_jobs = 1;</code>
@@ -31,8 +31,7 @@ public interface DatabaseLimitsOrBuilder extends
 
   /**
    * <pre>
-   * Jobs that may wait for their turn, 0 or more; one more is refused (TOO_MANY_WAITING_JOBS). Unset: as many as there is
-   * room for.
+   * Waiting jobs, 0 or more; further jobs are refused (TOO_MANY_WAITING_JOBS). Unset: no limit of its own.
    * </pre>
    *
    * <code>optional int32 max_waiting_jobs = 2;</code>
@@ -41,8 +40,7 @@ public interface DatabaseLimitsOrBuilder extends
   boolean hasMaxWaitingJobs();
   /**
    * <pre>
-   * Jobs that may wait for their turn, 0 or more; one more is refused (TOO_MANY_WAITING_JOBS). Unset: as many as there is
-   * room for.
+   * Waiting jobs, 0 or more; further jobs are refused (TOO_MANY_WAITING_JOBS). Unset: no limit of its own.
    * </pre>
    *
    * <code>optional int32 max_waiting_jobs = 2;</code>

@@ -10,7 +10,7 @@ public interface DatabaseOrBuilder extends
 
   /**
    * <pre>
-   * 1 to 63 letters, digits, `-` and `_`, the first a letter or a digit. Case counts.
+   * 1 to 63 letters, digits, `-` and `_`, the first a letter or a digit. Case-sensitive.
    * </pre>
    *
    * <code>string name = 1;</code>
@@ -19,7 +19,7 @@ public interface DatabaseOrBuilder extends
   java.lang.String getName();
   /**
    * <pre>
-   * 1 to 63 letters, digits, `-` and `_`, the first a letter or a digit. Case counts.
+   * 1 to 63 letters, digits, `-` and `_`, the first a letter or a digit. Case-sensitive.
    * </pre>
    *
    * <code>string name = 1;</code>
@@ -151,7 +151,7 @@ java.lang.String defaultValue);
 
   /**
    * <pre>
-   * When what is said of it was changed last. Not read in requests.
+   * When it was last updated. Not read in requests.
    * </pre>
    *
    * <code>.google.protobuf.Timestamp update_time = 6;</code>
@@ -160,7 +160,7 @@ java.lang.String defaultValue);
   boolean hasUpdateTime();
   /**
    * <pre>
-   * When what is said of it was changed last. Not read in requests.
+   * When it was last updated. Not read in requests.
    * </pre>
    *
    * <code>.google.protobuf.Timestamp update_time = 6;</code>
@@ -169,7 +169,7 @@ java.lang.String defaultValue);
   com.google.protobuf.Timestamp getUpdateTime();
   /**
    * <pre>
-   * When what is said of it was changed last. Not read in requests.
+   * When it was last updated. Not read in requests.
    * </pre>
    *
    * <code>.google.protobuf.Timestamp update_time = 6;</code>
@@ -178,7 +178,7 @@ java.lang.String defaultValue);
 
   /**
    * <pre>
-   * How much of an executor its jobs may take.
+   * Limits of its jobs in each executor.
    * </pre>
    *
    * <code>.leman.v1.DatabaseLimits limits = 7;</code>
@@ -187,7 +187,7 @@ java.lang.String defaultValue);
   boolean hasLimits();
   /**
    * <pre>
-   * How much of an executor its jobs may take.
+   * Limits of its jobs in each executor.
    * </pre>
    *
    * <code>.leman.v1.DatabaseLimits limits = 7;</code>
@@ -196,7 +196,7 @@ java.lang.String defaultValue);
   dev.leman.v1.DatabaseLimits getLimits();
   /**
    * <pre>
-   * How much of an executor its jobs may take.
+   * Limits of its jobs in each executor.
    * </pre>
    *
    * <code>.leman.v1.DatabaseLimits limits = 7;</code>

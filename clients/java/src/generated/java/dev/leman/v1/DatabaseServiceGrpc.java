@@ -4,17 +4,17 @@ import static io.grpc.MethodDescriptor.generateFullMethodName;
 
 /**
  * <pre>
- * Databases that have names. Wherever a request has a field `database`, the name of a registered one stands for its root;
- * answers name the root. Served by the planner; every service reads the registrations.
- * Every error carries google.rpc.ErrorInfo with domain `leman`, a reason and facts; the reasons stand in parentheses.
+ * Registered databases. Wherever a request has a field `database`, the name of a registered one stands for its root;
+ * responses name the root. Served by the planner; every service reads the registrations.
+ * Every error carries google.rpc.ErrorInfo with domain `leman`, a reason and facts; reasons are in parentheses.
  * Errors of every call:
- * * `UNAUTHENTICATED` (TOKEN_REQUIRED, TOKEN_INVALID, TOKEN_EXPIRED): the call carries no token that holds; send
- *   `authorization: Bearer &lt;token&gt;` with one that does.
+ * * `UNAUTHENTICATED` (TOKEN_REQUIRED, TOKEN_INVALID, TOKEN_EXPIRED): the call has no valid token; send
+ *   `authorization: Bearer &lt;token&gt;` with one.
  * * `PERMISSION_DENIED` (ROLE_REQUIRED): the caller lacks the role that the message names; ask for it.
- * * `UNAVAILABLE` (KEYS_UNAVAILABLE): the issuer of JWTs does not tell its public keys; send the call again later.
- * * `INVALID_ARGUMENT` (BAD_MESSAGE, BAD_REQUEST): what was sent is not the call's message, or an id, a text or a list
- *   in it is not valid or too long; correct the field that BadRequest names.
- * * `FAILED_PRECONDITION` (REGISTRY_NOT_SET): the services keep no registrations; name databases by path or uri, or set
+ * * `UNAVAILABLE` (KEYS_UNAVAILABLE): the issuer of JWTs does not return its public keys; retry later.
+ * * `INVALID_ARGUMENT` (BAD_MESSAGE, BAD_REQUEST): the request is not the call's message, or an id, a text or a list in
+ *   it is invalid or too long; correct the field that BadRequest names.
+ * * `FAILED_PRECONDITION` (REGISTRY_NOT_SET): the services have no registry; name databases by path or uri, or set
  *   LEMAN_SERVER__REGISTRY for all services.
  * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
  *   someone acts; do what the message says, then send the call again.
@@ -255,17 +255,17 @@ public final class DatabaseServiceGrpc {
 
   /**
    * <pre>
-   * Databases that have names. Wherever a request has a field `database`, the name of a registered one stands for its root;
-   * answers name the root. Served by the planner; every service reads the registrations.
-   * Every error carries google.rpc.ErrorInfo with domain `leman`, a reason and facts; the reasons stand in parentheses.
+   * Registered databases. Wherever a request has a field `database`, the name of a registered one stands for its root;
+   * responses name the root. Served by the planner; every service reads the registrations.
+   * Every error carries google.rpc.ErrorInfo with domain `leman`, a reason and facts; reasons are in parentheses.
    * Errors of every call:
-   * * `UNAUTHENTICATED` (TOKEN_REQUIRED, TOKEN_INVALID, TOKEN_EXPIRED): the call carries no token that holds; send
-   *   `authorization: Bearer &lt;token&gt;` with one that does.
+   * * `UNAUTHENTICATED` (TOKEN_REQUIRED, TOKEN_INVALID, TOKEN_EXPIRED): the call has no valid token; send
+   *   `authorization: Bearer &lt;token&gt;` with one.
    * * `PERMISSION_DENIED` (ROLE_REQUIRED): the caller lacks the role that the message names; ask for it.
-   * * `UNAVAILABLE` (KEYS_UNAVAILABLE): the issuer of JWTs does not tell its public keys; send the call again later.
-   * * `INVALID_ARGUMENT` (BAD_MESSAGE, BAD_REQUEST): what was sent is not the call's message, or an id, a text or a list
-   *   in it is not valid or too long; correct the field that BadRequest names.
-   * * `FAILED_PRECONDITION` (REGISTRY_NOT_SET): the services keep no registrations; name databases by path or uri, or set
+   * * `UNAVAILABLE` (KEYS_UNAVAILABLE): the issuer of JWTs does not return its public keys; retry later.
+   * * `INVALID_ARGUMENT` (BAD_MESSAGE, BAD_REQUEST): the request is not the call's message, or an id, a text or a list in
+   *   it is invalid or too long; correct the field that BadRequest names.
+   * * `FAILED_PRECONDITION` (REGISTRY_NOT_SET): the services have no registry; name databases by path or uri, or set
    *   LEMAN_SERVER__REGISTRY for all services.
    * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
    *   someone acts; do what the message says, then send the call again.
@@ -283,18 +283,18 @@ public final class DatabaseServiceGrpc {
 
     /**
      * <pre>
-     * Gives a database a name. Nothing is written to the database itself, and it need not be there yet: it is made with its
-     * first table.
+     * Gives a database a name. Nothing is written to the database itself, and it need not exist yet: its first table
+     * creates it.
      * Errors:
      * * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_DATABASE_NAME, BAD_DATABASE, RESERVED_DATABASE, BAD_LABEL, BAD_TEXT,
-     *   BAD_NUMBER): a name, a root, a label, a description or a limit that no database can have; fix the field that
-     *   BadRequest names.
-     * * `PERMISSION_DENIED` (DATABASE_NOT_ALLOWED): the root does not lie where the services may work; name another one.
-     * * `ALREADY_EXISTS` (DATABASE_EXISTS): the name stands for another database, or the root has another name; take
-     *   another name, or use the one that the message tells.
-     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
+     *   BAD_NUMBER): an invalid name, root, label, description or limit; correct the field that BadRequest names.
+     * * `PERMISSION_DENIED` (DATABASE_NOT_ALLOWED): the root is outside of the locations that the services may use; name
+     *   another one.
+     * * `ALREADY_EXISTS` (DATABASE_EXISTS): the name belongs to another database, or the root has another name; use
+     *   another name, or the one in the message.
+     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request used this id; use a new one.
      * * `RESOURCE_EXHAUSTED` (TOO_MANY_DATABASES): no more can be registered; unregister one.
-     * * `ABORTED` (CONFLICT): others wrote to the registry at the same time, again and again; send the call again.
+     * * `ABORTED` (CONFLICT): others wrote to the registry at the same time at every try; retry the call.
      * </pre>
      */
     default void registerDatabase(dev.leman.v1.RegisterDatabaseRequest request,
@@ -307,7 +307,7 @@ public final class DatabaseServiceGrpc {
      * One database.
      * Errors:
      * * `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database has this name; check it, or register one.
-     * * `DATA_LOSS` (REGISTRATION_DAMAGED): what is stored of it is not what was written; register it again, which heals it.
+     * * `DATA_LOSS` (REGISTRATION_DAMAGED): its registration is damaged; register it again to repair it.
      * </pre>
      */
     default void getDatabase(dev.leman.v1.GetDatabaseRequest request,
@@ -330,15 +330,15 @@ public final class DatabaseServiceGrpc {
 
     /**
      * <pre>
-     * Changes what is said of a database. Its name and its root stay: what callers began under a name must not go on
-     * elsewhere. Unregister it and register another one, where that is meant.
+     * Changes the description, labels or limits of a database. Its name and its root stay, as work that began under a
+     * name must not continue elsewhere. To change them, unregister it and register another one.
      * Errors:
-     * * `INVALID_ARGUMENT` (BAD_UPDATE_MASK): the mask names nothing, or what cannot be changed; name `description`,
-     *   `labels` or `limits`.
+     * * `INVALID_ARGUMENT` (BAD_UPDATE_MASK): the mask is empty, or names a field that cannot be changed; name
+     *   `description`, `labels` or `limits`.
      * * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_LABEL, BAD_TEXT, BAD_NUMBER): as for RegisterDatabase.
      * * `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database has this name; check it, or register one.
-     * * `DATA_LOSS` (REGISTRATION_DAMAGED): what is stored of it is not what was written; register it again, which heals it.
-     * * `ABORTED` (CONFLICT): others wrote to the registry at the same time, again and again; send the call again.
+     * * `DATA_LOSS` (REGISTRATION_DAMAGED): its registration is damaged; register it again to repair it.
+     * * `ABORTED` (CONFLICT): others wrote to the registry at the same time at every try; retry the call.
      * </pre>
      */
     default void updateDatabase(dev.leman.v1.UpdateDatabaseRequest request,
@@ -348,15 +348,15 @@ public final class DatabaseServiceGrpc {
 
     /**
      * <pre>
-     * Takes a name from a database. Its tables, functions and jobs stay; they can be reached by path or uri, where the
-     * services allow that, or under another name. A service may take the name for some seconds more.
+     * Removes the name of a database. Its tables, functions and jobs stay; they can be reached by path or uri, if the
+     * services allow that, or under another name. A service may accept the name for some more seconds.
      * Errors:
      * * `INVALID_ARGUMENT` (MISSING_FIELD): `name` or `request_id` is empty; fill it.
      * * `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database has this name; check it.
      * * `FAILED_PRECONDITION` (DATABASE_IN_USE): jobs of the database have not ended; wait for them or cancel them, or set
      *   `force`.
-     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
-     * * `ABORTED` (CONFLICT): others wrote to the registry at the same time, again and again; send the call again.
+     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request used this id; use a new one.
+     * * `ABORTED` (CONFLICT): others wrote to the registry at the same time at every try; retry the call.
      * </pre>
      */
     default void unregisterDatabase(dev.leman.v1.UnregisterDatabaseRequest request,
@@ -368,17 +368,17 @@ public final class DatabaseServiceGrpc {
   /**
    * Base class for the server implementation of the service DatabaseService.
    * <pre>
-   * Databases that have names. Wherever a request has a field `database`, the name of a registered one stands for its root;
-   * answers name the root. Served by the planner; every service reads the registrations.
-   * Every error carries google.rpc.ErrorInfo with domain `leman`, a reason and facts; the reasons stand in parentheses.
+   * Registered databases. Wherever a request has a field `database`, the name of a registered one stands for its root;
+   * responses name the root. Served by the planner; every service reads the registrations.
+   * Every error carries google.rpc.ErrorInfo with domain `leman`, a reason and facts; reasons are in parentheses.
    * Errors of every call:
-   * * `UNAUTHENTICATED` (TOKEN_REQUIRED, TOKEN_INVALID, TOKEN_EXPIRED): the call carries no token that holds; send
-   *   `authorization: Bearer &lt;token&gt;` with one that does.
+   * * `UNAUTHENTICATED` (TOKEN_REQUIRED, TOKEN_INVALID, TOKEN_EXPIRED): the call has no valid token; send
+   *   `authorization: Bearer &lt;token&gt;` with one.
    * * `PERMISSION_DENIED` (ROLE_REQUIRED): the caller lacks the role that the message names; ask for it.
-   * * `UNAVAILABLE` (KEYS_UNAVAILABLE): the issuer of JWTs does not tell its public keys; send the call again later.
-   * * `INVALID_ARGUMENT` (BAD_MESSAGE, BAD_REQUEST): what was sent is not the call's message, or an id, a text or a list
-   *   in it is not valid or too long; correct the field that BadRequest names.
-   * * `FAILED_PRECONDITION` (REGISTRY_NOT_SET): the services keep no registrations; name databases by path or uri, or set
+   * * `UNAVAILABLE` (KEYS_UNAVAILABLE): the issuer of JWTs does not return its public keys; retry later.
+   * * `INVALID_ARGUMENT` (BAD_MESSAGE, BAD_REQUEST): the request is not the call's message, or an id, a text or a list in
+   *   it is invalid or too long; correct the field that BadRequest names.
+   * * `FAILED_PRECONDITION` (REGISTRY_NOT_SET): the services have no registry; name databases by path or uri, or set
    *   LEMAN_SERVER__REGISTRY for all services.
    * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
    *   someone acts; do what the message says, then send the call again.
@@ -403,17 +403,17 @@ public final class DatabaseServiceGrpc {
   /**
    * A stub to allow clients to do asynchronous rpc calls to service DatabaseService.
    * <pre>
-   * Databases that have names. Wherever a request has a field `database`, the name of a registered one stands for its root;
-   * answers name the root. Served by the planner; every service reads the registrations.
-   * Every error carries google.rpc.ErrorInfo with domain `leman`, a reason and facts; the reasons stand in parentheses.
+   * Registered databases. Wherever a request has a field `database`, the name of a registered one stands for its root;
+   * responses name the root. Served by the planner; every service reads the registrations.
+   * Every error carries google.rpc.ErrorInfo with domain `leman`, a reason and facts; reasons are in parentheses.
    * Errors of every call:
-   * * `UNAUTHENTICATED` (TOKEN_REQUIRED, TOKEN_INVALID, TOKEN_EXPIRED): the call carries no token that holds; send
-   *   `authorization: Bearer &lt;token&gt;` with one that does.
+   * * `UNAUTHENTICATED` (TOKEN_REQUIRED, TOKEN_INVALID, TOKEN_EXPIRED): the call has no valid token; send
+   *   `authorization: Bearer &lt;token&gt;` with one.
    * * `PERMISSION_DENIED` (ROLE_REQUIRED): the caller lacks the role that the message names; ask for it.
-   * * `UNAVAILABLE` (KEYS_UNAVAILABLE): the issuer of JWTs does not tell its public keys; send the call again later.
-   * * `INVALID_ARGUMENT` (BAD_MESSAGE, BAD_REQUEST): what was sent is not the call's message, or an id, a text or a list
-   *   in it is not valid or too long; correct the field that BadRequest names.
-   * * `FAILED_PRECONDITION` (REGISTRY_NOT_SET): the services keep no registrations; name databases by path or uri, or set
+   * * `UNAVAILABLE` (KEYS_UNAVAILABLE): the issuer of JWTs does not return its public keys; retry later.
+   * * `INVALID_ARGUMENT` (BAD_MESSAGE, BAD_REQUEST): the request is not the call's message, or an id, a text or a list in
+   *   it is invalid or too long; correct the field that BadRequest names.
+   * * `FAILED_PRECONDITION` (REGISTRY_NOT_SET): the services have no registry; name databases by path or uri, or set
    *   LEMAN_SERVER__REGISTRY for all services.
    * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
    *   someone acts; do what the message says, then send the call again.
@@ -442,18 +442,18 @@ public final class DatabaseServiceGrpc {
 
     /**
      * <pre>
-     * Gives a database a name. Nothing is written to the database itself, and it need not be there yet: it is made with its
-     * first table.
+     * Gives a database a name. Nothing is written to the database itself, and it need not exist yet: its first table
+     * creates it.
      * Errors:
      * * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_DATABASE_NAME, BAD_DATABASE, RESERVED_DATABASE, BAD_LABEL, BAD_TEXT,
-     *   BAD_NUMBER): a name, a root, a label, a description or a limit that no database can have; fix the field that
-     *   BadRequest names.
-     * * `PERMISSION_DENIED` (DATABASE_NOT_ALLOWED): the root does not lie where the services may work; name another one.
-     * * `ALREADY_EXISTS` (DATABASE_EXISTS): the name stands for another database, or the root has another name; take
-     *   another name, or use the one that the message tells.
-     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
+     *   BAD_NUMBER): an invalid name, root, label, description or limit; correct the field that BadRequest names.
+     * * `PERMISSION_DENIED` (DATABASE_NOT_ALLOWED): the root is outside of the locations that the services may use; name
+     *   another one.
+     * * `ALREADY_EXISTS` (DATABASE_EXISTS): the name belongs to another database, or the root has another name; use
+     *   another name, or the one in the message.
+     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request used this id; use a new one.
      * * `RESOURCE_EXHAUSTED` (TOO_MANY_DATABASES): no more can be registered; unregister one.
-     * * `ABORTED` (CONFLICT): others wrote to the registry at the same time, again and again; send the call again.
+     * * `ABORTED` (CONFLICT): others wrote to the registry at the same time at every try; retry the call.
      * </pre>
      */
     public void registerDatabase(dev.leman.v1.RegisterDatabaseRequest request,
@@ -467,7 +467,7 @@ public final class DatabaseServiceGrpc {
      * One database.
      * Errors:
      * * `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database has this name; check it, or register one.
-     * * `DATA_LOSS` (REGISTRATION_DAMAGED): what is stored of it is not what was written; register it again, which heals it.
+     * * `DATA_LOSS` (REGISTRATION_DAMAGED): its registration is damaged; register it again to repair it.
      * </pre>
      */
     public void getDatabase(dev.leman.v1.GetDatabaseRequest request,
@@ -492,15 +492,15 @@ public final class DatabaseServiceGrpc {
 
     /**
      * <pre>
-     * Changes what is said of a database. Its name and its root stay: what callers began under a name must not go on
-     * elsewhere. Unregister it and register another one, where that is meant.
+     * Changes the description, labels or limits of a database. Its name and its root stay, as work that began under a
+     * name must not continue elsewhere. To change them, unregister it and register another one.
      * Errors:
-     * * `INVALID_ARGUMENT` (BAD_UPDATE_MASK): the mask names nothing, or what cannot be changed; name `description`,
-     *   `labels` or `limits`.
+     * * `INVALID_ARGUMENT` (BAD_UPDATE_MASK): the mask is empty, or names a field that cannot be changed; name
+     *   `description`, `labels` or `limits`.
      * * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_LABEL, BAD_TEXT, BAD_NUMBER): as for RegisterDatabase.
      * * `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database has this name; check it, or register one.
-     * * `DATA_LOSS` (REGISTRATION_DAMAGED): what is stored of it is not what was written; register it again, which heals it.
-     * * `ABORTED` (CONFLICT): others wrote to the registry at the same time, again and again; send the call again.
+     * * `DATA_LOSS` (REGISTRATION_DAMAGED): its registration is damaged; register it again to repair it.
+     * * `ABORTED` (CONFLICT): others wrote to the registry at the same time at every try; retry the call.
      * </pre>
      */
     public void updateDatabase(dev.leman.v1.UpdateDatabaseRequest request,
@@ -511,15 +511,15 @@ public final class DatabaseServiceGrpc {
 
     /**
      * <pre>
-     * Takes a name from a database. Its tables, functions and jobs stay; they can be reached by path or uri, where the
-     * services allow that, or under another name. A service may take the name for some seconds more.
+     * Removes the name of a database. Its tables, functions and jobs stay; they can be reached by path or uri, if the
+     * services allow that, or under another name. A service may accept the name for some more seconds.
      * Errors:
      * * `INVALID_ARGUMENT` (MISSING_FIELD): `name` or `request_id` is empty; fill it.
      * * `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database has this name; check it.
      * * `FAILED_PRECONDITION` (DATABASE_IN_USE): jobs of the database have not ended; wait for them or cancel them, or set
      *   `force`.
-     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
-     * * `ABORTED` (CONFLICT): others wrote to the registry at the same time, again and again; send the call again.
+     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request used this id; use a new one.
+     * * `ABORTED` (CONFLICT): others wrote to the registry at the same time at every try; retry the call.
      * </pre>
      */
     public void unregisterDatabase(dev.leman.v1.UnregisterDatabaseRequest request,
@@ -532,17 +532,17 @@ public final class DatabaseServiceGrpc {
   /**
    * A stub to allow clients to do synchronous rpc calls to service DatabaseService.
    * <pre>
-   * Databases that have names. Wherever a request has a field `database`, the name of a registered one stands for its root;
-   * answers name the root. Served by the planner; every service reads the registrations.
-   * Every error carries google.rpc.ErrorInfo with domain `leman`, a reason and facts; the reasons stand in parentheses.
+   * Registered databases. Wherever a request has a field `database`, the name of a registered one stands for its root;
+   * responses name the root. Served by the planner; every service reads the registrations.
+   * Every error carries google.rpc.ErrorInfo with domain `leman`, a reason and facts; reasons are in parentheses.
    * Errors of every call:
-   * * `UNAUTHENTICATED` (TOKEN_REQUIRED, TOKEN_INVALID, TOKEN_EXPIRED): the call carries no token that holds; send
-   *   `authorization: Bearer &lt;token&gt;` with one that does.
+   * * `UNAUTHENTICATED` (TOKEN_REQUIRED, TOKEN_INVALID, TOKEN_EXPIRED): the call has no valid token; send
+   *   `authorization: Bearer &lt;token&gt;` with one.
    * * `PERMISSION_DENIED` (ROLE_REQUIRED): the caller lacks the role that the message names; ask for it.
-   * * `UNAVAILABLE` (KEYS_UNAVAILABLE): the issuer of JWTs does not tell its public keys; send the call again later.
-   * * `INVALID_ARGUMENT` (BAD_MESSAGE, BAD_REQUEST): what was sent is not the call's message, or an id, a text or a list
-   *   in it is not valid or too long; correct the field that BadRequest names.
-   * * `FAILED_PRECONDITION` (REGISTRY_NOT_SET): the services keep no registrations; name databases by path or uri, or set
+   * * `UNAVAILABLE` (KEYS_UNAVAILABLE): the issuer of JWTs does not return its public keys; retry later.
+   * * `INVALID_ARGUMENT` (BAD_MESSAGE, BAD_REQUEST): the request is not the call's message, or an id, a text or a list in
+   *   it is invalid or too long; correct the field that BadRequest names.
+   * * `FAILED_PRECONDITION` (REGISTRY_NOT_SET): the services have no registry; name databases by path or uri, or set
    *   LEMAN_SERVER__REGISTRY for all services.
    * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
    *   someone acts; do what the message says, then send the call again.
@@ -571,18 +571,18 @@ public final class DatabaseServiceGrpc {
 
     /**
      * <pre>
-     * Gives a database a name. Nothing is written to the database itself, and it need not be there yet: it is made with its
-     * first table.
+     * Gives a database a name. Nothing is written to the database itself, and it need not exist yet: its first table
+     * creates it.
      * Errors:
      * * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_DATABASE_NAME, BAD_DATABASE, RESERVED_DATABASE, BAD_LABEL, BAD_TEXT,
-     *   BAD_NUMBER): a name, a root, a label, a description or a limit that no database can have; fix the field that
-     *   BadRequest names.
-     * * `PERMISSION_DENIED` (DATABASE_NOT_ALLOWED): the root does not lie where the services may work; name another one.
-     * * `ALREADY_EXISTS` (DATABASE_EXISTS): the name stands for another database, or the root has another name; take
-     *   another name, or use the one that the message tells.
-     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
+     *   BAD_NUMBER): an invalid name, root, label, description or limit; correct the field that BadRequest names.
+     * * `PERMISSION_DENIED` (DATABASE_NOT_ALLOWED): the root is outside of the locations that the services may use; name
+     *   another one.
+     * * `ALREADY_EXISTS` (DATABASE_EXISTS): the name belongs to another database, or the root has another name; use
+     *   another name, or the one in the message.
+     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request used this id; use a new one.
      * * `RESOURCE_EXHAUSTED` (TOO_MANY_DATABASES): no more can be registered; unregister one.
-     * * `ABORTED` (CONFLICT): others wrote to the registry at the same time, again and again; send the call again.
+     * * `ABORTED` (CONFLICT): others wrote to the registry at the same time at every try; retry the call.
      * </pre>
      */
     public dev.leman.v1.RegisterDatabaseResponse registerDatabase(dev.leman.v1.RegisterDatabaseRequest request) throws io.grpc.StatusException {
@@ -595,7 +595,7 @@ public final class DatabaseServiceGrpc {
      * One database.
      * Errors:
      * * `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database has this name; check it, or register one.
-     * * `DATA_LOSS` (REGISTRATION_DAMAGED): what is stored of it is not what was written; register it again, which heals it.
+     * * `DATA_LOSS` (REGISTRATION_DAMAGED): its registration is damaged; register it again to repair it.
      * </pre>
      */
     public dev.leman.v1.GetDatabaseResponse getDatabase(dev.leman.v1.GetDatabaseRequest request) throws io.grpc.StatusException {
@@ -618,15 +618,15 @@ public final class DatabaseServiceGrpc {
 
     /**
      * <pre>
-     * Changes what is said of a database. Its name and its root stay: what callers began under a name must not go on
-     * elsewhere. Unregister it and register another one, where that is meant.
+     * Changes the description, labels or limits of a database. Its name and its root stay, as work that began under a
+     * name must not continue elsewhere. To change them, unregister it and register another one.
      * Errors:
-     * * `INVALID_ARGUMENT` (BAD_UPDATE_MASK): the mask names nothing, or what cannot be changed; name `description`,
-     *   `labels` or `limits`.
+     * * `INVALID_ARGUMENT` (BAD_UPDATE_MASK): the mask is empty, or names a field that cannot be changed; name
+     *   `description`, `labels` or `limits`.
      * * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_LABEL, BAD_TEXT, BAD_NUMBER): as for RegisterDatabase.
      * * `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database has this name; check it, or register one.
-     * * `DATA_LOSS` (REGISTRATION_DAMAGED): what is stored of it is not what was written; register it again, which heals it.
-     * * `ABORTED` (CONFLICT): others wrote to the registry at the same time, again and again; send the call again.
+     * * `DATA_LOSS` (REGISTRATION_DAMAGED): its registration is damaged; register it again to repair it.
+     * * `ABORTED` (CONFLICT): others wrote to the registry at the same time at every try; retry the call.
      * </pre>
      */
     public dev.leman.v1.UpdateDatabaseResponse updateDatabase(dev.leman.v1.UpdateDatabaseRequest request) throws io.grpc.StatusException {
@@ -636,15 +636,15 @@ public final class DatabaseServiceGrpc {
 
     /**
      * <pre>
-     * Takes a name from a database. Its tables, functions and jobs stay; they can be reached by path or uri, where the
-     * services allow that, or under another name. A service may take the name for some seconds more.
+     * Removes the name of a database. Its tables, functions and jobs stay; they can be reached by path or uri, if the
+     * services allow that, or under another name. A service may accept the name for some more seconds.
      * Errors:
      * * `INVALID_ARGUMENT` (MISSING_FIELD): `name` or `request_id` is empty; fill it.
      * * `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database has this name; check it.
      * * `FAILED_PRECONDITION` (DATABASE_IN_USE): jobs of the database have not ended; wait for them or cancel them, or set
      *   `force`.
-     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
-     * * `ABORTED` (CONFLICT): others wrote to the registry at the same time, again and again; send the call again.
+     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request used this id; use a new one.
+     * * `ABORTED` (CONFLICT): others wrote to the registry at the same time at every try; retry the call.
      * </pre>
      */
     public dev.leman.v1.UnregisterDatabaseResponse unregisterDatabase(dev.leman.v1.UnregisterDatabaseRequest request) throws io.grpc.StatusException {
@@ -656,17 +656,17 @@ public final class DatabaseServiceGrpc {
   /**
    * A stub to allow clients to do limited synchronous rpc calls to service DatabaseService.
    * <pre>
-   * Databases that have names. Wherever a request has a field `database`, the name of a registered one stands for its root;
-   * answers name the root. Served by the planner; every service reads the registrations.
-   * Every error carries google.rpc.ErrorInfo with domain `leman`, a reason and facts; the reasons stand in parentheses.
+   * Registered databases. Wherever a request has a field `database`, the name of a registered one stands for its root;
+   * responses name the root. Served by the planner; every service reads the registrations.
+   * Every error carries google.rpc.ErrorInfo with domain `leman`, a reason and facts; reasons are in parentheses.
    * Errors of every call:
-   * * `UNAUTHENTICATED` (TOKEN_REQUIRED, TOKEN_INVALID, TOKEN_EXPIRED): the call carries no token that holds; send
-   *   `authorization: Bearer &lt;token&gt;` with one that does.
+   * * `UNAUTHENTICATED` (TOKEN_REQUIRED, TOKEN_INVALID, TOKEN_EXPIRED): the call has no valid token; send
+   *   `authorization: Bearer &lt;token&gt;` with one.
    * * `PERMISSION_DENIED` (ROLE_REQUIRED): the caller lacks the role that the message names; ask for it.
-   * * `UNAVAILABLE` (KEYS_UNAVAILABLE): the issuer of JWTs does not tell its public keys; send the call again later.
-   * * `INVALID_ARGUMENT` (BAD_MESSAGE, BAD_REQUEST): what was sent is not the call's message, or an id, a text or a list
-   *   in it is not valid or too long; correct the field that BadRequest names.
-   * * `FAILED_PRECONDITION` (REGISTRY_NOT_SET): the services keep no registrations; name databases by path or uri, or set
+   * * `UNAVAILABLE` (KEYS_UNAVAILABLE): the issuer of JWTs does not return its public keys; retry later.
+   * * `INVALID_ARGUMENT` (BAD_MESSAGE, BAD_REQUEST): the request is not the call's message, or an id, a text or a list in
+   *   it is invalid or too long; correct the field that BadRequest names.
+   * * `FAILED_PRECONDITION` (REGISTRY_NOT_SET): the services have no registry; name databases by path or uri, or set
    *   LEMAN_SERVER__REGISTRY for all services.
    * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
    *   someone acts; do what the message says, then send the call again.
@@ -695,18 +695,18 @@ public final class DatabaseServiceGrpc {
 
     /**
      * <pre>
-     * Gives a database a name. Nothing is written to the database itself, and it need not be there yet: it is made with its
-     * first table.
+     * Gives a database a name. Nothing is written to the database itself, and it need not exist yet: its first table
+     * creates it.
      * Errors:
      * * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_DATABASE_NAME, BAD_DATABASE, RESERVED_DATABASE, BAD_LABEL, BAD_TEXT,
-     *   BAD_NUMBER): a name, a root, a label, a description or a limit that no database can have; fix the field that
-     *   BadRequest names.
-     * * `PERMISSION_DENIED` (DATABASE_NOT_ALLOWED): the root does not lie where the services may work; name another one.
-     * * `ALREADY_EXISTS` (DATABASE_EXISTS): the name stands for another database, or the root has another name; take
-     *   another name, or use the one that the message tells.
-     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
+     *   BAD_NUMBER): an invalid name, root, label, description or limit; correct the field that BadRequest names.
+     * * `PERMISSION_DENIED` (DATABASE_NOT_ALLOWED): the root is outside of the locations that the services may use; name
+     *   another one.
+     * * `ALREADY_EXISTS` (DATABASE_EXISTS): the name belongs to another database, or the root has another name; use
+     *   another name, or the one in the message.
+     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request used this id; use a new one.
      * * `RESOURCE_EXHAUSTED` (TOO_MANY_DATABASES): no more can be registered; unregister one.
-     * * `ABORTED` (CONFLICT): others wrote to the registry at the same time, again and again; send the call again.
+     * * `ABORTED` (CONFLICT): others wrote to the registry at the same time at every try; retry the call.
      * </pre>
      */
     public dev.leman.v1.RegisterDatabaseResponse registerDatabase(dev.leman.v1.RegisterDatabaseRequest request) {
@@ -719,7 +719,7 @@ public final class DatabaseServiceGrpc {
      * One database.
      * Errors:
      * * `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database has this name; check it, or register one.
-     * * `DATA_LOSS` (REGISTRATION_DAMAGED): what is stored of it is not what was written; register it again, which heals it.
+     * * `DATA_LOSS` (REGISTRATION_DAMAGED): its registration is damaged; register it again to repair it.
      * </pre>
      */
     public dev.leman.v1.GetDatabaseResponse getDatabase(dev.leman.v1.GetDatabaseRequest request) {
@@ -742,15 +742,15 @@ public final class DatabaseServiceGrpc {
 
     /**
      * <pre>
-     * Changes what is said of a database. Its name and its root stay: what callers began under a name must not go on
-     * elsewhere. Unregister it and register another one, where that is meant.
+     * Changes the description, labels or limits of a database. Its name and its root stay, as work that began under a
+     * name must not continue elsewhere. To change them, unregister it and register another one.
      * Errors:
-     * * `INVALID_ARGUMENT` (BAD_UPDATE_MASK): the mask names nothing, or what cannot be changed; name `description`,
-     *   `labels` or `limits`.
+     * * `INVALID_ARGUMENT` (BAD_UPDATE_MASK): the mask is empty, or names a field that cannot be changed; name
+     *   `description`, `labels` or `limits`.
      * * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_LABEL, BAD_TEXT, BAD_NUMBER): as for RegisterDatabase.
      * * `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database has this name; check it, or register one.
-     * * `DATA_LOSS` (REGISTRATION_DAMAGED): what is stored of it is not what was written; register it again, which heals it.
-     * * `ABORTED` (CONFLICT): others wrote to the registry at the same time, again and again; send the call again.
+     * * `DATA_LOSS` (REGISTRATION_DAMAGED): its registration is damaged; register it again to repair it.
+     * * `ABORTED` (CONFLICT): others wrote to the registry at the same time at every try; retry the call.
      * </pre>
      */
     public dev.leman.v1.UpdateDatabaseResponse updateDatabase(dev.leman.v1.UpdateDatabaseRequest request) {
@@ -760,15 +760,15 @@ public final class DatabaseServiceGrpc {
 
     /**
      * <pre>
-     * Takes a name from a database. Its tables, functions and jobs stay; they can be reached by path or uri, where the
-     * services allow that, or under another name. A service may take the name for some seconds more.
+     * Removes the name of a database. Its tables, functions and jobs stay; they can be reached by path or uri, if the
+     * services allow that, or under another name. A service may accept the name for some more seconds.
      * Errors:
      * * `INVALID_ARGUMENT` (MISSING_FIELD): `name` or `request_id` is empty; fill it.
      * * `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database has this name; check it.
      * * `FAILED_PRECONDITION` (DATABASE_IN_USE): jobs of the database have not ended; wait for them or cancel them, or set
      *   `force`.
-     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
-     * * `ABORTED` (CONFLICT): others wrote to the registry at the same time, again and again; send the call again.
+     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request used this id; use a new one.
+     * * `ABORTED` (CONFLICT): others wrote to the registry at the same time at every try; retry the call.
      * </pre>
      */
     public dev.leman.v1.UnregisterDatabaseResponse unregisterDatabase(dev.leman.v1.UnregisterDatabaseRequest request) {
@@ -780,17 +780,17 @@ public final class DatabaseServiceGrpc {
   /**
    * A stub to allow clients to do ListenableFuture-style rpc calls to service DatabaseService.
    * <pre>
-   * Databases that have names. Wherever a request has a field `database`, the name of a registered one stands for its root;
-   * answers name the root. Served by the planner; every service reads the registrations.
-   * Every error carries google.rpc.ErrorInfo with domain `leman`, a reason and facts; the reasons stand in parentheses.
+   * Registered databases. Wherever a request has a field `database`, the name of a registered one stands for its root;
+   * responses name the root. Served by the planner; every service reads the registrations.
+   * Every error carries google.rpc.ErrorInfo with domain `leman`, a reason and facts; reasons are in parentheses.
    * Errors of every call:
-   * * `UNAUTHENTICATED` (TOKEN_REQUIRED, TOKEN_INVALID, TOKEN_EXPIRED): the call carries no token that holds; send
-   *   `authorization: Bearer &lt;token&gt;` with one that does.
+   * * `UNAUTHENTICATED` (TOKEN_REQUIRED, TOKEN_INVALID, TOKEN_EXPIRED): the call has no valid token; send
+   *   `authorization: Bearer &lt;token&gt;` with one.
    * * `PERMISSION_DENIED` (ROLE_REQUIRED): the caller lacks the role that the message names; ask for it.
-   * * `UNAVAILABLE` (KEYS_UNAVAILABLE): the issuer of JWTs does not tell its public keys; send the call again later.
-   * * `INVALID_ARGUMENT` (BAD_MESSAGE, BAD_REQUEST): what was sent is not the call's message, or an id, a text or a list
-   *   in it is not valid or too long; correct the field that BadRequest names.
-   * * `FAILED_PRECONDITION` (REGISTRY_NOT_SET): the services keep no registrations; name databases by path or uri, or set
+   * * `UNAVAILABLE` (KEYS_UNAVAILABLE): the issuer of JWTs does not return its public keys; retry later.
+   * * `INVALID_ARGUMENT` (BAD_MESSAGE, BAD_REQUEST): the request is not the call's message, or an id, a text or a list in
+   *   it is invalid or too long; correct the field that BadRequest names.
+   * * `FAILED_PRECONDITION` (REGISTRY_NOT_SET): the services have no registry; name databases by path or uri, or set
    *   LEMAN_SERVER__REGISTRY for all services.
    * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
    *   someone acts; do what the message says, then send the call again.
@@ -819,18 +819,18 @@ public final class DatabaseServiceGrpc {
 
     /**
      * <pre>
-     * Gives a database a name. Nothing is written to the database itself, and it need not be there yet: it is made with its
-     * first table.
+     * Gives a database a name. Nothing is written to the database itself, and it need not exist yet: its first table
+     * creates it.
      * Errors:
      * * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_DATABASE_NAME, BAD_DATABASE, RESERVED_DATABASE, BAD_LABEL, BAD_TEXT,
-     *   BAD_NUMBER): a name, a root, a label, a description or a limit that no database can have; fix the field that
-     *   BadRequest names.
-     * * `PERMISSION_DENIED` (DATABASE_NOT_ALLOWED): the root does not lie where the services may work; name another one.
-     * * `ALREADY_EXISTS` (DATABASE_EXISTS): the name stands for another database, or the root has another name; take
-     *   another name, or use the one that the message tells.
-     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
+     *   BAD_NUMBER): an invalid name, root, label, description or limit; correct the field that BadRequest names.
+     * * `PERMISSION_DENIED` (DATABASE_NOT_ALLOWED): the root is outside of the locations that the services may use; name
+     *   another one.
+     * * `ALREADY_EXISTS` (DATABASE_EXISTS): the name belongs to another database, or the root has another name; use
+     *   another name, or the one in the message.
+     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request used this id; use a new one.
      * * `RESOURCE_EXHAUSTED` (TOO_MANY_DATABASES): no more can be registered; unregister one.
-     * * `ABORTED` (CONFLICT): others wrote to the registry at the same time, again and again; send the call again.
+     * * `ABORTED` (CONFLICT): others wrote to the registry at the same time at every try; retry the call.
      * </pre>
      */
     public com.google.common.util.concurrent.ListenableFuture<dev.leman.v1.RegisterDatabaseResponse> registerDatabase(
@@ -844,7 +844,7 @@ public final class DatabaseServiceGrpc {
      * One database.
      * Errors:
      * * `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database has this name; check it, or register one.
-     * * `DATA_LOSS` (REGISTRATION_DAMAGED): what is stored of it is not what was written; register it again, which heals it.
+     * * `DATA_LOSS` (REGISTRATION_DAMAGED): its registration is damaged; register it again to repair it.
      * </pre>
      */
     public com.google.common.util.concurrent.ListenableFuture<dev.leman.v1.GetDatabaseResponse> getDatabase(
@@ -869,15 +869,15 @@ public final class DatabaseServiceGrpc {
 
     /**
      * <pre>
-     * Changes what is said of a database. Its name and its root stay: what callers began under a name must not go on
-     * elsewhere. Unregister it and register another one, where that is meant.
+     * Changes the description, labels or limits of a database. Its name and its root stay, as work that began under a
+     * name must not continue elsewhere. To change them, unregister it and register another one.
      * Errors:
-     * * `INVALID_ARGUMENT` (BAD_UPDATE_MASK): the mask names nothing, or what cannot be changed; name `description`,
-     *   `labels` or `limits`.
+     * * `INVALID_ARGUMENT` (BAD_UPDATE_MASK): the mask is empty, or names a field that cannot be changed; name
+     *   `description`, `labels` or `limits`.
      * * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_LABEL, BAD_TEXT, BAD_NUMBER): as for RegisterDatabase.
      * * `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database has this name; check it, or register one.
-     * * `DATA_LOSS` (REGISTRATION_DAMAGED): what is stored of it is not what was written; register it again, which heals it.
-     * * `ABORTED` (CONFLICT): others wrote to the registry at the same time, again and again; send the call again.
+     * * `DATA_LOSS` (REGISTRATION_DAMAGED): its registration is damaged; register it again to repair it.
+     * * `ABORTED` (CONFLICT): others wrote to the registry at the same time at every try; retry the call.
      * </pre>
      */
     public com.google.common.util.concurrent.ListenableFuture<dev.leman.v1.UpdateDatabaseResponse> updateDatabase(
@@ -888,15 +888,15 @@ public final class DatabaseServiceGrpc {
 
     /**
      * <pre>
-     * Takes a name from a database. Its tables, functions and jobs stay; they can be reached by path or uri, where the
-     * services allow that, or under another name. A service may take the name for some seconds more.
+     * Removes the name of a database. Its tables, functions and jobs stay; they can be reached by path or uri, if the
+     * services allow that, or under another name. A service may accept the name for some more seconds.
      * Errors:
      * * `INVALID_ARGUMENT` (MISSING_FIELD): `name` or `request_id` is empty; fill it.
      * * `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database has this name; check it.
      * * `FAILED_PRECONDITION` (DATABASE_IN_USE): jobs of the database have not ended; wait for them or cancel them, or set
      *   `force`.
-     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
-     * * `ABORTED` (CONFLICT): others wrote to the registry at the same time, again and again; send the call again.
+     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request used this id; use a new one.
+     * * `ABORTED` (CONFLICT): others wrote to the registry at the same time at every try; retry the call.
      * </pre>
      */
     public com.google.common.util.concurrent.ListenableFuture<dev.leman.v1.UnregisterDatabaseResponse> unregisterDatabase(

@@ -89,7 +89,7 @@ private static final long serialVersionUID = 0L;
   private volatile java.lang.Object where_ = "";
   /**
    * <pre>
-   * Rows for which this SQL is true go; `true`: all rows.
+   * Rows for which this SQL is true are deleted; `true`: all rows.
    * </pre>
    *
    * <code>string where = 2;</code>
@@ -110,7 +110,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Rows for which this SQL is true go; `true`: all rows.
+   * Rows for which this SQL is true are deleted; `true`: all rows.
    * </pre>
    *
    * <code>string where = 2;</code>
@@ -136,7 +136,7 @@ private static final long serialVersionUID = 0L;
   private volatile java.lang.Object requestId_ = "";
   /**
    * <pre>
-   * Chosen by the caller; remembered as that of AppendRowsHeader.
+   * Chosen by the caller; remembered like that of AppendRowsHeader.
    * </pre>
    *
    * <code>string request_id = 3;</code>
@@ -157,7 +157,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Chosen by the caller; remembered as that of AppendRowsHeader.
+   * Chosen by the caller; remembered like that of AppendRowsHeader.
    * </pre>
    *
    * <code>string request_id = 3;</code>
@@ -737,7 +737,7 @@ private static final long serialVersionUID = 0L;
     private java.lang.Object where_ = "";
     /**
      * <pre>
-     * Rows for which this SQL is true go; `true`: all rows.
+     * Rows for which this SQL is true are deleted; `true`: all rows.
      * </pre>
      *
      * <code>string where = 2;</code>
@@ -757,7 +757,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Rows for which this SQL is true go; `true`: all rows.
+     * Rows for which this SQL is true are deleted; `true`: all rows.
      * </pre>
      *
      * <code>string where = 2;</code>
@@ -778,7 +778,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Rows for which this SQL is true go; `true`: all rows.
+     * Rows for which this SQL is true are deleted; `true`: all rows.
      * </pre>
      *
      * <code>string where = 2;</code>
@@ -795,7 +795,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Rows for which this SQL is true go; `true`: all rows.
+     * Rows for which this SQL is true are deleted; `true`: all rows.
      * </pre>
      *
      * <code>string where = 2;</code>
@@ -809,7 +809,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Rows for which this SQL is true go; `true`: all rows.
+     * Rows for which this SQL is true are deleted; `true`: all rows.
      * </pre>
      *
      * <code>string where = 2;</code>
@@ -829,7 +829,7 @@ private static final long serialVersionUID = 0L;
     private java.lang.Object requestId_ = "";
     /**
      * <pre>
-     * Chosen by the caller; remembered as that of AppendRowsHeader.
+     * Chosen by the caller; remembered like that of AppendRowsHeader.
      * </pre>
      *
      * <code>string request_id = 3;</code>
@@ -849,7 +849,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Chosen by the caller; remembered as that of AppendRowsHeader.
+     * Chosen by the caller; remembered like that of AppendRowsHeader.
      * </pre>
      *
      * <code>string request_id = 3;</code>
@@ -870,7 +870,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Chosen by the caller; remembered as that of AppendRowsHeader.
+     * Chosen by the caller; remembered like that of AppendRowsHeader.
      * </pre>
      *
      * <code>string request_id = 3;</code>
@@ -887,7 +887,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Chosen by the caller; remembered as that of AppendRowsHeader.
+     * Chosen by the caller; remembered like that of AppendRowsHeader.
      * </pre>
      *
      * <code>string request_id = 3;</code>
@@ -901,7 +901,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Chosen by the caller; remembered as that of AppendRowsHeader.
+     * Chosen by the caller; remembered like that of AppendRowsHeader.
      * </pre>
      *
      * <code>string request_id = 3;</code>

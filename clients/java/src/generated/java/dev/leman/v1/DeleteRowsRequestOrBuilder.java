@@ -37,7 +37,7 @@ public interface DeleteRowsRequestOrBuilder extends
 
   /**
    * <pre>
-   * Rows for which this SQL is true go; `true`: all rows.
+   * Rows for which this SQL is true are deleted; `true`: all rows.
    * </pre>
    *
    * <code>string where = 2;</code>
@@ -46,7 +46,7 @@ public interface DeleteRowsRequestOrBuilder extends
   java.lang.String getWhere();
   /**
    * <pre>
-   * Rows for which this SQL is true go; `true`: all rows.
+   * Rows for which this SQL is true are deleted; `true`: all rows.
    * </pre>
    *
    * <code>string where = 2;</code>
@@ -57,7 +57,7 @@ public interface DeleteRowsRequestOrBuilder extends
 
   /**
    * <pre>
-   * Chosen by the caller; remembered as that of AppendRowsHeader.
+   * Chosen by the caller; remembered like that of AppendRowsHeader.
    * </pre>
    *
    * <code>string request_id = 3;</code>
@@ -66,7 +66,7 @@ public interface DeleteRowsRequestOrBuilder extends
   java.lang.String getRequestId();
   /**
    * <pre>
-   * Chosen by the caller; remembered as that of AppendRowsHeader.
+   * Chosen by the caller; remembered like that of AppendRowsHeader.
    * </pre>
    *
    * <code>string request_id = 3;</code>

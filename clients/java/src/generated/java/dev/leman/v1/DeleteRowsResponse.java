@@ -47,7 +47,7 @@ private static final long serialVersionUID = 0L;
   private long version_ = 0L;
   /**
    * <pre>
-   * The version of the table in which they are gone; the latest, where there was none to delete.
+   * The version of the table without them; the latest, if there were none to delete.
    * </pre>
    *
    * <code>int64 version = 1;</code>
@@ -62,7 +62,7 @@ private static final long serialVersionUID = 0L;
   private long rowsDeleted_ = 0L;
   /**
    * <pre>
-   * How many went.
+   * Number of deleted rows.
    * </pre>
    *
    * <code>int64 rows_deleted = 2;</code>
@@ -430,7 +430,7 @@ private static final long serialVersionUID = 0L;
     private long version_ ;
     /**
      * <pre>
-     * The version of the table in which they are gone; the latest, where there was none to delete.
+     * The version of the table without them; the latest, if there were none to delete.
      * </pre>
      *
      * <code>int64 version = 1;</code>
@@ -442,7 +442,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The version of the table in which they are gone; the latest, where there was none to delete.
+     * The version of the table without them; the latest, if there were none to delete.
      * </pre>
      *
      * <code>int64 version = 1;</code>
@@ -458,7 +458,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The version of the table in which they are gone; the latest, where there was none to delete.
+     * The version of the table without them; the latest, if there were none to delete.
      * </pre>
      *
      * <code>int64 version = 1;</code>
@@ -474,7 +474,7 @@ private static final long serialVersionUID = 0L;
     private long rowsDeleted_ ;
     /**
      * <pre>
-     * How many went.
+     * Number of deleted rows.
      * </pre>
      *
      * <code>int64 rows_deleted = 2;</code>
@@ -486,7 +486,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * How many went.
+     * Number of deleted rows.
      * </pre>
      *
      * <code>int64 rows_deleted = 2;</code>
@@ -502,7 +502,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * How many went.
+     * Number of deleted rows.
      * </pre>
      *
      * <code>int64 rows_deleted = 2;</code>

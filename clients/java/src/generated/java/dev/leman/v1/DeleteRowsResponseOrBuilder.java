@@ -10,7 +10,7 @@ public interface DeleteRowsResponseOrBuilder extends
 
   /**
    * <pre>
-   * The version of the table in which they are gone; the latest, where there was none to delete.
+   * The version of the table without them; the latest, if there were none to delete.
    * </pre>
    *
    * <code>int64 version = 1;</code>
@@ -20,7 +20,7 @@ public interface DeleteRowsResponseOrBuilder extends
 
   /**
    * <pre>
-   * How many went.
+   * Number of deleted rows.
    * </pre>
    *
    * <code>int64 rows_deleted = 2;</code>

@@ -142,7 +142,7 @@ private static final long serialVersionUID = 0L;
   private boolean force_ = false;
   /**
    * <pre>
-   * Although others read them, or jobs compute them.
+   * Proceed although others read them, or jobs compute them.
    * </pre>
    *
    * <code>bool force = 3;</code>
@@ -945,7 +945,7 @@ private static final long serialVersionUID = 0L;
     private boolean force_ ;
     /**
      * <pre>
-     * Although others read them, or jobs compute them.
+     * Proceed although others read them, or jobs compute them.
      * </pre>
      *
      * <code>bool force = 3;</code>
@@ -957,7 +957,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Although others read them, or jobs compute them.
+     * Proceed although others read them, or jobs compute them.
      * </pre>
      *
      * <code>bool force = 3;</code>
@@ -973,7 +973,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Although others read them, or jobs compute them.
+     * Proceed although others read them, or jobs compute them.
      * </pre>
      *
      * <code>bool force = 3;</code>

@@ -78,7 +78,7 @@ public interface DropColumnsRequestOrBuilder extends
 
   /**
    * <pre>
-   * Although others read them, or jobs compute them.
+   * Proceed although others read them, or jobs compute them.
    * </pre>
    *
    * <code>bool force = 3;</code>

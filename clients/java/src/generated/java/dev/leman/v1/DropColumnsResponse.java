@@ -47,7 +47,7 @@ private static final long serialVersionUID = 0L;
   private long version_ = 0L;
   /**
    * <pre>
-   * The table version in which they are gone.
+   * The table version without them.
    * </pre>
    *
    * <code>int64 version = 1;</code>
@@ -391,7 +391,7 @@ private static final long serialVersionUID = 0L;
     private long version_ ;
     /**
      * <pre>
-     * The table version in which they are gone.
+     * The table version without them.
      * </pre>
      *
      * <code>int64 version = 1;</code>
@@ -403,7 +403,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The table version in which they are gone.
+     * The table version without them.
      * </pre>
      *
      * <code>int64 version = 1;</code>
@@ -419,7 +419,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The table version in which they are gone.
+     * The table version without them.
      * </pre>
      *
      * <code>int64 version = 1;</code>

@@ -10,7 +10,7 @@ public interface DropColumnsResponseOrBuilder extends
 
   /**
    * <pre>
-   * The table version in which they are gone.
+   * The table version without them.
    * </pre>
    *
    * <code>int64 version = 1;</code>

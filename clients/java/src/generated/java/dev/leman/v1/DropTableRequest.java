@@ -87,7 +87,7 @@ private static final long serialVersionUID = 0L;
   private boolean force_ = false;
   /**
    * <pre>
-   * Although views rest on it, or jobs of it have not ended.
+   * Proceed although views read it, or jobs of it have not ended.
    * </pre>
    *
    * <code>bool force = 2;</code>
@@ -103,8 +103,8 @@ private static final long serialVersionUID = 0L;
   private volatile java.lang.Object requestId_ = "";
   /**
    * <pre>
-   * Chosen by the caller; remembered until the commit coordinator restarts. The same request again is answered like the
-   * first time; another one under the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
+   * Chosen by the caller; remembered until the commit coordinator restarts. A retry gets the first answer; another
+   * request with the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
    * </pre>
    *
    * <code>string request_id = 3;</code>
@@ -125,8 +125,8 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Chosen by the caller; remembered until the commit coordinator restarts. The same request again is answered like the
-   * first time; another one under the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
+   * Chosen by the caller; remembered until the commit coordinator restarts. A retry gets the first answer; another
+   * request with the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
    * </pre>
    *
    * <code>string request_id = 3;</code>
@@ -706,7 +706,7 @@ private static final long serialVersionUID = 0L;
     private boolean force_ ;
     /**
      * <pre>
-     * Although views rest on it, or jobs of it have not ended.
+     * Proceed although views read it, or jobs of it have not ended.
      * </pre>
      *
      * <code>bool force = 2;</code>
@@ -718,7 +718,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Although views rest on it, or jobs of it have not ended.
+     * Proceed although views read it, or jobs of it have not ended.
      * </pre>
      *
      * <code>bool force = 2;</code>
@@ -734,7 +734,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Although views rest on it, or jobs of it have not ended.
+     * Proceed although views read it, or jobs of it have not ended.
      * </pre>
      *
      * <code>bool force = 2;</code>
@@ -750,8 +750,8 @@ private static final long serialVersionUID = 0L;
     private java.lang.Object requestId_ = "";
     /**
      * <pre>
-     * Chosen by the caller; remembered until the commit coordinator restarts. The same request again is answered like the
-     * first time; another one under the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
+     * Chosen by the caller; remembered until the commit coordinator restarts. A retry gets the first answer; another
+     * request with the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
      * </pre>
      *
      * <code>string request_id = 3;</code>
@@ -771,8 +771,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Chosen by the caller; remembered until the commit coordinator restarts. The same request again is answered like the
-     * first time; another one under the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
+     * Chosen by the caller; remembered until the commit coordinator restarts. A retry gets the first answer; another
+     * request with the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
      * </pre>
      *
      * <code>string request_id = 3;</code>
@@ -793,8 +793,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Chosen by the caller; remembered until the commit coordinator restarts. The same request again is answered like the
-     * first time; another one under the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
+     * Chosen by the caller; remembered until the commit coordinator restarts. A retry gets the first answer; another
+     * request with the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
      * </pre>
      *
      * <code>string request_id = 3;</code>
@@ -811,8 +811,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Chosen by the caller; remembered until the commit coordinator restarts. The same request again is answered like the
-     * first time; another one under the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
+     * Chosen by the caller; remembered until the commit coordinator restarts. A retry gets the first answer; another
+     * request with the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
      * </pre>
      *
      * <code>string request_id = 3;</code>
@@ -826,8 +826,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Chosen by the caller; remembered until the commit coordinator restarts. The same request again is answered like the
-     * first time; another one under the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
+     * Chosen by the caller; remembered until the commit coordinator restarts. A retry gets the first answer; another
+     * request with the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
      * </pre>
      *
      * <code>string request_id = 3;</code>

@@ -37,7 +37,7 @@ public interface DropTableRequestOrBuilder extends
 
   /**
    * <pre>
-   * Although views rest on it, or jobs of it have not ended.
+   * Proceed although views read it, or jobs of it have not ended.
    * </pre>
    *
    * <code>bool force = 2;</code>
@@ -47,8 +47,8 @@ public interface DropTableRequestOrBuilder extends
 
   /**
    * <pre>
-   * Chosen by the caller; remembered until the commit coordinator restarts. The same request again is answered like the
-   * first time; another one under the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
+   * Chosen by the caller; remembered until the commit coordinator restarts. A retry gets the first answer; another
+   * request with the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
    * </pre>
    *
    * <code>string request_id = 3;</code>
@@ -57,8 +57,8 @@ public interface DropTableRequestOrBuilder extends
   java.lang.String getRequestId();
   /**
    * <pre>
-   * Chosen by the caller; remembered until the commit coordinator restarts. The same request again is answered like the
-   * first time; another one under the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
+   * Chosen by the caller; remembered until the commit coordinator restarts. A retry gets the first answer; another
+   * request with the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
    * </pre>
    *
    * <code>string request_id = 3;</code>

@@ -87,8 +87,8 @@ private static final long serialVersionUID = 0L;
   private boolean force_ = false;
   /**
    * <pre>
-   * Although views of the same database rest on it: these keep their rows and cannot be refreshed any more. Views of
-   * other databases are not looked for.
+   * Drop it although views of the same database read it: these keep their rows and cannot be refreshed any more. Views
+   * of other databases are not checked.
    * </pre>
    *
    * <code>bool force = 2;</code>
@@ -104,8 +104,8 @@ private static final long serialVersionUID = 0L;
   private volatile java.lang.Object requestId_ = "";
   /**
    * <pre>
-   * Chosen by the caller; remembered until the commit coordinator restarts. The same request again is answered like the
-   * first time; another one under the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
+   * Chosen by the caller; remembered until the commit coordinator restarts. A retry gets the first answer; another
+   * request with the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
    * </pre>
    *
    * <code>string request_id = 3;</code>
@@ -126,8 +126,8 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Chosen by the caller; remembered until the commit coordinator restarts. The same request again is answered like the
-   * first time; another one under the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
+   * Chosen by the caller; remembered until the commit coordinator restarts. A retry gets the first answer; another
+   * request with the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
    * </pre>
    *
    * <code>string request_id = 3;</code>
@@ -707,8 +707,8 @@ private static final long serialVersionUID = 0L;
     private boolean force_ ;
     /**
      * <pre>
-     * Although views of the same database rest on it: these keep their rows and cannot be refreshed any more. Views of
-     * other databases are not looked for.
+     * Drop it although views of the same database read it: these keep their rows and cannot be refreshed any more. Views
+     * of other databases are not checked.
      * </pre>
      *
      * <code>bool force = 2;</code>
@@ -720,8 +720,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Although views of the same database rest on it: these keep their rows and cannot be refreshed any more. Views of
-     * other databases are not looked for.
+     * Drop it although views of the same database read it: these keep their rows and cannot be refreshed any more. Views
+     * of other databases are not checked.
      * </pre>
      *
      * <code>bool force = 2;</code>
@@ -737,8 +737,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Although views of the same database rest on it: these keep their rows and cannot be refreshed any more. Views of
-     * other databases are not looked for.
+     * Drop it although views of the same database read it: these keep their rows and cannot be refreshed any more. Views
+     * of other databases are not checked.
      * </pre>
      *
      * <code>bool force = 2;</code>
@@ -754,8 +754,8 @@ private static final long serialVersionUID = 0L;
     private java.lang.Object requestId_ = "";
     /**
      * <pre>
-     * Chosen by the caller; remembered until the commit coordinator restarts. The same request again is answered like the
-     * first time; another one under the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
+     * Chosen by the caller; remembered until the commit coordinator restarts. A retry gets the first answer; another
+     * request with the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
      * </pre>
      *
      * <code>string request_id = 3;</code>
@@ -775,8 +775,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Chosen by the caller; remembered until the commit coordinator restarts. The same request again is answered like the
-     * first time; another one under the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
+     * Chosen by the caller; remembered until the commit coordinator restarts. A retry gets the first answer; another
+     * request with the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
      * </pre>
      *
      * <code>string request_id = 3;</code>
@@ -797,8 +797,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Chosen by the caller; remembered until the commit coordinator restarts. The same request again is answered like the
-     * first time; another one under the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
+     * Chosen by the caller; remembered until the commit coordinator restarts. A retry gets the first answer; another
+     * request with the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
      * </pre>
      *
      * <code>string request_id = 3;</code>
@@ -815,8 +815,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Chosen by the caller; remembered until the commit coordinator restarts. The same request again is answered like the
-     * first time; another one under the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
+     * Chosen by the caller; remembered until the commit coordinator restarts. A retry gets the first answer; another
+     * request with the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
      * </pre>
      *
      * <code>string request_id = 3;</code>
@@ -830,8 +830,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Chosen by the caller; remembered until the commit coordinator restarts. The same request again is answered like the
-     * first time; another one under the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
+     * Chosen by the caller; remembered until the commit coordinator restarts. A retry gets the first answer; another
+     * request with the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
      * </pre>
      *
      * <code>string request_id = 3;</code>

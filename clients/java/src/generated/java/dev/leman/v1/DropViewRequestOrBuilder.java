@@ -37,8 +37,8 @@ public interface DropViewRequestOrBuilder extends
 
   /**
    * <pre>
-   * Although views of the same database rest on it: these keep their rows and cannot be refreshed any more. Views of
-   * other databases are not looked for.
+   * Drop it although views of the same database read it: these keep their rows and cannot be refreshed any more. Views
+   * of other databases are not checked.
    * </pre>
    *
    * <code>bool force = 2;</code>
@@ -48,8 +48,8 @@ public interface DropViewRequestOrBuilder extends
 
   /**
    * <pre>
-   * Chosen by the caller; remembered until the commit coordinator restarts. The same request again is answered like the
-   * first time; another one under the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
+   * Chosen by the caller; remembered until the commit coordinator restarts. A retry gets the first answer; another
+   * request with the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
    * </pre>
    *
    * <code>string request_id = 3;</code>
@@ -58,8 +58,8 @@ public interface DropViewRequestOrBuilder extends
   java.lang.String getRequestId();
   /**
    * <pre>
-   * Chosen by the caller; remembered until the commit coordinator restarts. The same request again is answered like the
-   * first time; another one under the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
+   * Chosen by the caller; remembered until the commit coordinator restarts. A retry gets the first answer; another
+   * request with the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
    * </pre>
    *
    * <code>string request_id = 3;</code>

@@ -6,8 +6,8 @@ package dev.leman.v1;
 
 /**
  * <pre>
- * What to do when the function raises: the first rule that matches the exception holds; without one the job fails.
- * A row that ends its worker process three or four times counts as raising `WorkerLost`, one that overruns the function's
+ * What to do when the function raises: the first rule that matches the exception applies; without one the job fails. A
+ * row that ends its worker process three or four times counts as raising `WorkerLost`, one that exceeds the function's
  * timeout as raising `UdfTimeout`, one at which the server of a remote function breaks the connection three times as
  * raising `FunctionLost`, a kind of `WorkerLost`; rules for all exceptions and for `Exception` match all of them.
  * </pre>
@@ -53,7 +53,7 @@ private static final long serialVersionUID = 0L;
   private java.util.List<dev.leman.v1.ErrorRule> rules_;
   /**
    * <pre>
-   * In the order in which they are tried.
+   * In order of precedence.
    * </pre>
    *
    * <code>repeated .leman.v1.ErrorRule rules = 1;</code>
@@ -64,7 +64,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * In the order in which they are tried.
+   * In order of precedence.
    * </pre>
    *
    * <code>repeated .leman.v1.ErrorRule rules = 1;</code>
@@ -76,7 +76,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * In the order in which they are tried.
+   * In order of precedence.
    * </pre>
    *
    * <code>repeated .leman.v1.ErrorRule rules = 1;</code>
@@ -87,7 +87,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * In the order in which they are tried.
+   * In order of precedence.
    * </pre>
    *
    * <code>repeated .leman.v1.ErrorRule rules = 1;</code>
@@ -98,7 +98,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * In the order in which they are tried.
+   * In order of precedence.
    * </pre>
    *
    * <code>repeated .leman.v1.ErrorRule rules = 1;</code>
@@ -113,7 +113,7 @@ private static final long serialVersionUID = 0L;
   private long maxErrors_ = 0L;
   /**
    * <pre>
-   * The job fails when more rows than this failed, 1 or more; unset: no bound.
+   * The job fails if more rows than this failed, 1 or more; unset: no limit.
    * </pre>
    *
    * <code>optional int64 max_errors = 2;</code>
@@ -125,7 +125,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * The job fails when more rows than this failed, 1 or more; unset: no bound.
+   * The job fails if more rows than this failed, 1 or more; unset: no limit.
    * </pre>
    *
    * <code>optional int64 max_errors = 2;</code>
@@ -140,7 +140,7 @@ private static final long serialVersionUID = 0L;
   private double maxErrorFraction_ = 0D;
   /**
    * <pre>
-   * The job fails when more than this fraction of the rows failed, above 0 and up to 1; unset: no bound.
+   * The job fails if more than this fraction of the rows failed, above 0 and up to 1; unset: no limit.
    * </pre>
    *
    * <code>optional double max_error_fraction = 3;</code>
@@ -152,7 +152,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * The job fails when more than this fraction of the rows failed, above 0 and up to 1; unset: no bound.
+   * The job fails if more than this fraction of the rows failed, above 0 and up to 1; unset: no limit.
    * </pre>
    *
    * <code>optional double max_error_fraction = 3;</code>
@@ -167,8 +167,8 @@ private static final long serialVersionUID = 0L;
   private boolean storeErrors_ = false;
   /**
    * <pre>
-   * Whether failed rows are stored with exception, message and traceback. The row that ends a job is stored in any case,
-   * and so is where failed rows are (see ListJobErrorsRequest.places_only).
+   * Whether failed rows are stored with exception, message and traceback. The row that ends a job is always stored, and
+   * so are the positions of failed rows (see ListJobErrorsRequest.places_only).
    * </pre>
    *
    * <code>bool store_errors = 4;</code>
@@ -387,8 +387,8 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * What to do when the function raises: the first rule that matches the exception holds; without one the job fails.
-   * A row that ends its worker process three or four times counts as raising `WorkerLost`, one that overruns the function's
+   * What to do when the function raises: the first rule that matches the exception applies; without one the job fails. A
+   * row that ends its worker process three or four times counts as raising `WorkerLost`, one that exceeds the function's
    * timeout as raising `UdfTimeout`, one at which the server of a remote function breaks the connection three times as
    * raising `FunctionLost`, a kind of `WorkerLost`; rules for all exceptions and for `Exception` match all of them.
    * </pre>
@@ -661,7 +661,7 @@ private static final long serialVersionUID = 0L;
 
     /**
      * <pre>
-     * In the order in which they are tried.
+     * In order of precedence.
      * </pre>
      *
      * <code>repeated .leman.v1.ErrorRule rules = 1;</code>
@@ -675,7 +675,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * In the order in which they are tried.
+     * In order of precedence.
      * </pre>
      *
      * <code>repeated .leman.v1.ErrorRule rules = 1;</code>
@@ -689,7 +689,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * In the order in which they are tried.
+     * In order of precedence.
      * </pre>
      *
      * <code>repeated .leman.v1.ErrorRule rules = 1;</code>
@@ -703,7 +703,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * In the order in which they are tried.
+     * In order of precedence.
      * </pre>
      *
      * <code>repeated .leman.v1.ErrorRule rules = 1;</code>
@@ -724,7 +724,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * In the order in which they are tried.
+     * In order of precedence.
      * </pre>
      *
      * <code>repeated .leman.v1.ErrorRule rules = 1;</code>
@@ -742,7 +742,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * In the order in which they are tried.
+     * In order of precedence.
      * </pre>
      *
      * <code>repeated .leman.v1.ErrorRule rules = 1;</code>
@@ -762,7 +762,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * In the order in which they are tried.
+     * In order of precedence.
      * </pre>
      *
      * <code>repeated .leman.v1.ErrorRule rules = 1;</code>
@@ -783,7 +783,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * In the order in which they are tried.
+     * In order of precedence.
      * </pre>
      *
      * <code>repeated .leman.v1.ErrorRule rules = 1;</code>
@@ -801,7 +801,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * In the order in which they are tried.
+     * In order of precedence.
      * </pre>
      *
      * <code>repeated .leman.v1.ErrorRule rules = 1;</code>
@@ -819,7 +819,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * In the order in which they are tried.
+     * In order of precedence.
      * </pre>
      *
      * <code>repeated .leman.v1.ErrorRule rules = 1;</code>
@@ -838,7 +838,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * In the order in which they are tried.
+     * In order of precedence.
      * </pre>
      *
      * <code>repeated .leman.v1.ErrorRule rules = 1;</code>
@@ -855,7 +855,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * In the order in which they are tried.
+     * In order of precedence.
      * </pre>
      *
      * <code>repeated .leman.v1.ErrorRule rules = 1;</code>
@@ -872,7 +872,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * In the order in which they are tried.
+     * In order of precedence.
      * </pre>
      *
      * <code>repeated .leman.v1.ErrorRule rules = 1;</code>
@@ -883,7 +883,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * In the order in which they are tried.
+     * In order of precedence.
      * </pre>
      *
      * <code>repeated .leman.v1.ErrorRule rules = 1;</code>
@@ -897,7 +897,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * In the order in which they are tried.
+     * In order of precedence.
      * </pre>
      *
      * <code>repeated .leman.v1.ErrorRule rules = 1;</code>
@@ -912,7 +912,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * In the order in which they are tried.
+     * In order of precedence.
      * </pre>
      *
      * <code>repeated .leman.v1.ErrorRule rules = 1;</code>
@@ -923,7 +923,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * In the order in which they are tried.
+     * In order of precedence.
      * </pre>
      *
      * <code>repeated .leman.v1.ErrorRule rules = 1;</code>
@@ -935,7 +935,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * In the order in which they are tried.
+     * In order of precedence.
      * </pre>
      *
      * <code>repeated .leman.v1.ErrorRule rules = 1;</code>
@@ -962,7 +962,7 @@ private static final long serialVersionUID = 0L;
     private long maxErrors_ ;
     /**
      * <pre>
-     * The job fails when more rows than this failed, 1 or more; unset: no bound.
+     * The job fails if more rows than this failed, 1 or more; unset: no limit.
      * </pre>
      *
      * <code>optional int64 max_errors = 2;</code>
@@ -974,7 +974,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The job fails when more rows than this failed, 1 or more; unset: no bound.
+     * The job fails if more rows than this failed, 1 or more; unset: no limit.
      * </pre>
      *
      * <code>optional int64 max_errors = 2;</code>
@@ -986,7 +986,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The job fails when more rows than this failed, 1 or more; unset: no bound.
+     * The job fails if more rows than this failed, 1 or more; unset: no limit.
      * </pre>
      *
      * <code>optional int64 max_errors = 2;</code>
@@ -1002,7 +1002,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The job fails when more rows than this failed, 1 or more; unset: no bound.
+     * The job fails if more rows than this failed, 1 or more; unset: no limit.
      * </pre>
      *
      * <code>optional int64 max_errors = 2;</code>
@@ -1018,7 +1018,7 @@ private static final long serialVersionUID = 0L;
     private double maxErrorFraction_ ;
     /**
      * <pre>
-     * The job fails when more than this fraction of the rows failed, above 0 and up to 1; unset: no bound.
+     * The job fails if more than this fraction of the rows failed, above 0 and up to 1; unset: no limit.
      * </pre>
      *
      * <code>optional double max_error_fraction = 3;</code>
@@ -1030,7 +1030,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The job fails when more than this fraction of the rows failed, above 0 and up to 1; unset: no bound.
+     * The job fails if more than this fraction of the rows failed, above 0 and up to 1; unset: no limit.
      * </pre>
      *
      * <code>optional double max_error_fraction = 3;</code>
@@ -1042,7 +1042,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The job fails when more than this fraction of the rows failed, above 0 and up to 1; unset: no bound.
+     * The job fails if more than this fraction of the rows failed, above 0 and up to 1; unset: no limit.
      * </pre>
      *
      * <code>optional double max_error_fraction = 3;</code>
@@ -1058,7 +1058,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The job fails when more than this fraction of the rows failed, above 0 and up to 1; unset: no bound.
+     * The job fails if more than this fraction of the rows failed, above 0 and up to 1; unset: no limit.
      * </pre>
      *
      * <code>optional double max_error_fraction = 3;</code>
@@ -1074,8 +1074,8 @@ private static final long serialVersionUID = 0L;
     private boolean storeErrors_ ;
     /**
      * <pre>
-     * Whether failed rows are stored with exception, message and traceback. The row that ends a job is stored in any case,
-     * and so is where failed rows are (see ListJobErrorsRequest.places_only).
+     * Whether failed rows are stored with exception, message and traceback. The row that ends a job is always stored, and
+     * so are the positions of failed rows (see ListJobErrorsRequest.places_only).
      * </pre>
      *
      * <code>bool store_errors = 4;</code>
@@ -1087,8 +1087,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Whether failed rows are stored with exception, message and traceback. The row that ends a job is stored in any case,
-     * and so is where failed rows are (see ListJobErrorsRequest.places_only).
+     * Whether failed rows are stored with exception, message and traceback. The row that ends a job is always stored, and
+     * so are the positions of failed rows (see ListJobErrorsRequest.places_only).
      * </pre>
      *
      * <code>bool store_errors = 4;</code>
@@ -1104,8 +1104,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Whether failed rows are stored with exception, message and traceback. The row that ends a job is stored in any case,
-     * and so is where failed rows are (see ListJobErrorsRequest.places_only).
+     * Whether failed rows are stored with exception, message and traceback. The row that ends a job is always stored, and
+     * so are the positions of failed rows (see ListJobErrorsRequest.places_only).
      * </pre>
      *
      * <code>bool store_errors = 4;</code>

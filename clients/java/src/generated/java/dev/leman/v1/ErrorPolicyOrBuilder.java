@@ -10,7 +10,7 @@ public interface ErrorPolicyOrBuilder extends
 
   /**
    * <pre>
-   * In the order in which they are tried.
+   * In order of precedence.
    * </pre>
    *
    * <code>repeated .leman.v1.ErrorRule rules = 1;</code>
@@ -19,7 +19,7 @@ public interface ErrorPolicyOrBuilder extends
       getRulesList();
   /**
    * <pre>
-   * In the order in which they are tried.
+   * In order of precedence.
    * </pre>
    *
    * <code>repeated .leman.v1.ErrorRule rules = 1;</code>
@@ -27,7 +27,7 @@ public interface ErrorPolicyOrBuilder extends
   dev.leman.v1.ErrorRule getRules(int index);
   /**
    * <pre>
-   * In the order in which they are tried.
+   * In order of precedence.
    * </pre>
    *
    * <code>repeated .leman.v1.ErrorRule rules = 1;</code>
@@ -35,7 +35,7 @@ public interface ErrorPolicyOrBuilder extends
   int getRulesCount();
   /**
    * <pre>
-   * In the order in which they are tried.
+   * In order of precedence.
    * </pre>
    *
    * <code>repeated .leman.v1.ErrorRule rules = 1;</code>
@@ -44,7 +44,7 @@ public interface ErrorPolicyOrBuilder extends
       getRulesOrBuilderList();
   /**
    * <pre>
-   * In the order in which they are tried.
+   * In order of precedence.
    * </pre>
    *
    * <code>repeated .leman.v1.ErrorRule rules = 1;</code>
@@ -54,7 +54,7 @@ public interface ErrorPolicyOrBuilder extends
 
   /**
    * <pre>
-   * The job fails when more rows than this failed, 1 or more; unset: no bound.
+   * The job fails if more rows than this failed, 1 or more; unset: no limit.
    * </pre>
    *
    * <code>optional int64 max_errors = 2;</code>
@@ -63,7 +63,7 @@ public interface ErrorPolicyOrBuilder extends
   boolean hasMaxErrors();
   /**
    * <pre>
-   * The job fails when more rows than this failed, 1 or more; unset: no bound.
+   * The job fails if more rows than this failed, 1 or more; unset: no limit.
    * </pre>
    *
    * <code>optional int64 max_errors = 2;</code>
@@ -73,7 +73,7 @@ public interface ErrorPolicyOrBuilder extends
 
   /**
    * <pre>
-   * The job fails when more than this fraction of the rows failed, above 0 and up to 1; unset: no bound.
+   * The job fails if more than this fraction of the rows failed, above 0 and up to 1; unset: no limit.
    * </pre>
    *
    * <code>optional double max_error_fraction = 3;</code>
@@ -82,7 +82,7 @@ public interface ErrorPolicyOrBuilder extends
   boolean hasMaxErrorFraction();
   /**
    * <pre>
-   * The job fails when more than this fraction of the rows failed, above 0 and up to 1; unset: no bound.
+   * The job fails if more than this fraction of the rows failed, above 0 and up to 1; unset: no limit.
    * </pre>
    *
    * <code>optional double max_error_fraction = 3;</code>
@@ -92,8 +92,8 @@ public interface ErrorPolicyOrBuilder extends
 
   /**
    * <pre>
-   * Whether failed rows are stored with exception, message and traceback. The row that ends a job is stored in any case,
-   * and so is where failed rows are (see ListJobErrorsRequest.places_only).
+   * Whether failed rows are stored with exception, message and traceback. The row that ends a job is always stored, and
+   * so are the positions of failed rows (see ListJobErrorsRequest.places_only).
    * </pre>
    *
    * <code>bool store_errors = 4;</code>

@@ -6,9 +6,9 @@ package dev.leman.v1;
 
 /**
  * <pre>
- * What went wrong, for programs. Every error carries a google.rpc.ErrorInfo with domain `leman`, whose `reason` is the
- * name of one of these values, as in google.api.ErrorReason; its metadata has facts. A failed job carries one in
- * `Job.error`. Later releases add values: take one that you do not know by the code of its status.
+ * The reason of an error, for programs. Every error carries a google.rpc.ErrorInfo with domain `leman`, whose `reason`
+ * is the name of one of these values, as in google.api.ErrorReason; its metadata has facts. A failed job carries one in
+ * `Job.error`. Later releases add values: treat an unknown one by the code of its status.
  * </pre>
  *
  * Protobuf enum {@code leman.v1.ErrorReason}
@@ -25,7 +25,7 @@ public enum ErrorReason
   ERROR_REASON_UNSPECIFIED(0),
   /**
    * <pre>
-   * The request says of a column what it cannot; correct the field that BadRequest names.
+   * The request contradicts the column; correct the field that BadRequest names.
    * </pre>
    *
    * <code>BAD_COLUMN = 1;</code>
@@ -33,7 +33,7 @@ public enum ErrorReason
   BAD_COLUMN(1),
   /**
    * <pre>
-   * No column can have that name; take another one, without `.`.
+   * The name is not valid for a column; use another one, without `.`.
    * </pre>
    *
    * <code>BAD_COLUMN_NAME = 2;</code>
@@ -41,7 +41,7 @@ public enum ErrorReason
   BAD_COLUMN_NAME(2),
   /**
    * <pre>
-   * The path or uri names no database; give an absolute path, or a uri of a store that the message lists.
+   * The path or uri does not name a database; give an absolute path, or a uri of a store that the message lists.
    * </pre>
    *
    * <code>BAD_DATABASE = 3;</code>
@@ -49,7 +49,7 @@ public enum ErrorReason
   BAD_DATABASE(3),
   /**
    * <pre>
-   * The body of a Connect stream is not enveloped as the protocol says; send it so.
+   * The body of a Connect stream is not enveloped as the protocol requires; correct it.
    * </pre>
    *
    * <code>BAD_ENVELOPE = 4;</code>
@@ -57,7 +57,7 @@ public enum ErrorReason
   BAD_ENVELOPE(4),
   /**
    * <pre>
-   * A variable of `env` has a name or a value that none can have, or there are too many; correct what the message says.
+   * A variable of `env` has an invalid name or value, or there are too many; correct what the message says.
    * </pre>
    *
    * <code>BAD_ENV = 190;</code>
@@ -65,7 +65,7 @@ public enum ErrorReason
   BAD_ENV(190),
   /**
    * <pre>
-   * A file is not named as the services name theirs; a bug of the caller's.
+   * A file does not have a name of the services; a bug of the caller.
    * </pre>
    *
    * <code>BAD_FILE_NAME = 5;</code>
@@ -73,7 +73,7 @@ public enum ErrorReason
   BAD_FILE_NAME(5),
   /**
    * <pre>
-   * An HTTP header has no value that it can have; correct it.
+   * An HTTP header has an invalid value; correct it.
    * </pre>
    *
    * <code>BAD_HEADER = 6;</code>
@@ -81,7 +81,7 @@ public enum ErrorReason
   BAD_HEADER(6),
   /**
    * <pre>
-   * A label has a key or a value that none can have, or there are too many; correct them.
+   * A label has an invalid key or value, or there are too many; correct them.
    * </pre>
    *
    * <code>BAD_LABEL = 7;</code>
@@ -89,7 +89,7 @@ public enum ErrorReason
   BAD_LABEL(7),
   /**
    * <pre>
-   * The bytes are no message of the call's type; encode the request by the same protos.
+   * The bytes are not a message of the call's type; encode the request by the same protos.
    * </pre>
    *
    * <code>BAD_MESSAGE = 8;</code>
@@ -97,7 +97,7 @@ public enum ErrorReason
   BAD_MESSAGE(8),
   /**
    * <pre>
-   * A key of the metadata is not a view's; a bug of the caller's.
+   * A key of the metadata is not a view's; a bug of the caller.
    * </pre>
    *
    * <code>BAD_METADATA = 9;</code>
@@ -138,7 +138,7 @@ public enum ErrorReason
   BAD_REQUEST(13),
   /**
    * <pre>
-   * The bytes are no Arrow schema, or not the one that is needed; send an Arrow IPC schema message.
+   * The bytes are not an Arrow schema, or not the required one; send an Arrow IPC schema message.
    * </pre>
    *
    * <code>BAD_SCHEMA = 14;</code>
@@ -146,7 +146,7 @@ public enum ErrorReason
   BAD_SCHEMA(14),
   /**
    * <pre>
-   * What was streamed is no header followed by whole messages; begin again.
+   * The stream is not a header followed by whole messages; start over.
    * </pre>
    *
    * <code>BAD_STREAM = 15;</code>
@@ -154,7 +154,7 @@ public enum ErrorReason
   BAD_STREAM(15),
   /**
    * <pre>
-   * No table can have that name; take another one.
+   * The name is not valid for a table; use another one.
    * </pre>
    *
    * <code>BAD_TABLE_NAME = 16;</code>
@@ -162,7 +162,7 @@ public enum ErrorReason
   BAD_TABLE_NAME(16),
   /**
    * <pre>
-   * The uri names no table; write `&lt;database&gt;/&lt;name&gt;.lance`.
+   * The uri does not name a table; write `&lt;database&gt;/&lt;name&gt;.lance`.
    * </pre>
    *
    * <code>BAD_TABLE_URI = 17;</code>
@@ -170,7 +170,7 @@ public enum ErrorReason
   BAD_TABLE_URI(17),
   /**
    * <pre>
-   * A time is not one of the years 1 to 9999; correct it, or leave it out.
+   * A time is not in the years 1 to 9999; correct it, or omit it.
    * </pre>
    *
    * <code>BAD_TIME = 18;</code>
@@ -186,7 +186,7 @@ public enum ErrorReason
   BAD_UDF(19),
   /**
    * <pre>
-   * The mask is empty, or names what cannot be changed; name fields that can.
+   * The mask is empty, or names a field that cannot be changed; name fields that can.
    * </pre>
    *
    * <code>BAD_UPDATE_MASK = 20;</code>
@@ -194,7 +194,7 @@ public enum ErrorReason
   BAD_UPDATE_MASK(20),
   /**
    * <pre>
-   * A record batch is larger than the service takes; send smaller ones.
+   * A record batch is larger than the service accepts; send smaller ones.
    * </pre>
    *
    * <code>BATCH_TOO_LARGE = 21;</code>
@@ -202,7 +202,7 @@ public enum ErrorReason
   BATCH_TOO_LARGE(21),
   /**
    * <pre>
-   * A bundle has more bytes than the services take; load large data when the function is built.
+   * A bundle is larger than the services accept; load large data when the function is built.
    * </pre>
    *
    * <code>BUNDLE_TOO_LARGE = 165;</code>
@@ -210,7 +210,7 @@ public enum ErrorReason
   BUNDLE_TOO_LARGE(165),
   /**
    * <pre>
-   * No database can have that name; give letters, digits, `-` and `_`.
+   * The name is not valid for a database; use letters, digits, `-` and `_`.
    * </pre>
    *
    * <code>BAD_DATABASE_NAME = 166;</code>
@@ -218,7 +218,7 @@ public enum ErrorReason
   BAD_DATABASE_NAME(166),
   /**
    * <pre>
-   * A text is longer than what is kept, or has control characters; shorten it, or send it without them.
+   * A text is too long, or has control characters; shorten it, or send it without them.
    * </pre>
    *
    * <code>BAD_TEXT = 167;</code>
@@ -234,7 +234,7 @@ public enum ErrorReason
   BODY_TOO_SLOW(22),
   /**
    * <pre>
-   * The HTTP content type is none that is spoken here; send one that the message lists.
+   * The HTTP content type is not supported; send one that the message lists.
    * </pre>
    *
    * <code>CONTENT_TYPE = 23;</code>
@@ -242,7 +242,7 @@ public enum ErrorReason
   CONTENT_TYPE(23),
   /**
    * <pre>
-   * A fragment stands in the request more than once; a bug of the caller's.
+   * A fragment is repeated in the request; a bug of the caller.
    * </pre>
    *
    * <code>FRAGMENT_TWICE = 24;</code>
@@ -266,7 +266,7 @@ public enum ErrorReason
   INVALID_EXPRESSION(26),
   /**
    * <pre>
-   * The filter is no SQL over the table's columns; correct it.
+   * The filter is not valid SQL over the table's columns; correct it.
    * </pre>
    *
    * <code>INVALID_FILTER = 27;</code>
@@ -274,7 +274,7 @@ public enum ErrorReason
   INVALID_FILTER(27),
   /**
    * <pre>
-   * The rows of a merge have more bytes than the service takes; send them in several calls.
+   * The rows of a merge are larger than the service accepts; send them in several calls.
    * </pre>
    *
    * <code>MERGE_TOO_LARGE = 188;</code>
@@ -282,7 +282,7 @@ public enum ErrorReason
   MERGE_TOO_LARGE(188),
   /**
    * <pre>
-   * A field that is needed is not set; set the one that BadRequest names.
+   * A required field is not set; set the one that BadRequest names.
    * </pre>
    *
    * <code>MISSING_FIELD = 28;</code>
@@ -290,7 +290,7 @@ public enum ErrorReason
   MISSING_FIELD(28),
   /**
    * <pre>
-   * Two columns of a view have one name; rename one.
+   * Two columns of a view have the same name; rename one.
    * </pre>
    *
    * <code>NAME_CLASH = 29;</code>
@@ -298,7 +298,7 @@ public enum ErrorReason
   NAME_CLASH(29),
   /**
    * <pre>
-   * The place lies within a folder that Leman keeps for itself; name the database above it.
+   * The location is in a folder of Leman's own; name the database above it.
    * </pre>
    *
    * <code>RESERVED_DATABASE = 30;</code>
@@ -306,7 +306,7 @@ public enum ErrorReason
   RESERVED_DATABASE(30),
   /**
    * <pre>
-   * Names like this one are Leman's own; take another one.
+   * Names like this one are Leman's own; use another one.
    * </pre>
    *
    * <code>RESERVED_NAME = 31;</code>
@@ -322,7 +322,7 @@ public enum ErrorReason
   UNKNOWN_VALUE(32),
   /**
    * <pre>
-   * A view's SQL calls a function of time or chance; write a constant instead.
+   * A view's SQL calls a volatile function; write a constant instead.
    * </pre>
    *
    * <code>VOLATILE_FUNCTION = 33;</code>
@@ -330,7 +330,7 @@ public enum ErrorReason
   VOLATILE_FUNCTION(33),
   /**
    * <pre>
-   * The table's history, as far as it was kept, knows no commit of the request; send the request again.
+   * The existing history of the table has no commit of the request; retry the request.
    * </pre>
    *
    * <code>COMMIT_NOT_FOUND = 34;</code>
@@ -338,7 +338,7 @@ public enum ErrorReason
   COMMIT_NOT_FOUND(34),
   /**
    * <pre>
-   * There is no such folder; check the path.
+   * The folder does not exist; check the path.
    * </pre>
    *
    * <code>DATABASE_NOT_FOUND = 35;</code>
@@ -354,7 +354,7 @@ public enum ErrorReason
   DATABASE_NOT_REGISTERED(168),
   /**
    * <pre>
-   * A file that is needed is gone; `VerifyDatabase` tells what else is.
+   * A required file is missing; `VerifyDatabase` lists others.
    * </pre>
    *
    * <code>FILE_MISSING = 36;</code>
@@ -362,7 +362,7 @@ public enum ErrorReason
   FILE_MISSING(36),
   /**
    * <pre>
-   * Versions of the table that are needed cannot be read; send the call again, or do what the message says.
+   * Required versions of the table cannot be read; retry the call, or do what the message says.
    * </pre>
    *
    * <code>HISTORY_UNREADABLE = 37;</code>
@@ -386,7 +386,7 @@ public enum ErrorReason
   JOB_NOT_FOUND(39),
   /**
    * <pre>
-   * The HTTP path names no call; see the reference for those that there are.
+   * The HTTP path names no call; see the reference for the existing ones.
    * </pre>
    *
    * <code>NO_SUCH_METHOD = 40;</code>
@@ -394,7 +394,7 @@ public enum ErrorReason
   NO_SUCH_METHOD(40),
   /**
    * <pre>
-   * A version of the view's source was cleaned away; refresh again.
+   * A version of the view's source was deleted; refresh again.
    * </pre>
    *
    * <code>SOURCE_VERSION_NOT_FOUND = 41;</code>
@@ -418,7 +418,7 @@ public enum ErrorReason
   TAG_NOT_FOUND(43),
   /**
    * <pre>
-   * The server of a remote function has none of that name; name one that the message lists.
+   * The server of a remote function has no function of that name; use one that the message lists.
    * </pre>
    *
    * <code>FUNCTION_NOT_FOUND = 183;</code>
@@ -434,7 +434,7 @@ public enum ErrorReason
   UDF_NOT_FOUND(44),
   /**
    * <pre>
-   * The table has no such version, or it was cleaned away; name another one.
+   * The table has no such version, or it was deleted; name another one.
    * </pre>
    *
    * <code>VERSION_NOT_FOUND = 45;</code>
@@ -442,7 +442,7 @@ public enum ErrorReason
   VERSION_NOT_FOUND(45),
   /**
    * <pre>
-   * Another request had this id, or other rows came with it, as the message says; take a new one.
+   * Another request, or other rows, used this id, as the message says; use a new one.
    * </pre>
    *
    * <code>REQUEST_ID_REUSED = 46;</code>
@@ -450,7 +450,7 @@ public enum ErrorReason
   REQUEST_ID_REUSED(46),
   /**
    * <pre>
-   * A table or view of that name exists; take another name, or drop it.
+   * A table or view of that name exists; use another name, or drop it.
    * </pre>
    *
    * <code>TABLE_EXISTS = 47;</code>
@@ -466,7 +466,7 @@ public enum ErrorReason
   UDF_EXISTS(48),
   /**
    * <pre>
-   * The name stands for another database, or the root has another name; take another name, or use that one.
+   * The name belongs to another database, or the root has another name; use another name, or that one.
    * </pre>
    *
    * <code>DATABASE_EXISTS = 169;</code>
@@ -474,8 +474,8 @@ public enum ErrorReason
   DATABASE_EXISTS(169),
   /**
    * <pre>
-   * The server of a remote function does not take the services' credentials; set right what LEMAN_UDF__REMOTE_CREDENTIALS
-   * says of its address.
+   * The server of a remote function refuses the services' credentials; correct the entry for its address in
+   * LEMAN_UDF__REMOTE_CREDENTIALS.
    * </pre>
    *
    * <code>FUNCTION_ACCESS_DENIED = 179;</code>
@@ -483,8 +483,8 @@ public enum ErrorReason
   FUNCTION_ACCESS_DENIED(179),
   /**
    * <pre>
-   * What answers at the address of a remote function does not serve functions as docs/remote_functions.md says; correct the
-   * address, or the server.
+   * The server at the address of a remote function does not follow docs/remote_functions.md; correct the address, or
+   * the server.
    * </pre>
    *
    * <code>FUNCTION_PROTOCOL = 180;</code>
@@ -492,7 +492,7 @@ public enum ErrorReason
   FUNCTION_PROTOCOL(180),
   /**
    * <pre>
-   * A remote function reads or gives other types than is said; register it as its server describes it.
+   * A remote function has other types than registered; register it as its server describes it.
    * </pre>
    *
    * <code>FUNCTION_SIGNATURE_MISMATCH = 181;</code>
@@ -509,8 +509,8 @@ public enum ErrorReason
   FUNCTION_VERSION_MISMATCH(182),
   /**
    * <pre>
-   * TLS with the server of a remote function fails: its certificate does not verify, or one side speaks TLS and the other
-   * does not; do what the message says.
+   * TLS with the server of a remote function fails: its certificate does not verify, or only one side uses TLS; do what
+   * the message says.
    * </pre>
    *
    * <code>FUNCTION_TLS_FAILED = 195;</code>
@@ -526,7 +526,7 @@ public enum ErrorReason
   ATTEMPT_FENCED(49),
   /**
    * <pre>
-   * Computed columns would read one another in a circle; have one of them read something else.
+   * Computed columns would form a cycle; change the inputs of one of them.
    * </pre>
    *
    * <code>COLUMN_CYCLE = 186;</code>
@@ -543,8 +543,8 @@ public enum ErrorReason
   INPUT_COLUMN_STALE(187),
   /**
    * <pre>
-   * A column is there with another definition than the request has; send it again with ON_CHANGE_UPDATE, which computes its
-   * rows again, or ON_CHANGE_KEEP, which keeps their values, or take another name.
+   * A column exists with another definition than the request has; repeat it with ON_CHANGE_UPDATE, which computes its
+   * rows again, or ON_CHANGE_KEEP, which keeps their values, or use another name.
    * </pre>
    *
    * <code>COLUMN_CHANGED = 185;</code>
@@ -552,8 +552,8 @@ public enum ErrorReason
   COLUMN_CHANGED(185),
   /**
    * <pre>
-   * The table has a column of that name; take another name, or alter that column. ALREADY_EXISTS where it was there
-   * before the call.
+   * The table has a column of that name; use another name, or alter that column. ALREADY_EXISTS if it existed before
+   * the call.
    * </pre>
    *
    * <code>COLUMN_EXISTS = 50;</code>
@@ -577,7 +577,7 @@ public enum ErrorReason
   COLUMN_IS_COMPUTED(52),
   /**
    * <pre>
-   * The column is no computed one; add it.
+   * The column is not a computed one; add it.
    * </pre>
    *
    * <code>COLUMN_NOT_DEFINED = 53;</code>
@@ -593,7 +593,7 @@ public enum ErrorReason
   COLUMN_NOT_FOUND(54),
   /**
    * <pre>
-   * The rows lack a column that may not be NULL; send it.
+   * The rows lack a column that must not be NULL; send it.
    * </pre>
    *
    * <code>COLUMN_REQUIRED = 55;</code>
@@ -601,7 +601,7 @@ public enum ErrorReason
   COLUMN_REQUIRED(55),
   /**
    * <pre>
-   * Lance refuses the commit, and would again; do what the message says.
+   * Lance refuses the commit, and a retry would not help; do what the message says.
    * </pre>
    *
    * <code>COMMIT_REFUSED = 56;</code>
@@ -633,7 +633,7 @@ public enum ErrorReason
   ENV_LOST(191),
   /**
    * <pre>
-   * Nothing that the call runs has an environment of its own, as SQL and remote functions have none; leave `env` out.
+   * Nothing that the call runs uses environment variables, as with SQL and remote functions; omit `env`.
    * </pre>
    *
    * <code>ENV_NOT_USABLE = 192;</code>
@@ -641,7 +641,7 @@ public enum ErrorReason
   ENV_NOT_USABLE(192),
   /**
    * <pre>
-   * SQL that is right fails on a value; correct it, or exclude such rows.
+   * Valid SQL fails on a value; correct it, or exclude such rows.
    * </pre>
    *
    * <code>EXPRESSION_FAILED = 57;</code>
@@ -649,7 +649,7 @@ public enum ErrorReason
   EXPRESSION_FAILED(57),
   /**
    * <pre>
-   * Someone else wrote to the view; restore the version before, or refresh with policy FULL.
+   * Another writer wrote to the view; restore the previous version, or refresh with policy FULL.
    * </pre>
    *
    * <code>EXTERNAL_WRITES = 58;</code>
@@ -657,7 +657,7 @@ public enum ErrorReason
   EXTERNAL_WRITES(58),
   /**
    * <pre>
-   * The table is in Lance's first file format; write it again.
+   * The table is in Lance's first file format; rewrite it.
    * </pre>
    *
    * <code>FILE_FORMAT_NOT_SUPPORTED = 59;</code>
@@ -665,7 +665,7 @@ public enum ErrorReason
   FILE_FORMAT_NOT_SUPPORTED(59),
   /**
    * <pre>
-   * A staged file has not all rows that the fragment has by now; the job plans again.
+   * A staged file lacks rows that the fragment has now; the job plans again.
    * </pre>
    *
    * <code>FILE_LACKS_ROWS = 60;</code>
@@ -681,7 +681,7 @@ public enum ErrorReason
   FILTER_FAILED(61),
   /**
    * <pre>
-   * Someone else filled the fragment meanwhile; the job plans again.
+   * Another writer filled the fragment meanwhile; the job plans again.
    * </pre>
    *
    * <code>FRAGMENT_CHANGED = 62;</code>
@@ -697,7 +697,7 @@ public enum ErrorReason
   FRAGMENT_GONE(63),
   /**
    * <pre>
-   * What changed cannot be told, and the policy forbids to compute all; refresh with policy AUTO or FULL.
+   * The changes cannot be determined, and the policy forbids a full refresh; refresh with policy AUTO or FULL.
    * </pre>
    *
    * <code>FULL_REFRESH_NEEDED = 64;</code>
@@ -705,7 +705,7 @@ public enum ErrorReason
   FULL_REFRESH_NEEDED(64),
   /**
    * <pre>
-   * Columns that were read changed since the plan; the job plans again.
+   * Input columns changed since the plan; the job plans again.
    * </pre>
    *
    * <code>INPUT_CHANGED = 65;</code>
@@ -721,7 +721,7 @@ public enum ErrorReason
   INPUT_COLUMN_MISSING(66),
   /**
    * <pre>
-   * The function reads another number of columns; name as many as it has parameters.
+   * The function has another number of parameters; name as many columns.
    * </pre>
    *
    * <code>INPUT_COUNT_MISMATCH = 67;</code>
@@ -737,7 +737,7 @@ public enum ErrorReason
   INPUT_IS_OUTPUT(68),
   /**
    * <pre>
-   * A view gets its rows and columns from its query; refresh it, or make another view.
+   * A view gets its rows and columns from its query; refresh it, or create another view.
    * </pre>
    *
    * <code>IS_A_VIEW = 69;</code>
@@ -745,7 +745,7 @@ public enum ErrorReason
   IS_A_VIEW(69),
   /**
    * <pre>
-   * The job was asked to stop for good.
+   * The job is being cancelled.
    * </pre>
    *
    * <code>JOB_CANCELLING = 177;</code>
@@ -753,7 +753,7 @@ public enum ErrorReason
   JOB_CANCELLING(177),
   /**
    * <pre>
-   * The job has ended, and stays as it is.
+   * The job has ended and cannot be changed.
    * </pre>
    *
    * <code>JOB_ENDED = 70;</code>
@@ -769,7 +769,7 @@ public enum ErrorReason
   JOB_RUNNING(71),
   /**
    * <pre>
-   * The job computed with a function that is not the column's; leave `keep_others` out.
+   * The job used a function that is not the column's; omit `keep_others`.
    * </pre>
    *
    * <code>KEEP_OTHERS_FUNCTION = 72;</code>
@@ -777,7 +777,7 @@ public enum ErrorReason
   KEEP_OTHERS_FUNCTION(72),
   /**
    * <pre>
-   * Values cannot be kept, as the function reads other columns; leave `keep_values` out.
+   * Values cannot be kept, as the function has other inputs; omit `keep_values`.
    * </pre>
    *
    * <code>KEPT_INPUTS_DIFFER = 73;</code>
@@ -785,7 +785,7 @@ public enum ErrorReason
   KEPT_INPUTS_DIFFER(73),
   /**
    * <pre>
-   * A table keeps one column at the least; drop the table.
+   * A table must have at least one column; drop the table.
    * </pre>
    *
    * <code>LAST_COLUMN = 74;</code>
@@ -809,7 +809,7 @@ public enum ErrorReason
   NOT_A_BACKFILL(76),
   /**
    * <pre>
-   * The table has no query; `DescribeTable` tells of it.
+   * The table has no query; use `DescribeTable`.
    * </pre>
    *
    * <code>NOT_A_VIEW = 77;</code>
@@ -817,7 +817,7 @@ public enum ErrorReason
   NOT_A_VIEW(77),
   /**
    * <pre>
-   * A column that may not be NULL would be; correct the rows.
+   * A column that must not be NULL would be; correct the rows.
    * </pre>
    *
    * <code>NULL_VALUE = 78;</code>
@@ -825,7 +825,7 @@ public enum ErrorReason
   NULL_VALUE(78),
   /**
    * <pre>
-   * The service does not know the address of another one; set it where the message says.
+   * The address of another service is not set; set it as the message says.
    * </pre>
    *
    * <code>PEER_NOT_SET = 79;</code>
@@ -833,8 +833,8 @@ public enum ErrorReason
   PEER_NOT_SET(79),
   /**
    * <pre>
-   * A service and another one that it asks do not believe each other: a token, a role or a certificate is wrong; correct
-   * the setting that the message names.
+   * A service and its peer do not trust each other: a token, a role or a certificate is wrong; correct the setting that
+   * the message names.
    * </pre>
    *
    * <code>PEER_REFUSED = 197;</code>
@@ -842,7 +842,7 @@ public enum ErrorReason
   PEER_REFUSED(197),
   /**
    * <pre>
-   * The version to be read does not have an input column; read a later one.
+   * The requested version does not have an input column; read a later one.
    * </pre>
    *
    * <code>READ_VERSION_INPUT_MISSING = 80;</code>
@@ -850,7 +850,7 @@ public enum ErrorReason
   READ_VERSION_INPUT_MISSING(80),
   /**
    * <pre>
-   * Rows of the version to be read cannot be told among those of now; read the latest.
+   * Rows of the requested version cannot be matched with current ones; read the latest.
    * </pre>
    *
    * <code>READ_VERSION_ROWS_MOVED = 81;</code>
@@ -858,7 +858,7 @@ public enum ErrorReason
   READ_VERSION_ROWS_MOVED(81),
   /**
    * <pre>
-   * The services keep no names of databases; name these by path or uri, or set LEMAN_SERVER__REGISTRY.
+   * The services have no registry of databases; name databases by path or uri, or set LEMAN_SERVER__REGISTRY.
    * </pre>
    *
    * <code>REGISTRY_NOT_SET = 171;</code>
@@ -866,7 +866,7 @@ public enum ErrorReason
   REGISTRY_NOT_SET(171),
   /**
    * <pre>
-   * An object store can only copy; make a table of the new name, and append the rows of this one.
+   * An object store can only copy; create a table of the new name, and append the rows of this one.
    * </pre>
    *
    * <code>RENAME_NOT_SUPPORTED = 82;</code>
@@ -882,7 +882,7 @@ public enum ErrorReason
   RESOURCES_NOT_AVAILABLE(83),
   /**
    * <pre>
-   * A file has not the rows of its fragment; the job plans again.
+   * A file does not have the rows of its fragment; the job plans again.
    * </pre>
    *
    * <code>ROW_COUNT_MISMATCH = 84;</code>
@@ -890,7 +890,7 @@ public enum ErrorReason
   ROW_COUNT_MISMATCH(84),
   /**
    * <pre>
-   * The view's source lacks a column that the view reads; put it back, or make another view.
+   * The view's source lacks a column that the view reads; restore it, or create another view.
    * </pre>
    *
    * <code>SOURCE_COLUMN_MISSING = 85;</code>
@@ -898,7 +898,7 @@ public enum ErrorReason
   SOURCE_COLUMN_MISSING(85),
   /**
    * <pre>
-   * Rows of the source have no stable ids; make the view again for another version.
+   * Rows of the source have no stable ids; create the view again for another version.
    * </pre>
    *
    * <code>STABLE_ROW_IDS_REQUIRED = 86;</code>
@@ -906,7 +906,7 @@ public enum ErrorReason
   STABLE_ROW_IDS_REQUIRED(86),
   /**
    * <pre>
-   * The storage refuses access; grant it to the services, then send the call again.
+   * The storage refuses access; grant it to the services, then retry the call.
    * </pre>
    *
    * <code>STORAGE_DENIED = 87;</code>
@@ -914,7 +914,7 @@ public enum ErrorReason
   STORAGE_DENIED(87),
   /**
    * <pre>
-   * There is no such bucket or container; correct the name or the endpoint, or make it, then send the call again.
+   * The bucket or container does not exist; correct the name or the endpoint, or create it, then retry the call.
    * </pre>
    *
    * <code>STORAGE_MISSING = 196;</code>
@@ -922,7 +922,7 @@ public enum ErrorReason
   STORAGE_MISSING(196),
   /**
    * <pre>
-   * More than one of several writers of an object may succeed there; use a store with atomic conditional puts.
+   * Several writers of one object may succeed there; use a store with atomic conditional puts.
    * </pre>
    *
    * <code>STORE_NOT_ATOMIC = 194;</code>
@@ -930,7 +930,7 @@ public enum ErrorReason
   STORE_NOT_ATOMIC(194),
   /**
    * <pre>
-   * The storage is full; make room, then send the call again.
+   * The storage is full; free space, then retry the call.
    * </pre>
    *
    * <code>STORAGE_FULL = 88;</code>
@@ -938,7 +938,7 @@ public enum ErrorReason
   STORAGE_FULL(88),
   /**
    * <pre>
-   * The storage cannot be written to; allow it, then send the call again.
+   * The storage cannot be written to; allow it, then retry the call.
    * </pre>
    *
    * <code>STORAGE_READ_ONLY = 89;</code>
@@ -946,7 +946,7 @@ public enum ErrorReason
   STORAGE_READ_ONLY(89),
   /**
    * <pre>
-   * Views or jobs rest on the table; drop or end them first, or set `force`.
+   * Views or jobs use the table; drop or end them first, or set `force`.
    * </pre>
    *
    * <code>TABLE_IN_USE = 90;</code>
@@ -962,7 +962,7 @@ public enum ErrorReason
   TABLE_NOT_SUPPORTED(91),
   /**
    * <pre>
-   * A later release of Leman stored it, and it is whole; use that release, or a later one.
+   * A later release of Leman stored it, and it is intact; use that release, or a later one.
    * </pre>
    *
    * <code>FORMAT_TOO_NEW = 198;</code>
@@ -970,7 +970,7 @@ public enum ErrorReason
   FORMAT_TOO_NEW(198),
   /**
    * <pre>
-   * An earlier release stored it in a way that this one does not read, and it is whole; do what the message says.
+   * An earlier release stored it in a format that this one does not read, and it is intact; do what the message says.
    * </pre>
    *
    * <code>FORMAT_TOO_OLD = 199;</code>
@@ -994,7 +994,7 @@ public enum ErrorReason
   TOO_MANY_KEPT(93),
   /**
    * <pre>
-   * A column has another type than is needed; change the function or the query.
+   * A column has another type than required; change the function or the query.
    * </pre>
    *
    * <code>TYPE_MISMATCH = 94;</code>
@@ -1002,7 +1002,7 @@ public enum ErrorReason
   TYPE_MISMATCH(94),
   /**
    * <pre>
-   * The table cannot hold the type; change the function.
+   * The table does not support the type; change the function.
    * </pre>
    *
    * <code>TYPE_NOT_STORABLE = 95;</code>
@@ -1010,7 +1010,7 @@ public enum ErrorReason
   TYPE_NOT_STORABLE(95),
   /**
    * <pre>
-   * The function closed what its process needs; change the function.
+   * The function closed descriptors that its process needs; change the function.
    * </pre>
    *
    * <code>UDF_BROKE_DESCRIPTORS = 96;</code>
@@ -1018,7 +1018,7 @@ public enum ErrorReason
   UDF_BROKE_DESCRIPTORS(96),
   /**
    * <pre>
-   * The bundle is not stored, or damaged; send it along.
+   * The bundle is not stored, or damaged; send it.
    * </pre>
    *
    * <code>UDF_BUNDLE_MISSING = 97;</code>
@@ -1034,7 +1034,7 @@ public enum ErrorReason
   UDF_DIGEST_MISMATCH(98),
   /**
    * <pre>
-   * The function raised, and the error policy says that the job fails; see `ListJobErrors`.
+   * The function raised, and the error policy ends the job; see `ListJobErrors`.
    * </pre>
    *
    * <code>UDF_FAILED = 99;</code>
@@ -1051,7 +1051,7 @@ public enum ErrorReason
   UDF_NOT_LOADABLE(100),
   /**
    * <pre>
-   * Workers run another Python than the bundle's; make the bundle with theirs.
+   * Workers run another Python than the bundle's; create the bundle with theirs.
    * </pre>
    *
    * <code>UDF_PYTHON_MISMATCH = 101;</code>
@@ -1067,7 +1067,7 @@ public enum ErrorReason
   UDF_TIMEOUT(102),
   /**
    * <pre>
-   * The version that was read was cleaned away; the job plans again.
+   * The version that was read was deleted; the job plans again.
    * </pre>
    *
    * <code>VERSION_GONE = 103;</code>
@@ -1075,7 +1075,7 @@ public enum ErrorReason
   VERSION_GONE(103),
   /**
    * <pre>
-   * Views of the database rest on it; drop these first, or set `force`.
+   * Views of the database read it; drop these first, or set `force`.
    * </pre>
    *
    * <code>VIEW_IN_USE = 104;</code>
@@ -1083,7 +1083,7 @@ public enum ErrorReason
   VIEW_IN_USE(104),
   /**
    * <pre>
-   * A row ended the worker process again and again; see `ListJobErrors`, or skip such rows by the error policy.
+   * A row ended the worker process repeatedly; see `ListJobErrors`, or skip such rows by the error policy.
    * </pre>
    *
    * <code>WORKER_LOST = 105;</code>
@@ -1099,7 +1099,7 @@ public enum ErrorReason
   WORKER_PYTHON_UNUSABLE(106),
   /**
    * <pre>
-   * The address that is set is another service's, or one of another release; set it as the message says.
+   * The configured address is that of another service, or of another release; correct it as the message says.
    * </pre>
    *
    * <code>WRONG_PEER = 107;</code>
@@ -1107,7 +1107,7 @@ public enum ErrorReason
   WRONG_PEER(107),
   /**
    * <pre>
-   * Others committed at the same time, again and again.
+   * Others committed at the same time at every try.
    * </pre>
    *
    * <code>CONFLICT = 108;</code>
@@ -1115,7 +1115,7 @@ public enum ErrorReason
   CONFLICT(108),
   /**
    * <pre>
-   * What was sent was removed before all was sent; send the rows again.
+   * Sent data was removed before all was sent; send the rows again.
    * </pre>
    *
    * <code>FILES_GONE = 109;</code>
@@ -1123,7 +1123,7 @@ public enum ErrorReason
   FILES_GONE(109),
   /**
    * <pre>
-   * The table changes faster than the job can commit; what was finished is kept. Run the job again.
+   * The table changes faster than the job can commit; finished work is kept. Run the job again.
    * </pre>
    *
    * <code>NO_PROGRESS = 110;</code>
@@ -1131,7 +1131,7 @@ public enum ErrorReason
   NO_PROGRESS(110),
   /**
    * <pre>
-   * A column was changed meanwhile; look at the table, and send the rows again.
+   * A column was changed meanwhile; check the table, and send the rows again.
    * </pre>
    *
    * <code>SCHEMA_CHANGED = 111;</code>
@@ -1147,7 +1147,7 @@ public enum ErrorReason
   SCRATCH_TABLE_TAKEN(112),
   /**
    * <pre>
-   * Files of the view's source went while they were read.
+   * Files of the view's source were removed while they were read.
    * </pre>
    *
    * <code>SOURCE_CHANGED = 113;</code>
@@ -1155,7 +1155,7 @@ public enum ErrorReason
   SOURCE_CHANGED(113),
   /**
    * <pre>
-   * Rows of the view's source went while they were read; refresh again.
+   * Rows of the view's source were removed while they were read; refresh again.
    * </pre>
    *
    * <code>SOURCE_ROW_GONE = 114;</code>
@@ -1187,7 +1187,7 @@ public enum ErrorReason
   UPLOAD_ENDED(117),
   /**
    * <pre>
-   * Nothing came for a while; send it again from the beginning.
+   * Nothing was received for a while; send it again from the beginning.
    * </pre>
    *
    * <code>UPLOAD_STALLED = 118;</code>
@@ -1211,7 +1211,7 @@ public enum ErrorReason
   VIEW_IS_SET(120),
   /**
    * <pre>
-   * Whether the commit was made is not known; send the same call again.
+   * It is unknown whether the commit was made; retry the same call.
    * </pre>
    *
    * <code>COMMIT_UNKNOWN = 121;</code>
@@ -1227,8 +1227,8 @@ public enum ErrorReason
   DRAINING(122),
   /**
    * <pre>
-   * No server of a remote function can be reached, or servers answer none of the batches that they are given; start one,
-   * or fix it, and run the job again: what was finished is kept.
+   * No server of a remote function can be reached, or servers answer none of their batches; start or repair one, and
+   * run the job again: finished work is kept.
    * </pre>
    *
    * <code>FUNCTION_UNAVAILABLE = 184;</code>
@@ -1236,7 +1236,7 @@ public enum ErrorReason
   FUNCTION_UNAVAILABLE(184),
   /**
    * <pre>
-   * Executors died under the job again and again; what was finished is kept. Run it again once the cause is found.
+   * Executors died repeatedly while they ran the job; finished work is kept. Run it again once the cause is found.
    * </pre>
    *
    * <code>EXECUTOR_LOST = 123;</code>
@@ -1244,7 +1244,7 @@ public enum ErrorReason
   EXECUTOR_LOST(123),
   /**
    * <pre>
-   * Another executor runs the job; ask that one, or send the call again.
+   * Another executor runs the job; call that one, or retry.
    * </pre>
    *
    * <code>JOB_ELSEWHERE = 124;</code>
@@ -1252,7 +1252,7 @@ public enum ErrorReason
   JOB_ELSEWHERE(124),
   /**
    * <pre>
-   * The issuer of JWTs does not tell its public keys.
+   * The issuer of JWTs does not return its public keys.
    * </pre>
    *
    * <code>KEYS_UNAVAILABLE = 125;</code>
@@ -1268,7 +1268,7 @@ public enum ErrorReason
   PEER_UNAVAILABLE(126),
   /**
    * <pre>
-   * No one took a message of the stream for a while; open it again.
+   * The reader took no message of the stream for a while; open it again.
    * </pre>
    *
    * <code>READER_STALLED = 127;</code>
@@ -1276,7 +1276,7 @@ public enum ErrorReason
   READER_STALLED(127),
   /**
    * <pre>
-   * Spark gave up on a worker of a job; the message has its words.
+   * Spark gave up on a worker of a job; see its text in the message.
    * </pre>
    *
    * <code>SPARK_FAILED = 128;</code>
@@ -1284,7 +1284,7 @@ public enum ErrorReason
   SPARK_FAILED(128),
   /**
    * <pre>
-   * Spark could not be started; the message says why, and which settings to see to.
+   * Spark could not be started; the message gives the cause and the settings to check.
    * </pre>
    *
    * <code>SPARK_NOT_STARTED = 129;</code>
@@ -1332,7 +1332,7 @@ public enum ErrorReason
   CALLER_STREAMS(175),
   /**
    * <pre>
-   * Others have the cluster's cores.
+   * Other applications use the cluster's cores.
    * </pre>
    *
    * <code>CLUSTER_BUSY = 133;</code>
@@ -1348,8 +1348,8 @@ public enum ErrorReason
   COMMIT_QUEUE_FULL(134),
   /**
    * <pre>
-   * The message, or its answer, is larger than the service lets it be; send less, or ask for less, at once. Sending the
-   * call again does not help.
+   * The message, or its answer, is larger than the service allows; send or request less in one call. A retry does not
+   * help.
    * </pre>
    *
    * <code>MESSAGE_TOO_LARGE = 135;</code>
@@ -1357,7 +1357,7 @@ public enum ErrorReason
   MESSAGE_TOO_LARGE(135),
   /**
    * <pre>
-   * The service has too much to do.
+   * The service is overloaded.
    * </pre>
    *
    * <code>QUEUE_FULL = 136;</code>
@@ -1365,7 +1365,7 @@ public enum ErrorReason
   QUEUE_FULL(136),
   /**
    * <pre>
-   * Too many calls of this method are at work.
+   * Too many concurrent calls of this method.
    * </pre>
    *
    * <code>TOO_MANY_CALLS = 137;</code>
@@ -1373,7 +1373,7 @@ public enum ErrorReason
   TOO_MANY_CALLS(137),
   /**
    * <pre>
-   * As many databases are registered as can be; unregister one.
+   * The limit of registered databases is reached; unregister one.
    * </pre>
    *
    * <code>TOO_MANY_DATABASES = 172;</code>
@@ -1381,7 +1381,7 @@ public enum ErrorReason
   TOO_MANY_DATABASES(172),
   /**
    * <pre>
-   * As many jobs run and wait as may.
+   * The limits of running and waiting jobs are reached.
    * </pre>
    *
    * <code>TOO_MANY_JOBS = 138;</code>
@@ -1389,7 +1389,7 @@ public enum ErrorReason
   TOO_MANY_JOBS(138),
   /**
    * <pre>
-   * Too many calls read rows at once.
+   * Too many concurrent calls read rows.
    * </pre>
    *
    * <code>TOO_MANY_READS = 139;</code>
@@ -1397,7 +1397,7 @@ public enum ErrorReason
   TOO_MANY_READS(139),
   /**
    * <pre>
-   * Too many calls send rows or bundles at once.
+   * Too many concurrent calls send rows or bundles.
    * </pre>
    *
    * <code>TOO_MANY_UPLOADS = 140;</code>
@@ -1405,7 +1405,7 @@ public enum ErrorReason
   TOO_MANY_UPLOADS(140),
   /**
    * <pre>
-   * Too many jobs of the caller, or of the database, wait for their turn.
+   * Too many jobs of the caller, or of the database, are waiting.
    * </pre>
    *
    * <code>TOO_MANY_WAITING_JOBS = 176;</code>
@@ -1413,7 +1413,7 @@ public enum ErrorReason
   TOO_MANY_WAITING_JOBS(176),
   /**
    * <pre>
-   * What a column says of its function is damaged; restore the table's version before, or where there is none, drop the
+   * A column's metadata about its function is damaged; restore the previous version of the table; without one, drop the
    * column and add it again.
    * </pre>
    *
@@ -1422,7 +1422,7 @@ public enum ErrorReason
   BINDING_DAMAGED(141),
   /**
    * <pre>
-   * A checkpoint is damaged; what it held is computed again.
+   * A checkpoint is damaged; its rows are computed again.
    * </pre>
    *
    * <code>CHECKPOINT_DAMAGED = 142;</code>
@@ -1430,7 +1430,7 @@ public enum ErrorReason
   CHECKPOINT_DAMAGED(142),
   /**
    * <pre>
-   * A file is damaged; `VerifyDatabase` tells what else is.
+   * A file is damaged; `VerifyDatabase` lists others.
    * </pre>
    *
    * <code>FILE_DAMAGED = 143;</code>
@@ -1438,7 +1438,7 @@ public enum ErrorReason
   FILE_DAMAGED(143),
   /**
    * <pre>
-   * Versions of the table that would tell what compaction moved were cleaned away.
+   * Versions of the table that show what compaction moved were deleted.
    * </pre>
    *
    * <code>HISTORY_LOST = 144;</code>
@@ -1446,7 +1446,7 @@ public enum ErrorReason
   HISTORY_LOST(144),
   /**
    * <pre>
-   * A record is damaged; what it pointed at is computed again.
+   * A record is damaged; its rows are computed again.
    * </pre>
    *
    * <code>RECORD_DAMAGED = 145;</code>
@@ -1454,7 +1454,7 @@ public enum ErrorReason
   RECORD_DAMAGED(145),
   /**
    * <pre>
-   * The registration of a database is not what was written; register it again.
+   * The registration of a database is damaged; register it again.
    * </pre>
    *
    * <code>REGISTRATION_DAMAGED = 173;</code>
@@ -1471,7 +1471,7 @@ public enum ErrorReason
   TABLE_DAMAGED(146),
   /**
    * <pre>
-   * The stored function is damaged; register it again, which heals it.
+   * The stored function is damaged; register it again to repair it.
    * </pre>
    *
    * <code>UDF_DAMAGED = 147;</code>
@@ -1479,8 +1479,7 @@ public enum ErrorReason
   UDF_DAMAGED(147),
   /**
    * <pre>
-   * What a view says of itself is damaged; restore its version before, or where there is none, drop the view and make it
-   * again.
+   * A view's metadata is damaged; restore its previous version; without one, drop the view and create it again.
    * </pre>
    *
    * <code>VIEW_DAMAGED = 148;</code>
@@ -1488,7 +1487,7 @@ public enum ErrorReason
   VIEW_DAMAGED(148),
   /**
    * <pre>
-   * The place does not lie where the services may work; name another one.
+   * The location is outside of those that the services may use; name another one.
    * </pre>
    *
    * <code>DATABASE_NOT_ALLOWED = 149;</code>
@@ -1496,8 +1495,8 @@ public enum ErrorReason
   DATABASE_NOT_ALLOWED(149),
   /**
    * <pre>
-   * The services let no one set that environment variable; use one of the names that the message tells. Of a job: its
-   * column was given another function meanwhile, which is not given the values; run it again if that one may have them.
+   * The policy of the services does not allow that environment variable; use one of the names in the message. Of a job:
+   * its column was given another function meanwhile, which must not get the values; run it again if it may have them.
    * </pre>
    *
    * <code>ENV_NOT_ALLOWED = 193;</code>
@@ -1537,7 +1536,7 @@ public enum ErrorReason
   TOKEN_EXPIRED(153),
   /**
    * <pre>
-   * The token is not one that holds; send one that does.
+   * The token is not valid; send a valid one.
    * </pre>
    *
    * <code>TOKEN_INVALID = 154;</code>
@@ -1553,7 +1552,7 @@ public enum ErrorReason
   TOKEN_REQUIRED(155),
   /**
    * <pre>
-   * The services run no functions of this kind, or not this one; use another one.
+   * The policy of the services does not allow functions of this kind, or this one; use another one.
    * </pre>
    *
    * <code>UDF_NOT_ALLOWED = 156;</code>
@@ -1570,7 +1569,7 @@ public enum ErrorReason
   CALL_NOT_OFFERED(178),
   /**
    * <pre>
-   * Streams of requests are spoken over gRPC only.
+   * Streams of requests are supported over gRPC only.
    * </pre>
    *
    * <code>CLIENT_STREAM = 157;</code>
@@ -1578,7 +1577,7 @@ public enum ErrorReason
   CLIENT_STREAM(157),
   /**
    * <pre>
-   * Compressed messages are not taken over HTTP; send them as they are.
+   * Compressed messages are not supported over HTTP; send them uncompressed.
    * </pre>
    *
    * <code>COMPRESSED = 158;</code>
@@ -1586,7 +1585,7 @@ public enum ErrorReason
   COMPRESSED(158),
   /**
    * <pre>
-   * The address of the service that serves the call is not set here; ask that service.
+   * The address of the service that serves the call is not set here; call that service.
    * </pre>
    *
    * <code>NOT_SERVED_HERE = 159;</code>
@@ -1594,7 +1593,7 @@ public enum ErrorReason
   NOT_SERVED_HERE(159),
   /**
    * <pre>
-   * A bug in a service; its log says more under the request id.
+   * A bug in a service; see its log for the request id.
    * </pre>
    *
    * <code>INTERNAL_BUG = 160;</code>
@@ -1618,7 +1617,7 @@ public enum ErrorReason
   PLAN_WITHOUT_HEADER(162),
   /**
    * <pre>
-   * No one computed a range of rows; run the job again.
+   * A range of rows was not computed; run the job again.
    * </pre>
    *
    * <code>RANGE_LOST = 163;</code>
@@ -1645,7 +1644,7 @@ public enum ErrorReason
   public static final int ERROR_REASON_UNSPECIFIED_VALUE = 0;
   /**
    * <pre>
-   * The request says of a column what it cannot; correct the field that BadRequest names.
+   * The request contradicts the column; correct the field that BadRequest names.
    * </pre>
    *
    * <code>BAD_COLUMN = 1;</code>
@@ -1653,7 +1652,7 @@ public enum ErrorReason
   public static final int BAD_COLUMN_VALUE = 1;
   /**
    * <pre>
-   * No column can have that name; take another one, without `.`.
+   * The name is not valid for a column; use another one, without `.`.
    * </pre>
    *
    * <code>BAD_COLUMN_NAME = 2;</code>
@@ -1661,7 +1660,7 @@ public enum ErrorReason
   public static final int BAD_COLUMN_NAME_VALUE = 2;
   /**
    * <pre>
-   * The path or uri names no database; give an absolute path, or a uri of a store that the message lists.
+   * The path or uri does not name a database; give an absolute path, or a uri of a store that the message lists.
    * </pre>
    *
    * <code>BAD_DATABASE = 3;</code>
@@ -1669,7 +1668,7 @@ public enum ErrorReason
   public static final int BAD_DATABASE_VALUE = 3;
   /**
    * <pre>
-   * The body of a Connect stream is not enveloped as the protocol says; send it so.
+   * The body of a Connect stream is not enveloped as the protocol requires; correct it.
    * </pre>
    *
    * <code>BAD_ENVELOPE = 4;</code>
@@ -1677,7 +1676,7 @@ public enum ErrorReason
   public static final int BAD_ENVELOPE_VALUE = 4;
   /**
    * <pre>
-   * A variable of `env` has a name or a value that none can have, or there are too many; correct what the message says.
+   * A variable of `env` has an invalid name or value, or there are too many; correct what the message says.
    * </pre>
    *
    * <code>BAD_ENV = 190;</code>
@@ -1685,7 +1684,7 @@ public enum ErrorReason
   public static final int BAD_ENV_VALUE = 190;
   /**
    * <pre>
-   * A file is not named as the services name theirs; a bug of the caller's.
+   * A file does not have a name of the services; a bug of the caller.
    * </pre>
    *
    * <code>BAD_FILE_NAME = 5;</code>
@@ -1693,7 +1692,7 @@ public enum ErrorReason
   public static final int BAD_FILE_NAME_VALUE = 5;
   /**
    * <pre>
-   * An HTTP header has no value that it can have; correct it.
+   * An HTTP header has an invalid value; correct it.
    * </pre>
    *
    * <code>BAD_HEADER = 6;</code>
@@ -1701,7 +1700,7 @@ public enum ErrorReason
   public static final int BAD_HEADER_VALUE = 6;
   /**
    * <pre>
-   * A label has a key or a value that none can have, or there are too many; correct them.
+   * A label has an invalid key or value, or there are too many; correct them.
    * </pre>
    *
    * <code>BAD_LABEL = 7;</code>
@@ -1709,7 +1708,7 @@ public enum ErrorReason
   public static final int BAD_LABEL_VALUE = 7;
   /**
    * <pre>
-   * The bytes are no message of the call's type; encode the request by the same protos.
+   * The bytes are not a message of the call's type; encode the request by the same protos.
    * </pre>
    *
    * <code>BAD_MESSAGE = 8;</code>
@@ -1717,7 +1716,7 @@ public enum ErrorReason
   public static final int BAD_MESSAGE_VALUE = 8;
   /**
    * <pre>
-   * A key of the metadata is not a view's; a bug of the caller's.
+   * A key of the metadata is not a view's; a bug of the caller.
    * </pre>
    *
    * <code>BAD_METADATA = 9;</code>
@@ -1758,7 +1757,7 @@ public enum ErrorReason
   public static final int BAD_REQUEST_VALUE = 13;
   /**
    * <pre>
-   * The bytes are no Arrow schema, or not the one that is needed; send an Arrow IPC schema message.
+   * The bytes are not an Arrow schema, or not the required one; send an Arrow IPC schema message.
    * </pre>
    *
    * <code>BAD_SCHEMA = 14;</code>
@@ -1766,7 +1765,7 @@ public enum ErrorReason
   public static final int BAD_SCHEMA_VALUE = 14;
   /**
    * <pre>
-   * What was streamed is no header followed by whole messages; begin again.
+   * The stream is not a header followed by whole messages; start over.
    * </pre>
    *
    * <code>BAD_STREAM = 15;</code>
@@ -1774,7 +1773,7 @@ public enum ErrorReason
   public static final int BAD_STREAM_VALUE = 15;
   /**
    * <pre>
-   * No table can have that name; take another one.
+   * The name is not valid for a table; use another one.
    * </pre>
    *
    * <code>BAD_TABLE_NAME = 16;</code>
@@ -1782,7 +1781,7 @@ public enum ErrorReason
   public static final int BAD_TABLE_NAME_VALUE = 16;
   /**
    * <pre>
-   * The uri names no table; write `&lt;database&gt;/&lt;name&gt;.lance`.
+   * The uri does not name a table; write `&lt;database&gt;/&lt;name&gt;.lance`.
    * </pre>
    *
    * <code>BAD_TABLE_URI = 17;</code>
@@ -1790,7 +1789,7 @@ public enum ErrorReason
   public static final int BAD_TABLE_URI_VALUE = 17;
   /**
    * <pre>
-   * A time is not one of the years 1 to 9999; correct it, or leave it out.
+   * A time is not in the years 1 to 9999; correct it, or omit it.
    * </pre>
    *
    * <code>BAD_TIME = 18;</code>
@@ -1806,7 +1805,7 @@ public enum ErrorReason
   public static final int BAD_UDF_VALUE = 19;
   /**
    * <pre>
-   * The mask is empty, or names what cannot be changed; name fields that can.
+   * The mask is empty, or names a field that cannot be changed; name fields that can.
    * </pre>
    *
    * <code>BAD_UPDATE_MASK = 20;</code>
@@ -1814,7 +1813,7 @@ public enum ErrorReason
   public static final int BAD_UPDATE_MASK_VALUE = 20;
   /**
    * <pre>
-   * A record batch is larger than the service takes; send smaller ones.
+   * A record batch is larger than the service accepts; send smaller ones.
    * </pre>
    *
    * <code>BATCH_TOO_LARGE = 21;</code>
@@ -1822,7 +1821,7 @@ public enum ErrorReason
   public static final int BATCH_TOO_LARGE_VALUE = 21;
   /**
    * <pre>
-   * A bundle has more bytes than the services take; load large data when the function is built.
+   * A bundle is larger than the services accept; load large data when the function is built.
    * </pre>
    *
    * <code>BUNDLE_TOO_LARGE = 165;</code>
@@ -1830,7 +1829,7 @@ public enum ErrorReason
   public static final int BUNDLE_TOO_LARGE_VALUE = 165;
   /**
    * <pre>
-   * No database can have that name; give letters, digits, `-` and `_`.
+   * The name is not valid for a database; use letters, digits, `-` and `_`.
    * </pre>
    *
    * <code>BAD_DATABASE_NAME = 166;</code>
@@ -1838,7 +1837,7 @@ public enum ErrorReason
   public static final int BAD_DATABASE_NAME_VALUE = 166;
   /**
    * <pre>
-   * A text is longer than what is kept, or has control characters; shorten it, or send it without them.
+   * A text is too long, or has control characters; shorten it, or send it without them.
    * </pre>
    *
    * <code>BAD_TEXT = 167;</code>
@@ -1854,7 +1853,7 @@ public enum ErrorReason
   public static final int BODY_TOO_SLOW_VALUE = 22;
   /**
    * <pre>
-   * The HTTP content type is none that is spoken here; send one that the message lists.
+   * The HTTP content type is not supported; send one that the message lists.
    * </pre>
    *
    * <code>CONTENT_TYPE = 23;</code>
@@ -1862,7 +1861,7 @@ public enum ErrorReason
   public static final int CONTENT_TYPE_VALUE = 23;
   /**
    * <pre>
-   * A fragment stands in the request more than once; a bug of the caller's.
+   * A fragment is repeated in the request; a bug of the caller.
    * </pre>
    *
    * <code>FRAGMENT_TWICE = 24;</code>
@@ -1886,7 +1885,7 @@ public enum ErrorReason
   public static final int INVALID_EXPRESSION_VALUE = 26;
   /**
    * <pre>
-   * The filter is no SQL over the table's columns; correct it.
+   * The filter is not valid SQL over the table's columns; correct it.
    * </pre>
    *
    * <code>INVALID_FILTER = 27;</code>
@@ -1894,7 +1893,7 @@ public enum ErrorReason
   public static final int INVALID_FILTER_VALUE = 27;
   /**
    * <pre>
-   * The rows of a merge have more bytes than the service takes; send them in several calls.
+   * The rows of a merge are larger than the service accepts; send them in several calls.
    * </pre>
    *
    * <code>MERGE_TOO_LARGE = 188;</code>
@@ -1902,7 +1901,7 @@ public enum ErrorReason
   public static final int MERGE_TOO_LARGE_VALUE = 188;
   /**
    * <pre>
-   * A field that is needed is not set; set the one that BadRequest names.
+   * A required field is not set; set the one that BadRequest names.
    * </pre>
    *
    * <code>MISSING_FIELD = 28;</code>
@@ -1910,7 +1909,7 @@ public enum ErrorReason
   public static final int MISSING_FIELD_VALUE = 28;
   /**
    * <pre>
-   * Two columns of a view have one name; rename one.
+   * Two columns of a view have the same name; rename one.
    * </pre>
    *
    * <code>NAME_CLASH = 29;</code>
@@ -1918,7 +1917,7 @@ public enum ErrorReason
   public static final int NAME_CLASH_VALUE = 29;
   /**
    * <pre>
-   * The place lies within a folder that Leman keeps for itself; name the database above it.
+   * The location is in a folder of Leman's own; name the database above it.
    * </pre>
    *
    * <code>RESERVED_DATABASE = 30;</code>
@@ -1926,7 +1925,7 @@ public enum ErrorReason
   public static final int RESERVED_DATABASE_VALUE = 30;
   /**
    * <pre>
-   * Names like this one are Leman's own; take another one.
+   * Names like this one are Leman's own; use another one.
    * </pre>
    *
    * <code>RESERVED_NAME = 31;</code>
@@ -1942,7 +1941,7 @@ public enum ErrorReason
   public static final int UNKNOWN_VALUE_VALUE = 32;
   /**
    * <pre>
-   * A view's SQL calls a function of time or chance; write a constant instead.
+   * A view's SQL calls a volatile function; write a constant instead.
    * </pre>
    *
    * <code>VOLATILE_FUNCTION = 33;</code>
@@ -1950,7 +1949,7 @@ public enum ErrorReason
   public static final int VOLATILE_FUNCTION_VALUE = 33;
   /**
    * <pre>
-   * The table's history, as far as it was kept, knows no commit of the request; send the request again.
+   * The existing history of the table has no commit of the request; retry the request.
    * </pre>
    *
    * <code>COMMIT_NOT_FOUND = 34;</code>
@@ -1958,7 +1957,7 @@ public enum ErrorReason
   public static final int COMMIT_NOT_FOUND_VALUE = 34;
   /**
    * <pre>
-   * There is no such folder; check the path.
+   * The folder does not exist; check the path.
    * </pre>
    *
    * <code>DATABASE_NOT_FOUND = 35;</code>
@@ -1974,7 +1973,7 @@ public enum ErrorReason
   public static final int DATABASE_NOT_REGISTERED_VALUE = 168;
   /**
    * <pre>
-   * A file that is needed is gone; `VerifyDatabase` tells what else is.
+   * A required file is missing; `VerifyDatabase` lists others.
    * </pre>
    *
    * <code>FILE_MISSING = 36;</code>
@@ -1982,7 +1981,7 @@ public enum ErrorReason
   public static final int FILE_MISSING_VALUE = 36;
   /**
    * <pre>
-   * Versions of the table that are needed cannot be read; send the call again, or do what the message says.
+   * Required versions of the table cannot be read; retry the call, or do what the message says.
    * </pre>
    *
    * <code>HISTORY_UNREADABLE = 37;</code>
@@ -2006,7 +2005,7 @@ public enum ErrorReason
   public static final int JOB_NOT_FOUND_VALUE = 39;
   /**
    * <pre>
-   * The HTTP path names no call; see the reference for those that there are.
+   * The HTTP path names no call; see the reference for the existing ones.
    * </pre>
    *
    * <code>NO_SUCH_METHOD = 40;</code>
@@ -2014,7 +2013,7 @@ public enum ErrorReason
   public static final int NO_SUCH_METHOD_VALUE = 40;
   /**
    * <pre>
-   * A version of the view's source was cleaned away; refresh again.
+   * A version of the view's source was deleted; refresh again.
    * </pre>
    *
    * <code>SOURCE_VERSION_NOT_FOUND = 41;</code>
@@ -2038,7 +2037,7 @@ public enum ErrorReason
   public static final int TAG_NOT_FOUND_VALUE = 43;
   /**
    * <pre>
-   * The server of a remote function has none of that name; name one that the message lists.
+   * The server of a remote function has no function of that name; use one that the message lists.
    * </pre>
    *
    * <code>FUNCTION_NOT_FOUND = 183;</code>
@@ -2054,7 +2053,7 @@ public enum ErrorReason
   public static final int UDF_NOT_FOUND_VALUE = 44;
   /**
    * <pre>
-   * The table has no such version, or it was cleaned away; name another one.
+   * The table has no such version, or it was deleted; name another one.
    * </pre>
    *
    * <code>VERSION_NOT_FOUND = 45;</code>
@@ -2062,7 +2061,7 @@ public enum ErrorReason
   public static final int VERSION_NOT_FOUND_VALUE = 45;
   /**
    * <pre>
-   * Another request had this id, or other rows came with it, as the message says; take a new one.
+   * Another request, or other rows, used this id, as the message says; use a new one.
    * </pre>
    *
    * <code>REQUEST_ID_REUSED = 46;</code>
@@ -2070,7 +2069,7 @@ public enum ErrorReason
   public static final int REQUEST_ID_REUSED_VALUE = 46;
   /**
    * <pre>
-   * A table or view of that name exists; take another name, or drop it.
+   * A table or view of that name exists; use another name, or drop it.
    * </pre>
    *
    * <code>TABLE_EXISTS = 47;</code>
@@ -2086,7 +2085,7 @@ public enum ErrorReason
   public static final int UDF_EXISTS_VALUE = 48;
   /**
    * <pre>
-   * The name stands for another database, or the root has another name; take another name, or use that one.
+   * The name belongs to another database, or the root has another name; use another name, or that one.
    * </pre>
    *
    * <code>DATABASE_EXISTS = 169;</code>
@@ -2094,8 +2093,8 @@ public enum ErrorReason
   public static final int DATABASE_EXISTS_VALUE = 169;
   /**
    * <pre>
-   * The server of a remote function does not take the services' credentials; set right what LEMAN_UDF__REMOTE_CREDENTIALS
-   * says of its address.
+   * The server of a remote function refuses the services' credentials; correct the entry for its address in
+   * LEMAN_UDF__REMOTE_CREDENTIALS.
    * </pre>
    *
    * <code>FUNCTION_ACCESS_DENIED = 179;</code>
@@ -2103,8 +2102,8 @@ public enum ErrorReason
   public static final int FUNCTION_ACCESS_DENIED_VALUE = 179;
   /**
    * <pre>
-   * What answers at the address of a remote function does not serve functions as docs/remote_functions.md says; correct the
-   * address, or the server.
+   * The server at the address of a remote function does not follow docs/remote_functions.md; correct the address, or
+   * the server.
    * </pre>
    *
    * <code>FUNCTION_PROTOCOL = 180;</code>
@@ -2112,7 +2111,7 @@ public enum ErrorReason
   public static final int FUNCTION_PROTOCOL_VALUE = 180;
   /**
    * <pre>
-   * A remote function reads or gives other types than is said; register it as its server describes it.
+   * A remote function has other types than registered; register it as its server describes it.
    * </pre>
    *
    * <code>FUNCTION_SIGNATURE_MISMATCH = 181;</code>
@@ -2129,8 +2128,8 @@ public enum ErrorReason
   public static final int FUNCTION_VERSION_MISMATCH_VALUE = 182;
   /**
    * <pre>
-   * TLS with the server of a remote function fails: its certificate does not verify, or one side speaks TLS and the other
-   * does not; do what the message says.
+   * TLS with the server of a remote function fails: its certificate does not verify, or only one side uses TLS; do what
+   * the message says.
    * </pre>
    *
    * <code>FUNCTION_TLS_FAILED = 195;</code>
@@ -2146,7 +2145,7 @@ public enum ErrorReason
   public static final int ATTEMPT_FENCED_VALUE = 49;
   /**
    * <pre>
-   * Computed columns would read one another in a circle; have one of them read something else.
+   * Computed columns would form a cycle; change the inputs of one of them.
    * </pre>
    *
    * <code>COLUMN_CYCLE = 186;</code>
@@ -2163,8 +2162,8 @@ public enum ErrorReason
   public static final int INPUT_COLUMN_STALE_VALUE = 187;
   /**
    * <pre>
-   * A column is there with another definition than the request has; send it again with ON_CHANGE_UPDATE, which computes its
-   * rows again, or ON_CHANGE_KEEP, which keeps their values, or take another name.
+   * A column exists with another definition than the request has; repeat it with ON_CHANGE_UPDATE, which computes its
+   * rows again, or ON_CHANGE_KEEP, which keeps their values, or use another name.
    * </pre>
    *
    * <code>COLUMN_CHANGED = 185;</code>
@@ -2172,8 +2171,8 @@ public enum ErrorReason
   public static final int COLUMN_CHANGED_VALUE = 185;
   /**
    * <pre>
-   * The table has a column of that name; take another name, or alter that column. ALREADY_EXISTS where it was there
-   * before the call.
+   * The table has a column of that name; use another name, or alter that column. ALREADY_EXISTS if it existed before
+   * the call.
    * </pre>
    *
    * <code>COLUMN_EXISTS = 50;</code>
@@ -2197,7 +2196,7 @@ public enum ErrorReason
   public static final int COLUMN_IS_COMPUTED_VALUE = 52;
   /**
    * <pre>
-   * The column is no computed one; add it.
+   * The column is not a computed one; add it.
    * </pre>
    *
    * <code>COLUMN_NOT_DEFINED = 53;</code>
@@ -2213,7 +2212,7 @@ public enum ErrorReason
   public static final int COLUMN_NOT_FOUND_VALUE = 54;
   /**
    * <pre>
-   * The rows lack a column that may not be NULL; send it.
+   * The rows lack a column that must not be NULL; send it.
    * </pre>
    *
    * <code>COLUMN_REQUIRED = 55;</code>
@@ -2221,7 +2220,7 @@ public enum ErrorReason
   public static final int COLUMN_REQUIRED_VALUE = 55;
   /**
    * <pre>
-   * Lance refuses the commit, and would again; do what the message says.
+   * Lance refuses the commit, and a retry would not help; do what the message says.
    * </pre>
    *
    * <code>COMMIT_REFUSED = 56;</code>
@@ -2253,7 +2252,7 @@ public enum ErrorReason
   public static final int ENV_LOST_VALUE = 191;
   /**
    * <pre>
-   * Nothing that the call runs has an environment of its own, as SQL and remote functions have none; leave `env` out.
+   * Nothing that the call runs uses environment variables, as with SQL and remote functions; omit `env`.
    * </pre>
    *
    * <code>ENV_NOT_USABLE = 192;</code>
@@ -2261,7 +2260,7 @@ public enum ErrorReason
   public static final int ENV_NOT_USABLE_VALUE = 192;
   /**
    * <pre>
-   * SQL that is right fails on a value; correct it, or exclude such rows.
+   * Valid SQL fails on a value; correct it, or exclude such rows.
    * </pre>
    *
    * <code>EXPRESSION_FAILED = 57;</code>
@@ -2269,7 +2268,7 @@ public enum ErrorReason
   public static final int EXPRESSION_FAILED_VALUE = 57;
   /**
    * <pre>
-   * Someone else wrote to the view; restore the version before, or refresh with policy FULL.
+   * Another writer wrote to the view; restore the previous version, or refresh with policy FULL.
    * </pre>
    *
    * <code>EXTERNAL_WRITES = 58;</code>
@@ -2277,7 +2276,7 @@ public enum ErrorReason
   public static final int EXTERNAL_WRITES_VALUE = 58;
   /**
    * <pre>
-   * The table is in Lance's first file format; write it again.
+   * The table is in Lance's first file format; rewrite it.
    * </pre>
    *
    * <code>FILE_FORMAT_NOT_SUPPORTED = 59;</code>
@@ -2285,7 +2284,7 @@ public enum ErrorReason
   public static final int FILE_FORMAT_NOT_SUPPORTED_VALUE = 59;
   /**
    * <pre>
-   * A staged file has not all rows that the fragment has by now; the job plans again.
+   * A staged file lacks rows that the fragment has now; the job plans again.
    * </pre>
    *
    * <code>FILE_LACKS_ROWS = 60;</code>
@@ -2301,7 +2300,7 @@ public enum ErrorReason
   public static final int FILTER_FAILED_VALUE = 61;
   /**
    * <pre>
-   * Someone else filled the fragment meanwhile; the job plans again.
+   * Another writer filled the fragment meanwhile; the job plans again.
    * </pre>
    *
    * <code>FRAGMENT_CHANGED = 62;</code>
@@ -2317,7 +2316,7 @@ public enum ErrorReason
   public static final int FRAGMENT_GONE_VALUE = 63;
   /**
    * <pre>
-   * What changed cannot be told, and the policy forbids to compute all; refresh with policy AUTO or FULL.
+   * The changes cannot be determined, and the policy forbids a full refresh; refresh with policy AUTO or FULL.
    * </pre>
    *
    * <code>FULL_REFRESH_NEEDED = 64;</code>
@@ -2325,7 +2324,7 @@ public enum ErrorReason
   public static final int FULL_REFRESH_NEEDED_VALUE = 64;
   /**
    * <pre>
-   * Columns that were read changed since the plan; the job plans again.
+   * Input columns changed since the plan; the job plans again.
    * </pre>
    *
    * <code>INPUT_CHANGED = 65;</code>
@@ -2341,7 +2340,7 @@ public enum ErrorReason
   public static final int INPUT_COLUMN_MISSING_VALUE = 66;
   /**
    * <pre>
-   * The function reads another number of columns; name as many as it has parameters.
+   * The function has another number of parameters; name as many columns.
    * </pre>
    *
    * <code>INPUT_COUNT_MISMATCH = 67;</code>
@@ -2357,7 +2356,7 @@ public enum ErrorReason
   public static final int INPUT_IS_OUTPUT_VALUE = 68;
   /**
    * <pre>
-   * A view gets its rows and columns from its query; refresh it, or make another view.
+   * A view gets its rows and columns from its query; refresh it, or create another view.
    * </pre>
    *
    * <code>IS_A_VIEW = 69;</code>
@@ -2365,7 +2364,7 @@ public enum ErrorReason
   public static final int IS_A_VIEW_VALUE = 69;
   /**
    * <pre>
-   * The job was asked to stop for good.
+   * The job is being cancelled.
    * </pre>
    *
    * <code>JOB_CANCELLING = 177;</code>
@@ -2373,7 +2372,7 @@ public enum ErrorReason
   public static final int JOB_CANCELLING_VALUE = 177;
   /**
    * <pre>
-   * The job has ended, and stays as it is.
+   * The job has ended and cannot be changed.
    * </pre>
    *
    * <code>JOB_ENDED = 70;</code>
@@ -2389,7 +2388,7 @@ public enum ErrorReason
   public static final int JOB_RUNNING_VALUE = 71;
   /**
    * <pre>
-   * The job computed with a function that is not the column's; leave `keep_others` out.
+   * The job used a function that is not the column's; omit `keep_others`.
    * </pre>
    *
    * <code>KEEP_OTHERS_FUNCTION = 72;</code>
@@ -2397,7 +2396,7 @@ public enum ErrorReason
   public static final int KEEP_OTHERS_FUNCTION_VALUE = 72;
   /**
    * <pre>
-   * Values cannot be kept, as the function reads other columns; leave `keep_values` out.
+   * Values cannot be kept, as the function has other inputs; omit `keep_values`.
    * </pre>
    *
    * <code>KEPT_INPUTS_DIFFER = 73;</code>
@@ -2405,7 +2404,7 @@ public enum ErrorReason
   public static final int KEPT_INPUTS_DIFFER_VALUE = 73;
   /**
    * <pre>
-   * A table keeps one column at the least; drop the table.
+   * A table must have at least one column; drop the table.
    * </pre>
    *
    * <code>LAST_COLUMN = 74;</code>
@@ -2429,7 +2428,7 @@ public enum ErrorReason
   public static final int NOT_A_BACKFILL_VALUE = 76;
   /**
    * <pre>
-   * The table has no query; `DescribeTable` tells of it.
+   * The table has no query; use `DescribeTable`.
    * </pre>
    *
    * <code>NOT_A_VIEW = 77;</code>
@@ -2437,7 +2436,7 @@ public enum ErrorReason
   public static final int NOT_A_VIEW_VALUE = 77;
   /**
    * <pre>
-   * A column that may not be NULL would be; correct the rows.
+   * A column that must not be NULL would be; correct the rows.
    * </pre>
    *
    * <code>NULL_VALUE = 78;</code>
@@ -2445,7 +2444,7 @@ public enum ErrorReason
   public static final int NULL_VALUE_VALUE = 78;
   /**
    * <pre>
-   * The service does not know the address of another one; set it where the message says.
+   * The address of another service is not set; set it as the message says.
    * </pre>
    *
    * <code>PEER_NOT_SET = 79;</code>
@@ -2453,8 +2452,8 @@ public enum ErrorReason
   public static final int PEER_NOT_SET_VALUE = 79;
   /**
    * <pre>
-   * A service and another one that it asks do not believe each other: a token, a role or a certificate is wrong; correct
-   * the setting that the message names.
+   * A service and its peer do not trust each other: a token, a role or a certificate is wrong; correct the setting that
+   * the message names.
    * </pre>
    *
    * <code>PEER_REFUSED = 197;</code>
@@ -2462,7 +2461,7 @@ public enum ErrorReason
   public static final int PEER_REFUSED_VALUE = 197;
   /**
    * <pre>
-   * The version to be read does not have an input column; read a later one.
+   * The requested version does not have an input column; read a later one.
    * </pre>
    *
    * <code>READ_VERSION_INPUT_MISSING = 80;</code>
@@ -2470,7 +2469,7 @@ public enum ErrorReason
   public static final int READ_VERSION_INPUT_MISSING_VALUE = 80;
   /**
    * <pre>
-   * Rows of the version to be read cannot be told among those of now; read the latest.
+   * Rows of the requested version cannot be matched with current ones; read the latest.
    * </pre>
    *
    * <code>READ_VERSION_ROWS_MOVED = 81;</code>
@@ -2478,7 +2477,7 @@ public enum ErrorReason
   public static final int READ_VERSION_ROWS_MOVED_VALUE = 81;
   /**
    * <pre>
-   * The services keep no names of databases; name these by path or uri, or set LEMAN_SERVER__REGISTRY.
+   * The services have no registry of databases; name databases by path or uri, or set LEMAN_SERVER__REGISTRY.
    * </pre>
    *
    * <code>REGISTRY_NOT_SET = 171;</code>
@@ -2486,7 +2485,7 @@ public enum ErrorReason
   public static final int REGISTRY_NOT_SET_VALUE = 171;
   /**
    * <pre>
-   * An object store can only copy; make a table of the new name, and append the rows of this one.
+   * An object store can only copy; create a table of the new name, and append the rows of this one.
    * </pre>
    *
    * <code>RENAME_NOT_SUPPORTED = 82;</code>
@@ -2502,7 +2501,7 @@ public enum ErrorReason
   public static final int RESOURCES_NOT_AVAILABLE_VALUE = 83;
   /**
    * <pre>
-   * A file has not the rows of its fragment; the job plans again.
+   * A file does not have the rows of its fragment; the job plans again.
    * </pre>
    *
    * <code>ROW_COUNT_MISMATCH = 84;</code>
@@ -2510,7 +2509,7 @@ public enum ErrorReason
   public static final int ROW_COUNT_MISMATCH_VALUE = 84;
   /**
    * <pre>
-   * The view's source lacks a column that the view reads; put it back, or make another view.
+   * The view's source lacks a column that the view reads; restore it, or create another view.
    * </pre>
    *
    * <code>SOURCE_COLUMN_MISSING = 85;</code>
@@ -2518,7 +2517,7 @@ public enum ErrorReason
   public static final int SOURCE_COLUMN_MISSING_VALUE = 85;
   /**
    * <pre>
-   * Rows of the source have no stable ids; make the view again for another version.
+   * Rows of the source have no stable ids; create the view again for another version.
    * </pre>
    *
    * <code>STABLE_ROW_IDS_REQUIRED = 86;</code>
@@ -2526,7 +2525,7 @@ public enum ErrorReason
   public static final int STABLE_ROW_IDS_REQUIRED_VALUE = 86;
   /**
    * <pre>
-   * The storage refuses access; grant it to the services, then send the call again.
+   * The storage refuses access; grant it to the services, then retry the call.
    * </pre>
    *
    * <code>STORAGE_DENIED = 87;</code>
@@ -2534,7 +2533,7 @@ public enum ErrorReason
   public static final int STORAGE_DENIED_VALUE = 87;
   /**
    * <pre>
-   * There is no such bucket or container; correct the name or the endpoint, or make it, then send the call again.
+   * The bucket or container does not exist; correct the name or the endpoint, or create it, then retry the call.
    * </pre>
    *
    * <code>STORAGE_MISSING = 196;</code>
@@ -2542,7 +2541,7 @@ public enum ErrorReason
   public static final int STORAGE_MISSING_VALUE = 196;
   /**
    * <pre>
-   * More than one of several writers of an object may succeed there; use a store with atomic conditional puts.
+   * Several writers of one object may succeed there; use a store with atomic conditional puts.
    * </pre>
    *
    * <code>STORE_NOT_ATOMIC = 194;</code>
@@ -2550,7 +2549,7 @@ public enum ErrorReason
   public static final int STORE_NOT_ATOMIC_VALUE = 194;
   /**
    * <pre>
-   * The storage is full; make room, then send the call again.
+   * The storage is full; free space, then retry the call.
    * </pre>
    *
    * <code>STORAGE_FULL = 88;</code>
@@ -2558,7 +2557,7 @@ public enum ErrorReason
   public static final int STORAGE_FULL_VALUE = 88;
   /**
    * <pre>
-   * The storage cannot be written to; allow it, then send the call again.
+   * The storage cannot be written to; allow it, then retry the call.
    * </pre>
    *
    * <code>STORAGE_READ_ONLY = 89;</code>
@@ -2566,7 +2565,7 @@ public enum ErrorReason
   public static final int STORAGE_READ_ONLY_VALUE = 89;
   /**
    * <pre>
-   * Views or jobs rest on the table; drop or end them first, or set `force`.
+   * Views or jobs use the table; drop or end them first, or set `force`.
    * </pre>
    *
    * <code>TABLE_IN_USE = 90;</code>
@@ -2582,7 +2581,7 @@ public enum ErrorReason
   public static final int TABLE_NOT_SUPPORTED_VALUE = 91;
   /**
    * <pre>
-   * A later release of Leman stored it, and it is whole; use that release, or a later one.
+   * A later release of Leman stored it, and it is intact; use that release, or a later one.
    * </pre>
    *
    * <code>FORMAT_TOO_NEW = 198;</code>
@@ -2590,7 +2589,7 @@ public enum ErrorReason
   public static final int FORMAT_TOO_NEW_VALUE = 198;
   /**
    * <pre>
-   * An earlier release stored it in a way that this one does not read, and it is whole; do what the message says.
+   * An earlier release stored it in a format that this one does not read, and it is intact; do what the message says.
    * </pre>
    *
    * <code>FORMAT_TOO_OLD = 199;</code>
@@ -2614,7 +2613,7 @@ public enum ErrorReason
   public static final int TOO_MANY_KEPT_VALUE = 93;
   /**
    * <pre>
-   * A column has another type than is needed; change the function or the query.
+   * A column has another type than required; change the function or the query.
    * </pre>
    *
    * <code>TYPE_MISMATCH = 94;</code>
@@ -2622,7 +2621,7 @@ public enum ErrorReason
   public static final int TYPE_MISMATCH_VALUE = 94;
   /**
    * <pre>
-   * The table cannot hold the type; change the function.
+   * The table does not support the type; change the function.
    * </pre>
    *
    * <code>TYPE_NOT_STORABLE = 95;</code>
@@ -2630,7 +2629,7 @@ public enum ErrorReason
   public static final int TYPE_NOT_STORABLE_VALUE = 95;
   /**
    * <pre>
-   * The function closed what its process needs; change the function.
+   * The function closed descriptors that its process needs; change the function.
    * </pre>
    *
    * <code>UDF_BROKE_DESCRIPTORS = 96;</code>
@@ -2638,7 +2637,7 @@ public enum ErrorReason
   public static final int UDF_BROKE_DESCRIPTORS_VALUE = 96;
   /**
    * <pre>
-   * The bundle is not stored, or damaged; send it along.
+   * The bundle is not stored, or damaged; send it.
    * </pre>
    *
    * <code>UDF_BUNDLE_MISSING = 97;</code>
@@ -2654,7 +2653,7 @@ public enum ErrorReason
   public static final int UDF_DIGEST_MISMATCH_VALUE = 98;
   /**
    * <pre>
-   * The function raised, and the error policy says that the job fails; see `ListJobErrors`.
+   * The function raised, and the error policy ends the job; see `ListJobErrors`.
    * </pre>
    *
    * <code>UDF_FAILED = 99;</code>
@@ -2671,7 +2670,7 @@ public enum ErrorReason
   public static final int UDF_NOT_LOADABLE_VALUE = 100;
   /**
    * <pre>
-   * Workers run another Python than the bundle's; make the bundle with theirs.
+   * Workers run another Python than the bundle's; create the bundle with theirs.
    * </pre>
    *
    * <code>UDF_PYTHON_MISMATCH = 101;</code>
@@ -2687,7 +2686,7 @@ public enum ErrorReason
   public static final int UDF_TIMEOUT_VALUE = 102;
   /**
    * <pre>
-   * The version that was read was cleaned away; the job plans again.
+   * The version that was read was deleted; the job plans again.
    * </pre>
    *
    * <code>VERSION_GONE = 103;</code>
@@ -2695,7 +2694,7 @@ public enum ErrorReason
   public static final int VERSION_GONE_VALUE = 103;
   /**
    * <pre>
-   * Views of the database rest on it; drop these first, or set `force`.
+   * Views of the database read it; drop these first, or set `force`.
    * </pre>
    *
    * <code>VIEW_IN_USE = 104;</code>
@@ -2703,7 +2702,7 @@ public enum ErrorReason
   public static final int VIEW_IN_USE_VALUE = 104;
   /**
    * <pre>
-   * A row ended the worker process again and again; see `ListJobErrors`, or skip such rows by the error policy.
+   * A row ended the worker process repeatedly; see `ListJobErrors`, or skip such rows by the error policy.
    * </pre>
    *
    * <code>WORKER_LOST = 105;</code>
@@ -2719,7 +2718,7 @@ public enum ErrorReason
   public static final int WORKER_PYTHON_UNUSABLE_VALUE = 106;
   /**
    * <pre>
-   * The address that is set is another service's, or one of another release; set it as the message says.
+   * The configured address is that of another service, or of another release; correct it as the message says.
    * </pre>
    *
    * <code>WRONG_PEER = 107;</code>
@@ -2727,7 +2726,7 @@ public enum ErrorReason
   public static final int WRONG_PEER_VALUE = 107;
   /**
    * <pre>
-   * Others committed at the same time, again and again.
+   * Others committed at the same time at every try.
    * </pre>
    *
    * <code>CONFLICT = 108;</code>
@@ -2735,7 +2734,7 @@ public enum ErrorReason
   public static final int CONFLICT_VALUE = 108;
   /**
    * <pre>
-   * What was sent was removed before all was sent; send the rows again.
+   * Sent data was removed before all was sent; send the rows again.
    * </pre>
    *
    * <code>FILES_GONE = 109;</code>
@@ -2743,7 +2742,7 @@ public enum ErrorReason
   public static final int FILES_GONE_VALUE = 109;
   /**
    * <pre>
-   * The table changes faster than the job can commit; what was finished is kept. Run the job again.
+   * The table changes faster than the job can commit; finished work is kept. Run the job again.
    * </pre>
    *
    * <code>NO_PROGRESS = 110;</code>
@@ -2751,7 +2750,7 @@ public enum ErrorReason
   public static final int NO_PROGRESS_VALUE = 110;
   /**
    * <pre>
-   * A column was changed meanwhile; look at the table, and send the rows again.
+   * A column was changed meanwhile; check the table, and send the rows again.
    * </pre>
    *
    * <code>SCHEMA_CHANGED = 111;</code>
@@ -2767,7 +2766,7 @@ public enum ErrorReason
   public static final int SCRATCH_TABLE_TAKEN_VALUE = 112;
   /**
    * <pre>
-   * Files of the view's source went while they were read.
+   * Files of the view's source were removed while they were read.
    * </pre>
    *
    * <code>SOURCE_CHANGED = 113;</code>
@@ -2775,7 +2774,7 @@ public enum ErrorReason
   public static final int SOURCE_CHANGED_VALUE = 113;
   /**
    * <pre>
-   * Rows of the view's source went while they were read; refresh again.
+   * Rows of the view's source were removed while they were read; refresh again.
    * </pre>
    *
    * <code>SOURCE_ROW_GONE = 114;</code>
@@ -2807,7 +2806,7 @@ public enum ErrorReason
   public static final int UPLOAD_ENDED_VALUE = 117;
   /**
    * <pre>
-   * Nothing came for a while; send it again from the beginning.
+   * Nothing was received for a while; send it again from the beginning.
    * </pre>
    *
    * <code>UPLOAD_STALLED = 118;</code>
@@ -2831,7 +2830,7 @@ public enum ErrorReason
   public static final int VIEW_IS_SET_VALUE = 120;
   /**
    * <pre>
-   * Whether the commit was made is not known; send the same call again.
+   * It is unknown whether the commit was made; retry the same call.
    * </pre>
    *
    * <code>COMMIT_UNKNOWN = 121;</code>
@@ -2847,8 +2846,8 @@ public enum ErrorReason
   public static final int DRAINING_VALUE = 122;
   /**
    * <pre>
-   * No server of a remote function can be reached, or servers answer none of the batches that they are given; start one,
-   * or fix it, and run the job again: what was finished is kept.
+   * No server of a remote function can be reached, or servers answer none of their batches; start or repair one, and
+   * run the job again: finished work is kept.
    * </pre>
    *
    * <code>FUNCTION_UNAVAILABLE = 184;</code>
@@ -2856,7 +2855,7 @@ public enum ErrorReason
   public static final int FUNCTION_UNAVAILABLE_VALUE = 184;
   /**
    * <pre>
-   * Executors died under the job again and again; what was finished is kept. Run it again once the cause is found.
+   * Executors died repeatedly while they ran the job; finished work is kept. Run it again once the cause is found.
    * </pre>
    *
    * <code>EXECUTOR_LOST = 123;</code>
@@ -2864,7 +2863,7 @@ public enum ErrorReason
   public static final int EXECUTOR_LOST_VALUE = 123;
   /**
    * <pre>
-   * Another executor runs the job; ask that one, or send the call again.
+   * Another executor runs the job; call that one, or retry.
    * </pre>
    *
    * <code>JOB_ELSEWHERE = 124;</code>
@@ -2872,7 +2871,7 @@ public enum ErrorReason
   public static final int JOB_ELSEWHERE_VALUE = 124;
   /**
    * <pre>
-   * The issuer of JWTs does not tell its public keys.
+   * The issuer of JWTs does not return its public keys.
    * </pre>
    *
    * <code>KEYS_UNAVAILABLE = 125;</code>
@@ -2888,7 +2887,7 @@ public enum ErrorReason
   public static final int PEER_UNAVAILABLE_VALUE = 126;
   /**
    * <pre>
-   * No one took a message of the stream for a while; open it again.
+   * The reader took no message of the stream for a while; open it again.
    * </pre>
    *
    * <code>READER_STALLED = 127;</code>
@@ -2896,7 +2895,7 @@ public enum ErrorReason
   public static final int READER_STALLED_VALUE = 127;
   /**
    * <pre>
-   * Spark gave up on a worker of a job; the message has its words.
+   * Spark gave up on a worker of a job; see its text in the message.
    * </pre>
    *
    * <code>SPARK_FAILED = 128;</code>
@@ -2904,7 +2903,7 @@ public enum ErrorReason
   public static final int SPARK_FAILED_VALUE = 128;
   /**
    * <pre>
-   * Spark could not be started; the message says why, and which settings to see to.
+   * Spark could not be started; the message gives the cause and the settings to check.
    * </pre>
    *
    * <code>SPARK_NOT_STARTED = 129;</code>
@@ -2952,7 +2951,7 @@ public enum ErrorReason
   public static final int CALLER_STREAMS_VALUE = 175;
   /**
    * <pre>
-   * Others have the cluster's cores.
+   * Other applications use the cluster's cores.
    * </pre>
    *
    * <code>CLUSTER_BUSY = 133;</code>
@@ -2968,8 +2967,8 @@ public enum ErrorReason
   public static final int COMMIT_QUEUE_FULL_VALUE = 134;
   /**
    * <pre>
-   * The message, or its answer, is larger than the service lets it be; send less, or ask for less, at once. Sending the
-   * call again does not help.
+   * The message, or its answer, is larger than the service allows; send or request less in one call. A retry does not
+   * help.
    * </pre>
    *
    * <code>MESSAGE_TOO_LARGE = 135;</code>
@@ -2977,7 +2976,7 @@ public enum ErrorReason
   public static final int MESSAGE_TOO_LARGE_VALUE = 135;
   /**
    * <pre>
-   * The service has too much to do.
+   * The service is overloaded.
    * </pre>
    *
    * <code>QUEUE_FULL = 136;</code>
@@ -2985,7 +2984,7 @@ public enum ErrorReason
   public static final int QUEUE_FULL_VALUE = 136;
   /**
    * <pre>
-   * Too many calls of this method are at work.
+   * Too many concurrent calls of this method.
    * </pre>
    *
    * <code>TOO_MANY_CALLS = 137;</code>
@@ -2993,7 +2992,7 @@ public enum ErrorReason
   public static final int TOO_MANY_CALLS_VALUE = 137;
   /**
    * <pre>
-   * As many databases are registered as can be; unregister one.
+   * The limit of registered databases is reached; unregister one.
    * </pre>
    *
    * <code>TOO_MANY_DATABASES = 172;</code>
@@ -3001,7 +3000,7 @@ public enum ErrorReason
   public static final int TOO_MANY_DATABASES_VALUE = 172;
   /**
    * <pre>
-   * As many jobs run and wait as may.
+   * The limits of running and waiting jobs are reached.
    * </pre>
    *
    * <code>TOO_MANY_JOBS = 138;</code>
@@ -3009,7 +3008,7 @@ public enum ErrorReason
   public static final int TOO_MANY_JOBS_VALUE = 138;
   /**
    * <pre>
-   * Too many calls read rows at once.
+   * Too many concurrent calls read rows.
    * </pre>
    *
    * <code>TOO_MANY_READS = 139;</code>
@@ -3017,7 +3016,7 @@ public enum ErrorReason
   public static final int TOO_MANY_READS_VALUE = 139;
   /**
    * <pre>
-   * Too many calls send rows or bundles at once.
+   * Too many concurrent calls send rows or bundles.
    * </pre>
    *
    * <code>TOO_MANY_UPLOADS = 140;</code>
@@ -3025,7 +3024,7 @@ public enum ErrorReason
   public static final int TOO_MANY_UPLOADS_VALUE = 140;
   /**
    * <pre>
-   * Too many jobs of the caller, or of the database, wait for their turn.
+   * Too many jobs of the caller, or of the database, are waiting.
    * </pre>
    *
    * <code>TOO_MANY_WAITING_JOBS = 176;</code>
@@ -3033,7 +3032,7 @@ public enum ErrorReason
   public static final int TOO_MANY_WAITING_JOBS_VALUE = 176;
   /**
    * <pre>
-   * What a column says of its function is damaged; restore the table's version before, or where there is none, drop the
+   * A column's metadata about its function is damaged; restore the previous version of the table; without one, drop the
    * column and add it again.
    * </pre>
    *
@@ -3042,7 +3041,7 @@ public enum ErrorReason
   public static final int BINDING_DAMAGED_VALUE = 141;
   /**
    * <pre>
-   * A checkpoint is damaged; what it held is computed again.
+   * A checkpoint is damaged; its rows are computed again.
    * </pre>
    *
    * <code>CHECKPOINT_DAMAGED = 142;</code>
@@ -3050,7 +3049,7 @@ public enum ErrorReason
   public static final int CHECKPOINT_DAMAGED_VALUE = 142;
   /**
    * <pre>
-   * A file is damaged; `VerifyDatabase` tells what else is.
+   * A file is damaged; `VerifyDatabase` lists others.
    * </pre>
    *
    * <code>FILE_DAMAGED = 143;</code>
@@ -3058,7 +3057,7 @@ public enum ErrorReason
   public static final int FILE_DAMAGED_VALUE = 143;
   /**
    * <pre>
-   * Versions of the table that would tell what compaction moved were cleaned away.
+   * Versions of the table that show what compaction moved were deleted.
    * </pre>
    *
    * <code>HISTORY_LOST = 144;</code>
@@ -3066,7 +3065,7 @@ public enum ErrorReason
   public static final int HISTORY_LOST_VALUE = 144;
   /**
    * <pre>
-   * A record is damaged; what it pointed at is computed again.
+   * A record is damaged; its rows are computed again.
    * </pre>
    *
    * <code>RECORD_DAMAGED = 145;</code>
@@ -3074,7 +3073,7 @@ public enum ErrorReason
   public static final int RECORD_DAMAGED_VALUE = 145;
   /**
    * <pre>
-   * The registration of a database is not what was written; register it again.
+   * The registration of a database is damaged; register it again.
    * </pre>
    *
    * <code>REGISTRATION_DAMAGED = 173;</code>
@@ -3091,7 +3090,7 @@ public enum ErrorReason
   public static final int TABLE_DAMAGED_VALUE = 146;
   /**
    * <pre>
-   * The stored function is damaged; register it again, which heals it.
+   * The stored function is damaged; register it again to repair it.
    * </pre>
    *
    * <code>UDF_DAMAGED = 147;</code>
@@ -3099,8 +3098,7 @@ public enum ErrorReason
   public static final int UDF_DAMAGED_VALUE = 147;
   /**
    * <pre>
-   * What a view says of itself is damaged; restore its version before, or where there is none, drop the view and make it
-   * again.
+   * A view's metadata is damaged; restore its previous version; without one, drop the view and create it again.
    * </pre>
    *
    * <code>VIEW_DAMAGED = 148;</code>
@@ -3108,7 +3106,7 @@ public enum ErrorReason
   public static final int VIEW_DAMAGED_VALUE = 148;
   /**
    * <pre>
-   * The place does not lie where the services may work; name another one.
+   * The location is outside of those that the services may use; name another one.
    * </pre>
    *
    * <code>DATABASE_NOT_ALLOWED = 149;</code>
@@ -3116,8 +3114,8 @@ public enum ErrorReason
   public static final int DATABASE_NOT_ALLOWED_VALUE = 149;
   /**
    * <pre>
-   * The services let no one set that environment variable; use one of the names that the message tells. Of a job: its
-   * column was given another function meanwhile, which is not given the values; run it again if that one may have them.
+   * The policy of the services does not allow that environment variable; use one of the names in the message. Of a job:
+   * its column was given another function meanwhile, which must not get the values; run it again if it may have them.
    * </pre>
    *
    * <code>ENV_NOT_ALLOWED = 193;</code>
@@ -3157,7 +3155,7 @@ public enum ErrorReason
   public static final int TOKEN_EXPIRED_VALUE = 153;
   /**
    * <pre>
-   * The token is not one that holds; send one that does.
+   * The token is not valid; send a valid one.
    * </pre>
    *
    * <code>TOKEN_INVALID = 154;</code>
@@ -3173,7 +3171,7 @@ public enum ErrorReason
   public static final int TOKEN_REQUIRED_VALUE = 155;
   /**
    * <pre>
-   * The services run no functions of this kind, or not this one; use another one.
+   * The policy of the services does not allow functions of this kind, or this one; use another one.
    * </pre>
    *
    * <code>UDF_NOT_ALLOWED = 156;</code>
@@ -3190,7 +3188,7 @@ public enum ErrorReason
   public static final int CALL_NOT_OFFERED_VALUE = 178;
   /**
    * <pre>
-   * Streams of requests are spoken over gRPC only.
+   * Streams of requests are supported over gRPC only.
    * </pre>
    *
    * <code>CLIENT_STREAM = 157;</code>
@@ -3198,7 +3196,7 @@ public enum ErrorReason
   public static final int CLIENT_STREAM_VALUE = 157;
   /**
    * <pre>
-   * Compressed messages are not taken over HTTP; send them as they are.
+   * Compressed messages are not supported over HTTP; send them uncompressed.
    * </pre>
    *
    * <code>COMPRESSED = 158;</code>
@@ -3206,7 +3204,7 @@ public enum ErrorReason
   public static final int COMPRESSED_VALUE = 158;
   /**
    * <pre>
-   * The address of the service that serves the call is not set here; ask that service.
+   * The address of the service that serves the call is not set here; call that service.
    * </pre>
    *
    * <code>NOT_SERVED_HERE = 159;</code>
@@ -3214,7 +3212,7 @@ public enum ErrorReason
   public static final int NOT_SERVED_HERE_VALUE = 159;
   /**
    * <pre>
-   * A bug in a service; its log says more under the request id.
+   * A bug in a service; see its log for the request id.
    * </pre>
    *
    * <code>INTERNAL_BUG = 160;</code>
@@ -3238,7 +3236,7 @@ public enum ErrorReason
   public static final int PLAN_WITHOUT_HEADER_VALUE = 162;
   /**
    * <pre>
-   * No one computed a range of rows; run the job again.
+   * A range of rows was not computed; run the job again.
    * </pre>
    *
    * <code>RANGE_LOST = 163;</code>

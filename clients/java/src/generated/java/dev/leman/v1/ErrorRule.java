@@ -74,7 +74,7 @@ private static final long serialVersionUID = 0L;
     ACTION_FAIL(1),
     /**
      * <pre>
-     * Leave the row NULL, record it as failed, go on.
+     * Leave the row NULL, record it as failed, continue.
      * </pre>
      *
      * <code>ACTION_SKIP = 2;</code>
@@ -82,7 +82,7 @@ private static final long serialVersionUID = 0L;
     ACTION_SKIP(2),
     /**
      * <pre>
-     * Call again after a pause; when the attempts are used up the next matching rule holds.
+     * Retry after a pause; after the last attempt the next matching rule applies.
      * </pre>
      *
      * <code>ACTION_RETRY = 3;</code>
@@ -109,7 +109,7 @@ private static final long serialVersionUID = 0L;
     public static final int ACTION_FAIL_VALUE = 1;
     /**
      * <pre>
-     * Leave the row NULL, record it as failed, go on.
+     * Leave the row NULL, record it as failed, continue.
      * </pre>
      *
      * <code>ACTION_SKIP = 2;</code>
@@ -117,7 +117,7 @@ private static final long serialVersionUID = 0L;
     public static final int ACTION_SKIP_VALUE = 2;
     /**
      * <pre>
-     * Call again after a pause; when the attempts are used up the next matching rule holds.
+     * Retry after a pause; after the last attempt the next matching rule applies.
      * </pre>
      *
      * <code>ACTION_RETRY = 3;</code>
@@ -242,7 +242,8 @@ private static final long serialVersionUID = 0L;
       com.google.protobuf.LazyStringArrayList.emptyList();
   /**
    * <pre>
-   * Class names of the exceptions it is for (`ValueError` or `package.module.Error`; base classes match); empty: all.
+   * Class names of the exceptions that it matches (`ValueError` or `package.module.Error`; base classes match); empty:
+   * all.
    * </pre>
    *
    * <code>repeated string exception_types = 2;</code>
@@ -254,7 +255,8 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Class names of the exceptions it is for (`ValueError` or `package.module.Error`; base classes match); empty: all.
+   * Class names of the exceptions that it matches (`ValueError` or `package.module.Error`; base classes match); empty:
+   * all.
    * </pre>
    *
    * <code>repeated string exception_types = 2;</code>
@@ -265,7 +267,8 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Class names of the exceptions it is for (`ValueError` or `package.module.Error`; base classes match); empty: all.
+   * Class names of the exceptions that it matches (`ValueError` or `package.module.Error`; base classes match); empty:
+   * all.
    * </pre>
    *
    * <code>repeated string exception_types = 2;</code>
@@ -277,7 +280,8 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Class names of the exceptions it is for (`ValueError` or `package.module.Error`; base classes match); empty: all.
+   * Class names of the exceptions that it matches (`ValueError` or `package.module.Error`; base classes match); empty:
+   * all.
    * </pre>
    *
    * <code>repeated string exception_types = 2;</code>
@@ -340,7 +344,7 @@ private static final long serialVersionUID = 0L;
   private int maxAttempts_ = 0;
   /**
    * <pre>
-   * For ACTION_RETRY: how often the function is called at the most, the first call included, 2 or more; unset: 3.
+   * For ACTION_RETRY: the maximum number of calls, including the first, 2 or more; unset: 3.
    * </pre>
    *
    * <code>optional int32 max_attempts = 4;</code>
@@ -352,7 +356,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * For ACTION_RETRY: how often the function is called at the most, the first call included, 2 or more; unset: 3.
+   * For ACTION_RETRY: the maximum number of calls, including the first, 2 or more; unset: 3.
    * </pre>
    *
    * <code>optional int32 max_attempts = 4;</code>
@@ -1025,7 +1029,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Class names of the exceptions it is for (`ValueError` or `package.module.Error`; base classes match); empty: all.
+     * Class names of the exceptions that it matches (`ValueError` or `package.module.Error`; base classes match); empty:
+     * all.
      * </pre>
      *
      * <code>repeated string exception_types = 2;</code>
@@ -1038,7 +1043,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Class names of the exceptions it is for (`ValueError` or `package.module.Error`; base classes match); empty: all.
+     * Class names of the exceptions that it matches (`ValueError` or `package.module.Error`; base classes match); empty:
+     * all.
      * </pre>
      *
      * <code>repeated string exception_types = 2;</code>
@@ -1049,7 +1055,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Class names of the exceptions it is for (`ValueError` or `package.module.Error`; base classes match); empty: all.
+     * Class names of the exceptions that it matches (`ValueError` or `package.module.Error`; base classes match); empty:
+     * all.
      * </pre>
      *
      * <code>repeated string exception_types = 2;</code>
@@ -1061,7 +1068,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Class names of the exceptions it is for (`ValueError` or `package.module.Error`; base classes match); empty: all.
+     * Class names of the exceptions that it matches (`ValueError` or `package.module.Error`; base classes match); empty:
+     * all.
      * </pre>
      *
      * <code>repeated string exception_types = 2;</code>
@@ -1074,7 +1082,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Class names of the exceptions it is for (`ValueError` or `package.module.Error`; base classes match); empty: all.
+     * Class names of the exceptions that it matches (`ValueError` or `package.module.Error`; base classes match); empty:
+     * all.
      * </pre>
      *
      * <code>repeated string exception_types = 2;</code>
@@ -1093,7 +1102,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Class names of the exceptions it is for (`ValueError` or `package.module.Error`; base classes match); empty: all.
+     * Class names of the exceptions that it matches (`ValueError` or `package.module.Error`; base classes match); empty:
+     * all.
      * </pre>
      *
      * <code>repeated string exception_types = 2;</code>
@@ -1111,7 +1121,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Class names of the exceptions it is for (`ValueError` or `package.module.Error`; base classes match); empty: all.
+     * Class names of the exceptions that it matches (`ValueError` or `package.module.Error`; base classes match); empty:
+     * all.
      * </pre>
      *
      * <code>repeated string exception_types = 2;</code>
@@ -1129,7 +1140,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Class names of the exceptions it is for (`ValueError` or `package.module.Error`; base classes match); empty: all.
+     * Class names of the exceptions that it matches (`ValueError` or `package.module.Error`; base classes match); empty:
+     * all.
      * </pre>
      *
      * <code>repeated string exception_types = 2;</code>
@@ -1144,7 +1156,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Class names of the exceptions it is for (`ValueError` or `package.module.Error`; base classes match); empty: all.
+     * Class names of the exceptions that it matches (`ValueError` or `package.module.Error`; base classes match); empty:
+     * all.
      * </pre>
      *
      * <code>repeated string exception_types = 2;</code>
@@ -1257,7 +1270,7 @@ private static final long serialVersionUID = 0L;
     private int maxAttempts_ ;
     /**
      * <pre>
-     * For ACTION_RETRY: how often the function is called at the most, the first call included, 2 or more; unset: 3.
+     * For ACTION_RETRY: the maximum number of calls, including the first, 2 or more; unset: 3.
      * </pre>
      *
      * <code>optional int32 max_attempts = 4;</code>
@@ -1269,7 +1282,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * For ACTION_RETRY: how often the function is called at the most, the first call included, 2 or more; unset: 3.
+     * For ACTION_RETRY: the maximum number of calls, including the first, 2 or more; unset: 3.
      * </pre>
      *
      * <code>optional int32 max_attempts = 4;</code>
@@ -1281,7 +1294,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * For ACTION_RETRY: how often the function is called at the most, the first call included, 2 or more; unset: 3.
+     * For ACTION_RETRY: the maximum number of calls, including the first, 2 or more; unset: 3.
      * </pre>
      *
      * <code>optional int32 max_attempts = 4;</code>
@@ -1297,7 +1310,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * For ACTION_RETRY: how often the function is called at the most, the first call included, 2 or more; unset: 3.
+     * For ACTION_RETRY: the maximum number of calls, including the first, 2 or more; unset: 3.
      * </pre>
      *
      * <code>optional int32 max_attempts = 4;</code>

@@ -29,7 +29,8 @@ public interface ErrorRuleOrBuilder extends
 
   /**
    * <pre>
-   * Class names of the exceptions it is for (`ValueError` or `package.module.Error`; base classes match); empty: all.
+   * Class names of the exceptions that it matches (`ValueError` or `package.module.Error`; base classes match); empty:
+   * all.
    * </pre>
    *
    * <code>repeated string exception_types = 2;</code>
@@ -39,7 +40,8 @@ public interface ErrorRuleOrBuilder extends
       getExceptionTypesList();
   /**
    * <pre>
-   * Class names of the exceptions it is for (`ValueError` or `package.module.Error`; base classes match); empty: all.
+   * Class names of the exceptions that it matches (`ValueError` or `package.module.Error`; base classes match); empty:
+   * all.
    * </pre>
    *
    * <code>repeated string exception_types = 2;</code>
@@ -48,7 +50,8 @@ public interface ErrorRuleOrBuilder extends
   int getExceptionTypesCount();
   /**
    * <pre>
-   * Class names of the exceptions it is for (`ValueError` or `package.module.Error`; base classes match); empty: all.
+   * Class names of the exceptions that it matches (`ValueError` or `package.module.Error`; base classes match); empty:
+   * all.
    * </pre>
    *
    * <code>repeated string exception_types = 2;</code>
@@ -58,7 +61,8 @@ public interface ErrorRuleOrBuilder extends
   java.lang.String getExceptionTypes(int index);
   /**
    * <pre>
-   * Class names of the exceptions it is for (`ValueError` or `package.module.Error`; base classes match); empty: all.
+   * Class names of the exceptions that it matches (`ValueError` or `package.module.Error`; base classes match); empty:
+   * all.
    * </pre>
    *
    * <code>repeated string exception_types = 2;</code>
@@ -90,7 +94,7 @@ public interface ErrorRuleOrBuilder extends
 
   /**
    * <pre>
-   * For ACTION_RETRY: how often the function is called at the most, the first call included, 2 or more; unset: 3.
+   * For ACTION_RETRY: the maximum number of calls, including the first, 2 or more; unset: 3.
    * </pre>
    *
    * <code>optional int32 max_attempts = 4;</code>
@@ -99,7 +103,7 @@ public interface ErrorRuleOrBuilder extends
   boolean hasMaxAttempts();
   /**
    * <pre>
-   * For ACTION_RETRY: how often the function is called at the most, the first call included, 2 or more; unset: 3.
+   * For ACTION_RETRY: the maximum number of calls, including the first, 2 or more; unset: 3.
    * </pre>
    *
    * <code>optional int32 max_attempts = 4;</code>

@@ -48,7 +48,7 @@ private static final long serialVersionUID = 0L;
   private dev.leman.v1.BackfillSpec spec_;
   /**
    * <pre>
-   * What is asked.
+   * The request.
    * </pre>
    *
    * <code>.leman.v1.BackfillSpec spec = 1;</code>
@@ -60,7 +60,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * What is asked.
+   * The request.
    * </pre>
    *
    * <code>.leman.v1.BackfillSpec spec = 1;</code>
@@ -72,7 +72,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * What is asked.
+   * The request.
    * </pre>
    *
    * <code>.leman.v1.BackfillSpec spec = 1;</code>
@@ -494,7 +494,7 @@ private static final long serialVersionUID = 0L;
         dev.leman.v1.BackfillSpec, dev.leman.v1.BackfillSpec.Builder, dev.leman.v1.BackfillSpecOrBuilder> specBuilder_;
     /**
      * <pre>
-     * What is asked.
+     * The request.
      * </pre>
      *
      * <code>.leman.v1.BackfillSpec spec = 1;</code>
@@ -505,7 +505,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What is asked.
+     * The request.
      * </pre>
      *
      * <code>.leman.v1.BackfillSpec spec = 1;</code>
@@ -520,7 +520,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What is asked.
+     * The request.
      * </pre>
      *
      * <code>.leman.v1.BackfillSpec spec = 1;</code>
@@ -540,7 +540,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What is asked.
+     * The request.
      * </pre>
      *
      * <code>.leman.v1.BackfillSpec spec = 1;</code>
@@ -558,7 +558,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What is asked.
+     * The request.
      * </pre>
      *
      * <code>.leman.v1.BackfillSpec spec = 1;</code>
@@ -583,7 +583,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What is asked.
+     * The request.
      * </pre>
      *
      * <code>.leman.v1.BackfillSpec spec = 1;</code>
@@ -600,7 +600,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What is asked.
+     * The request.
      * </pre>
      *
      * <code>.leman.v1.BackfillSpec spec = 1;</code>
@@ -612,7 +612,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What is asked.
+     * The request.
      * </pre>
      *
      * <code>.leman.v1.BackfillSpec spec = 1;</code>
@@ -627,7 +627,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What is asked.
+     * The request.
      * </pre>
      *
      * <code>.leman.v1.BackfillSpec spec = 1;</code>

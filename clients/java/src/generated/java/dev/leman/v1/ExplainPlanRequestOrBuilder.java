@@ -10,7 +10,7 @@ public interface ExplainPlanRequestOrBuilder extends
 
   /**
    * <pre>
-   * What is asked.
+   * The request.
    * </pre>
    *
    * <code>.leman.v1.BackfillSpec spec = 1;</code>
@@ -19,7 +19,7 @@ public interface ExplainPlanRequestOrBuilder extends
   boolean hasSpec();
   /**
    * <pre>
-   * What is asked.
+   * The request.
    * </pre>
    *
    * <code>.leman.v1.BackfillSpec spec = 1;</code>
@@ -28,7 +28,7 @@ public interface ExplainPlanRequestOrBuilder extends
   dev.leman.v1.BackfillSpec getSpec();
   /**
    * <pre>
-   * What is asked.
+   * The request.
    * </pre>
    *
    * <code>.leman.v1.BackfillSpec spec = 1;</code>

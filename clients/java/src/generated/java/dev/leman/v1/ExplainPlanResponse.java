@@ -120,7 +120,7 @@ private static final long serialVersionUID = 0L;
   private long inputsVersion_ = 0L;
   /**
    * <pre>
-   * The version whose rows are read, where one was asked for; `input_columns` are called so there. Unset: `read_version`.
+   * The version whose rows are read, if one was requested; `input_columns` are the names there. Unset: `read_version`.
    * </pre>
    *
    * <code>optional int64 inputs_version = 3;</code>
@@ -132,7 +132,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * The version whose rows are read, where one was asked for; `input_columns` are called so there. Unset: `read_version`.
+   * The version whose rows are read, if one was requested; `input_columns` are the names there. Unset: `read_version`.
    * </pre>
    *
    * <code>optional int64 inputs_version = 3;</code>
@@ -332,7 +332,7 @@ private static final long serialVersionUID = 0L;
   private long rowsTotal_ = 0L;
   /**
    * <pre>
-   * Rows, deleted ones not counted: of all fragments.
+   * Live rows of all fragments.
    * </pre>
    *
    * <code>int64 rows_total = 8;</code>
@@ -362,7 +362,7 @@ private static final long serialVersionUID = 0L;
   private long rowsToCompute_ = 0L;
   /**
    * <pre>
-   * Rows to be computed at the most (a filter may leave fewer).
+   * Rows to compute at most (a filter may leave fewer).
    * </pre>
    *
    * <code>int64 rows_to_compute = 10;</code>
@@ -377,9 +377,9 @@ private static final long serialVersionUID = 0L;
   private long rowsFailedBefore_ = 0L;
   /**
    * <pre>
-   * Rows of what is asked that failed under this function version and these inputs, and stay failed: they are in the
-   * table as such. Deleted rows do not count, nor rows that the filter leaves out; of more than 10,000 failed rows, or
-   * under `read_version`, the filter is not evaluated and all count.
+   * Requested rows that failed under this function version and these inputs, and stay failed: the table marks them so.
+   * Deleted rows do not count, nor rows that the filter leaves out; with more than 10,000 failed rows, or under
+   * `read_version`, the filter is not evaluated and all count.
    * </pre>
    *
    * <code>int64 rows_failed_before = 11;</code>
@@ -471,8 +471,8 @@ private static final long serialVersionUID = 0L;
   private java.util.List<dev.leman.v1.KeptRows> kept_;
   /**
    * <pre>
-   * Rows whose values are of earlier function versions and stay, because the column was told to keep them; most recent
-   * version first. They count as reused.
+   * Rows with values of earlier function versions that the column keeps; most recent version first. They count as
+   * reused.
    * </pre>
    *
    * <code>repeated .leman.v1.KeptRows kept = 14;</code>
@@ -483,8 +483,8 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Rows whose values are of earlier function versions and stay, because the column was told to keep them; most recent
-   * version first. They count as reused.
+   * Rows with values of earlier function versions that the column keeps; most recent version first. They count as
+   * reused.
    * </pre>
    *
    * <code>repeated .leman.v1.KeptRows kept = 14;</code>
@@ -496,8 +496,8 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Rows whose values are of earlier function versions and stay, because the column was told to keep them; most recent
-   * version first. They count as reused.
+   * Rows with values of earlier function versions that the column keeps; most recent version first. They count as
+   * reused.
    * </pre>
    *
    * <code>repeated .leman.v1.KeptRows kept = 14;</code>
@@ -508,8 +508,8 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Rows whose values are of earlier function versions and stay, because the column was told to keep them; most recent
-   * version first. They count as reused.
+   * Rows with values of earlier function versions that the column keeps; most recent version first. They count as
+   * reused.
    * </pre>
    *
    * <code>repeated .leman.v1.KeptRows kept = 14;</code>
@@ -520,8 +520,8 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Rows whose values are of earlier function versions and stay, because the column was told to keep them; most recent
-   * version first. They count as reused.
+   * Rows with values of earlier function versions that the column keeps; most recent version first. They count as
+   * reused.
    * </pre>
    *
    * <code>repeated .leman.v1.KeptRows kept = 14;</code>
@@ -598,7 +598,7 @@ private static final long serialVersionUID = 0L;
   private volatile java.lang.Object summary_ = "";
   /**
    * <pre>
-   * One sentence for a person.
+   * A one-sentence summary.
    * </pre>
    *
    * <code>string summary = 16;</code>
@@ -619,7 +619,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * One sentence for a person.
+   * A one-sentence summary.
    * </pre>
    *
    * <code>string summary = 16;</code>
@@ -644,8 +644,8 @@ private static final long serialVersionUID = 0L;
   private com.google.protobuf.Duration expectedDuration_;
   /**
    * <pre>
-   * About how long `rows_to_compute` will take, from what a row took in the last backfill of the column; unset: there was
-   * none, or nothing is to be computed.
+   * An estimate of the time for `rows_to_compute`, from the cost of a row in the last backfill of the column; unset:
+   * there was none, or nothing is to be computed.
    * </pre>
    *
    * <code>.google.protobuf.Duration expected_duration = 17;</code>
@@ -657,8 +657,8 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * About how long `rows_to_compute` will take, from what a row took in the last backfill of the column; unset: there was
-   * none, or nothing is to be computed.
+   * An estimate of the time for `rows_to_compute`, from the cost of a row in the last backfill of the column; unset:
+   * there was none, or nothing is to be computed.
    * </pre>
    *
    * <code>.google.protobuf.Duration expected_duration = 17;</code>
@@ -670,8 +670,8 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * About how long `rows_to_compute` will take, from what a row took in the last backfill of the column; unset: there was
-   * none, or nothing is to be computed.
+   * An estimate of the time for `rows_to_compute`, from the cost of a row in the last backfill of the column; unset:
+   * there was none, or nothing is to be computed.
    * </pre>
    *
    * <code>.google.protobuf.Duration expected_duration = 17;</code>
@@ -686,8 +686,8 @@ private static final long serialVersionUID = 0L;
   private java.util.List<dev.leman.v1.StaleInput> staleInputs_;
   /**
    * <pre>
-   * Computed columns that this one rests on and that are not current, inputs before what reads them: as things stand,
-   * what was computed from them is out of date, whatever `reasons` says. See BackfillSpec.on_stale_input.
+   * Computed columns that this one depends on and that are not current, each before the columns that read it: values
+   * computed from them are out of date, regardless of `reasons`. See BackfillSpec.on_stale_input.
    * </pre>
    *
    * <code>repeated .leman.v1.StaleInput stale_inputs = 18;</code>
@@ -698,8 +698,8 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Computed columns that this one rests on and that are not current, inputs before what reads them: as things stand,
-   * what was computed from them is out of date, whatever `reasons` says. See BackfillSpec.on_stale_input.
+   * Computed columns that this one depends on and that are not current, each before the columns that read it: values
+   * computed from them are out of date, regardless of `reasons`. See BackfillSpec.on_stale_input.
    * </pre>
    *
    * <code>repeated .leman.v1.StaleInput stale_inputs = 18;</code>
@@ -711,8 +711,8 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Computed columns that this one rests on and that are not current, inputs before what reads them: as things stand,
-   * what was computed from them is out of date, whatever `reasons` says. See BackfillSpec.on_stale_input.
+   * Computed columns that this one depends on and that are not current, each before the columns that read it: values
+   * computed from them are out of date, regardless of `reasons`. See BackfillSpec.on_stale_input.
    * </pre>
    *
    * <code>repeated .leman.v1.StaleInput stale_inputs = 18;</code>
@@ -723,8 +723,8 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Computed columns that this one rests on and that are not current, inputs before what reads them: as things stand,
-   * what was computed from them is out of date, whatever `reasons` says. See BackfillSpec.on_stale_input.
+   * Computed columns that this one depends on and that are not current, each before the columns that read it: values
+   * computed from them are out of date, regardless of `reasons`. See BackfillSpec.on_stale_input.
    * </pre>
    *
    * <code>repeated .leman.v1.StaleInput stale_inputs = 18;</code>
@@ -735,8 +735,8 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Computed columns that this one rests on and that are not current, inputs before what reads them: as things stand,
-   * what was computed from them is out of date, whatever `reasons` says. See BackfillSpec.on_stale_input.
+   * Computed columns that this one depends on and that are not current, each before the columns that read it: values
+   * computed from them are out of date, regardless of `reasons`. See BackfillSpec.on_stale_input.
    * </pre>
    *
    * <code>repeated .leman.v1.StaleInput stale_inputs = 18;</code>
@@ -1864,7 +1864,7 @@ private static final long serialVersionUID = 0L;
     private long inputsVersion_ ;
     /**
      * <pre>
-     * The version whose rows are read, where one was asked for; `input_columns` are called so there. Unset: `read_version`.
+     * The version whose rows are read, if one was requested; `input_columns` are the names there. Unset: `read_version`.
      * </pre>
      *
      * <code>optional int64 inputs_version = 3;</code>
@@ -1876,7 +1876,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The version whose rows are read, where one was asked for; `input_columns` are called so there. Unset: `read_version`.
+     * The version whose rows are read, if one was requested; `input_columns` are the names there. Unset: `read_version`.
      * </pre>
      *
      * <code>optional int64 inputs_version = 3;</code>
@@ -1888,7 +1888,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The version whose rows are read, where one was asked for; `input_columns` are called so there. Unset: `read_version`.
+     * The version whose rows are read, if one was requested; `input_columns` are the names there. Unset: `read_version`.
      * </pre>
      *
      * <code>optional int64 inputs_version = 3;</code>
@@ -1904,7 +1904,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The version whose rows are read, where one was asked for; `input_columns` are called so there. Unset: `read_version`.
+     * The version whose rows are read, if one was requested; `input_columns` are the names there. Unset: `read_version`.
      * </pre>
      *
      * <code>optional int64 inputs_version = 3;</code>
@@ -2408,7 +2408,7 @@ private static final long serialVersionUID = 0L;
     private long rowsTotal_ ;
     /**
      * <pre>
-     * Rows, deleted ones not counted: of all fragments.
+     * Live rows of all fragments.
      * </pre>
      *
      * <code>int64 rows_total = 8;</code>
@@ -2420,7 +2420,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Rows, deleted ones not counted: of all fragments.
+     * Live rows of all fragments.
      * </pre>
      *
      * <code>int64 rows_total = 8;</code>
@@ -2436,7 +2436,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Rows, deleted ones not counted: of all fragments.
+     * Live rows of all fragments.
      * </pre>
      *
      * <code>int64 rows_total = 8;</code>
@@ -2496,7 +2496,7 @@ private static final long serialVersionUID = 0L;
     private long rowsToCompute_ ;
     /**
      * <pre>
-     * Rows to be computed at the most (a filter may leave fewer).
+     * Rows to compute at most (a filter may leave fewer).
      * </pre>
      *
      * <code>int64 rows_to_compute = 10;</code>
@@ -2508,7 +2508,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Rows to be computed at the most (a filter may leave fewer).
+     * Rows to compute at most (a filter may leave fewer).
      * </pre>
      *
      * <code>int64 rows_to_compute = 10;</code>
@@ -2524,7 +2524,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Rows to be computed at the most (a filter may leave fewer).
+     * Rows to compute at most (a filter may leave fewer).
      * </pre>
      *
      * <code>int64 rows_to_compute = 10;</code>
@@ -2540,9 +2540,9 @@ private static final long serialVersionUID = 0L;
     private long rowsFailedBefore_ ;
     /**
      * <pre>
-     * Rows of what is asked that failed under this function version and these inputs, and stay failed: they are in the
-     * table as such. Deleted rows do not count, nor rows that the filter leaves out; of more than 10,000 failed rows, or
-     * under `read_version`, the filter is not evaluated and all count.
+     * Requested rows that failed under this function version and these inputs, and stay failed: the table marks them so.
+     * Deleted rows do not count, nor rows that the filter leaves out; with more than 10,000 failed rows, or under
+     * `read_version`, the filter is not evaluated and all count.
      * </pre>
      *
      * <code>int64 rows_failed_before = 11;</code>
@@ -2554,9 +2554,9 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Rows of what is asked that failed under this function version and these inputs, and stay failed: they are in the
-     * table as such. Deleted rows do not count, nor rows that the filter leaves out; of more than 10,000 failed rows, or
-     * under `read_version`, the filter is not evaluated and all count.
+     * Requested rows that failed under this function version and these inputs, and stay failed: the table marks them so.
+     * Deleted rows do not count, nor rows that the filter leaves out; with more than 10,000 failed rows, or under
+     * `read_version`, the filter is not evaluated and all count.
      * </pre>
      *
      * <code>int64 rows_failed_before = 11;</code>
@@ -2572,9 +2572,9 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Rows of what is asked that failed under this function version and these inputs, and stay failed: they are in the
-     * table as such. Deleted rows do not count, nor rows that the filter leaves out; of more than 10,000 failed rows, or
-     * under `read_version`, the filter is not evaluated and all count.
+     * Requested rows that failed under this function version and these inputs, and stay failed: the table marks them so.
+     * Deleted rows do not count, nor rows that the filter leaves out; with more than 10,000 failed rows, or under
+     * `read_version`, the filter is not evaluated and all count.
      * </pre>
      *
      * <code>int64 rows_failed_before = 11;</code>
@@ -2957,8 +2957,8 @@ private static final long serialVersionUID = 0L;
 
     /**
      * <pre>
-     * Rows whose values are of earlier function versions and stay, because the column was told to keep them; most recent
-     * version first. They count as reused.
+     * Rows with values of earlier function versions that the column keeps; most recent version first. They count as
+     * reused.
      * </pre>
      *
      * <code>repeated .leman.v1.KeptRows kept = 14;</code>
@@ -2972,8 +2972,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Rows whose values are of earlier function versions and stay, because the column was told to keep them; most recent
-     * version first. They count as reused.
+     * Rows with values of earlier function versions that the column keeps; most recent version first. They count as
+     * reused.
      * </pre>
      *
      * <code>repeated .leman.v1.KeptRows kept = 14;</code>
@@ -2987,8 +2987,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Rows whose values are of earlier function versions and stay, because the column was told to keep them; most recent
-     * version first. They count as reused.
+     * Rows with values of earlier function versions that the column keeps; most recent version first. They count as
+     * reused.
      * </pre>
      *
      * <code>repeated .leman.v1.KeptRows kept = 14;</code>
@@ -3002,8 +3002,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Rows whose values are of earlier function versions and stay, because the column was told to keep them; most recent
-     * version first. They count as reused.
+     * Rows with values of earlier function versions that the column keeps; most recent version first. They count as
+     * reused.
      * </pre>
      *
      * <code>repeated .leman.v1.KeptRows kept = 14;</code>
@@ -3024,8 +3024,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Rows whose values are of earlier function versions and stay, because the column was told to keep them; most recent
-     * version first. They count as reused.
+     * Rows with values of earlier function versions that the column keeps; most recent version first. They count as
+     * reused.
      * </pre>
      *
      * <code>repeated .leman.v1.KeptRows kept = 14;</code>
@@ -3043,8 +3043,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Rows whose values are of earlier function versions and stay, because the column was told to keep them; most recent
-     * version first. They count as reused.
+     * Rows with values of earlier function versions that the column keeps; most recent version first. They count as
+     * reused.
      * </pre>
      *
      * <code>repeated .leman.v1.KeptRows kept = 14;</code>
@@ -3064,8 +3064,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Rows whose values are of earlier function versions and stay, because the column was told to keep them; most recent
-     * version first. They count as reused.
+     * Rows with values of earlier function versions that the column keeps; most recent version first. They count as
+     * reused.
      * </pre>
      *
      * <code>repeated .leman.v1.KeptRows kept = 14;</code>
@@ -3086,8 +3086,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Rows whose values are of earlier function versions and stay, because the column was told to keep them; most recent
-     * version first. They count as reused.
+     * Rows with values of earlier function versions that the column keeps; most recent version first. They count as
+     * reused.
      * </pre>
      *
      * <code>repeated .leman.v1.KeptRows kept = 14;</code>
@@ -3105,8 +3105,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Rows whose values are of earlier function versions and stay, because the column was told to keep them; most recent
-     * version first. They count as reused.
+     * Rows with values of earlier function versions that the column keeps; most recent version first. They count as
+     * reused.
      * </pre>
      *
      * <code>repeated .leman.v1.KeptRows kept = 14;</code>
@@ -3124,8 +3124,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Rows whose values are of earlier function versions and stay, because the column was told to keep them; most recent
-     * version first. They count as reused.
+     * Rows with values of earlier function versions that the column keeps; most recent version first. They count as
+     * reused.
      * </pre>
      *
      * <code>repeated .leman.v1.KeptRows kept = 14;</code>
@@ -3144,8 +3144,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Rows whose values are of earlier function versions and stay, because the column was told to keep them; most recent
-     * version first. They count as reused.
+     * Rows with values of earlier function versions that the column keeps; most recent version first. They count as
+     * reused.
      * </pre>
      *
      * <code>repeated .leman.v1.KeptRows kept = 14;</code>
@@ -3162,8 +3162,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Rows whose values are of earlier function versions and stay, because the column was told to keep them; most recent
-     * version first. They count as reused.
+     * Rows with values of earlier function versions that the column keeps; most recent version first. They count as
+     * reused.
      * </pre>
      *
      * <code>repeated .leman.v1.KeptRows kept = 14;</code>
@@ -3180,8 +3180,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Rows whose values are of earlier function versions and stay, because the column was told to keep them; most recent
-     * version first. They count as reused.
+     * Rows with values of earlier function versions that the column keeps; most recent version first. They count as
+     * reused.
      * </pre>
      *
      * <code>repeated .leman.v1.KeptRows kept = 14;</code>
@@ -3192,8 +3192,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Rows whose values are of earlier function versions and stay, because the column was told to keep them; most recent
-     * version first. They count as reused.
+     * Rows with values of earlier function versions that the column keeps; most recent version first. They count as
+     * reused.
      * </pre>
      *
      * <code>repeated .leman.v1.KeptRows kept = 14;</code>
@@ -3207,8 +3207,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Rows whose values are of earlier function versions and stay, because the column was told to keep them; most recent
-     * version first. They count as reused.
+     * Rows with values of earlier function versions that the column keeps; most recent version first. They count as
+     * reused.
      * </pre>
      *
      * <code>repeated .leman.v1.KeptRows kept = 14;</code>
@@ -3223,8 +3223,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Rows whose values are of earlier function versions and stay, because the column was told to keep them; most recent
-     * version first. They count as reused.
+     * Rows with values of earlier function versions that the column keeps; most recent version first. They count as
+     * reused.
      * </pre>
      *
      * <code>repeated .leman.v1.KeptRows kept = 14;</code>
@@ -3235,8 +3235,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Rows whose values are of earlier function versions and stay, because the column was told to keep them; most recent
-     * version first. They count as reused.
+     * Rows with values of earlier function versions that the column keeps; most recent version first. They count as
+     * reused.
      * </pre>
      *
      * <code>repeated .leman.v1.KeptRows kept = 14;</code>
@@ -3248,8 +3248,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Rows whose values are of earlier function versions and stay, because the column was told to keep them; most recent
-     * version first. They count as reused.
+     * Rows with values of earlier function versions that the column keeps; most recent version first. They count as
+     * reused.
      * </pre>
      *
      * <code>repeated .leman.v1.KeptRows kept = 14;</code>
@@ -3588,7 +3588,7 @@ private static final long serialVersionUID = 0L;
     private java.lang.Object summary_ = "";
     /**
      * <pre>
-     * One sentence for a person.
+     * A one-sentence summary.
      * </pre>
      *
      * <code>string summary = 16;</code>
@@ -3608,7 +3608,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * One sentence for a person.
+     * A one-sentence summary.
      * </pre>
      *
      * <code>string summary = 16;</code>
@@ -3629,7 +3629,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * One sentence for a person.
+     * A one-sentence summary.
      * </pre>
      *
      * <code>string summary = 16;</code>
@@ -3646,7 +3646,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * One sentence for a person.
+     * A one-sentence summary.
      * </pre>
      *
      * <code>string summary = 16;</code>
@@ -3660,7 +3660,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * One sentence for a person.
+     * A one-sentence summary.
      * </pre>
      *
      * <code>string summary = 16;</code>
@@ -3682,8 +3682,8 @@ private static final long serialVersionUID = 0L;
         com.google.protobuf.Duration, com.google.protobuf.Duration.Builder, com.google.protobuf.DurationOrBuilder> expectedDurationBuilder_;
     /**
      * <pre>
-     * About how long `rows_to_compute` will take, from what a row took in the last backfill of the column; unset: there was
-     * none, or nothing is to be computed.
+     * An estimate of the time for `rows_to_compute`, from the cost of a row in the last backfill of the column; unset:
+     * there was none, or nothing is to be computed.
      * </pre>
      *
      * <code>.google.protobuf.Duration expected_duration = 17;</code>
@@ -3694,8 +3694,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * About how long `rows_to_compute` will take, from what a row took in the last backfill of the column; unset: there was
-     * none, or nothing is to be computed.
+     * An estimate of the time for `rows_to_compute`, from the cost of a row in the last backfill of the column; unset:
+     * there was none, or nothing is to be computed.
      * </pre>
      *
      * <code>.google.protobuf.Duration expected_duration = 17;</code>
@@ -3710,8 +3710,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * About how long `rows_to_compute` will take, from what a row took in the last backfill of the column; unset: there was
-     * none, or nothing is to be computed.
+     * An estimate of the time for `rows_to_compute`, from the cost of a row in the last backfill of the column; unset:
+     * there was none, or nothing is to be computed.
      * </pre>
      *
      * <code>.google.protobuf.Duration expected_duration = 17;</code>
@@ -3731,8 +3731,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * About how long `rows_to_compute` will take, from what a row took in the last backfill of the column; unset: there was
-     * none, or nothing is to be computed.
+     * An estimate of the time for `rows_to_compute`, from the cost of a row in the last backfill of the column; unset:
+     * there was none, or nothing is to be computed.
      * </pre>
      *
      * <code>.google.protobuf.Duration expected_duration = 17;</code>
@@ -3750,8 +3750,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * About how long `rows_to_compute` will take, from what a row took in the last backfill of the column; unset: there was
-     * none, or nothing is to be computed.
+     * An estimate of the time for `rows_to_compute`, from the cost of a row in the last backfill of the column; unset:
+     * there was none, or nothing is to be computed.
      * </pre>
      *
      * <code>.google.protobuf.Duration expected_duration = 17;</code>
@@ -3776,8 +3776,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * About how long `rows_to_compute` will take, from what a row took in the last backfill of the column; unset: there was
-     * none, or nothing is to be computed.
+     * An estimate of the time for `rows_to_compute`, from the cost of a row in the last backfill of the column; unset:
+     * there was none, or nothing is to be computed.
      * </pre>
      *
      * <code>.google.protobuf.Duration expected_duration = 17;</code>
@@ -3794,8 +3794,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * About how long `rows_to_compute` will take, from what a row took in the last backfill of the column; unset: there was
-     * none, or nothing is to be computed.
+     * An estimate of the time for `rows_to_compute`, from the cost of a row in the last backfill of the column; unset:
+     * there was none, or nothing is to be computed.
      * </pre>
      *
      * <code>.google.protobuf.Duration expected_duration = 17;</code>
@@ -3807,8 +3807,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * About how long `rows_to_compute` will take, from what a row took in the last backfill of the column; unset: there was
-     * none, or nothing is to be computed.
+     * An estimate of the time for `rows_to_compute`, from the cost of a row in the last backfill of the column; unset:
+     * there was none, or nothing is to be computed.
      * </pre>
      *
      * <code>.google.protobuf.Duration expected_duration = 17;</code>
@@ -3823,8 +3823,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * About how long `rows_to_compute` will take, from what a row took in the last backfill of the column; unset: there was
-     * none, or nothing is to be computed.
+     * An estimate of the time for `rows_to_compute`, from the cost of a row in the last backfill of the column; unset:
+     * there was none, or nothing is to be computed.
      * </pre>
      *
      * <code>.google.protobuf.Duration expected_duration = 17;</code>
@@ -3857,8 +3857,8 @@ private static final long serialVersionUID = 0L;
 
     /**
      * <pre>
-     * Computed columns that this one rests on and that are not current, inputs before what reads them: as things stand,
-     * what was computed from them is out of date, whatever `reasons` says. See BackfillSpec.on_stale_input.
+     * Computed columns that this one depends on and that are not current, each before the columns that read it: values
+     * computed from them are out of date, regardless of `reasons`. See BackfillSpec.on_stale_input.
      * </pre>
      *
      * <code>repeated .leman.v1.StaleInput stale_inputs = 18;</code>
@@ -3872,8 +3872,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Computed columns that this one rests on and that are not current, inputs before what reads them: as things stand,
-     * what was computed from them is out of date, whatever `reasons` says. See BackfillSpec.on_stale_input.
+     * Computed columns that this one depends on and that are not current, each before the columns that read it: values
+     * computed from them are out of date, regardless of `reasons`. See BackfillSpec.on_stale_input.
      * </pre>
      *
      * <code>repeated .leman.v1.StaleInput stale_inputs = 18;</code>
@@ -3887,8 +3887,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Computed columns that this one rests on and that are not current, inputs before what reads them: as things stand,
-     * what was computed from them is out of date, whatever `reasons` says. See BackfillSpec.on_stale_input.
+     * Computed columns that this one depends on and that are not current, each before the columns that read it: values
+     * computed from them are out of date, regardless of `reasons`. See BackfillSpec.on_stale_input.
      * </pre>
      *
      * <code>repeated .leman.v1.StaleInput stale_inputs = 18;</code>
@@ -3902,8 +3902,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Computed columns that this one rests on and that are not current, inputs before what reads them: as things stand,
-     * what was computed from them is out of date, whatever `reasons` says. See BackfillSpec.on_stale_input.
+     * Computed columns that this one depends on and that are not current, each before the columns that read it: values
+     * computed from them are out of date, regardless of `reasons`. See BackfillSpec.on_stale_input.
      * </pre>
      *
      * <code>repeated .leman.v1.StaleInput stale_inputs = 18;</code>
@@ -3924,8 +3924,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Computed columns that this one rests on and that are not current, inputs before what reads them: as things stand,
-     * what was computed from them is out of date, whatever `reasons` says. See BackfillSpec.on_stale_input.
+     * Computed columns that this one depends on and that are not current, each before the columns that read it: values
+     * computed from them are out of date, regardless of `reasons`. See BackfillSpec.on_stale_input.
      * </pre>
      *
      * <code>repeated .leman.v1.StaleInput stale_inputs = 18;</code>
@@ -3943,8 +3943,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Computed columns that this one rests on and that are not current, inputs before what reads them: as things stand,
-     * what was computed from them is out of date, whatever `reasons` says. See BackfillSpec.on_stale_input.
+     * Computed columns that this one depends on and that are not current, each before the columns that read it: values
+     * computed from them are out of date, regardless of `reasons`. See BackfillSpec.on_stale_input.
      * </pre>
      *
      * <code>repeated .leman.v1.StaleInput stale_inputs = 18;</code>
@@ -3964,8 +3964,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Computed columns that this one rests on and that are not current, inputs before what reads them: as things stand,
-     * what was computed from them is out of date, whatever `reasons` says. See BackfillSpec.on_stale_input.
+     * Computed columns that this one depends on and that are not current, each before the columns that read it: values
+     * computed from them are out of date, regardless of `reasons`. See BackfillSpec.on_stale_input.
      * </pre>
      *
      * <code>repeated .leman.v1.StaleInput stale_inputs = 18;</code>
@@ -3986,8 +3986,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Computed columns that this one rests on and that are not current, inputs before what reads them: as things stand,
-     * what was computed from them is out of date, whatever `reasons` says. See BackfillSpec.on_stale_input.
+     * Computed columns that this one depends on and that are not current, each before the columns that read it: values
+     * computed from them are out of date, regardless of `reasons`. See BackfillSpec.on_stale_input.
      * </pre>
      *
      * <code>repeated .leman.v1.StaleInput stale_inputs = 18;</code>
@@ -4005,8 +4005,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Computed columns that this one rests on and that are not current, inputs before what reads them: as things stand,
-     * what was computed from them is out of date, whatever `reasons` says. See BackfillSpec.on_stale_input.
+     * Computed columns that this one depends on and that are not current, each before the columns that read it: values
+     * computed from them are out of date, regardless of `reasons`. See BackfillSpec.on_stale_input.
      * </pre>
      *
      * <code>repeated .leman.v1.StaleInput stale_inputs = 18;</code>
@@ -4024,8 +4024,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Computed columns that this one rests on and that are not current, inputs before what reads them: as things stand,
-     * what was computed from them is out of date, whatever `reasons` says. See BackfillSpec.on_stale_input.
+     * Computed columns that this one depends on and that are not current, each before the columns that read it: values
+     * computed from them are out of date, regardless of `reasons`. See BackfillSpec.on_stale_input.
      * </pre>
      *
      * <code>repeated .leman.v1.StaleInput stale_inputs = 18;</code>
@@ -4044,8 +4044,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Computed columns that this one rests on and that are not current, inputs before what reads them: as things stand,
-     * what was computed from them is out of date, whatever `reasons` says. See BackfillSpec.on_stale_input.
+     * Computed columns that this one depends on and that are not current, each before the columns that read it: values
+     * computed from them are out of date, regardless of `reasons`. See BackfillSpec.on_stale_input.
      * </pre>
      *
      * <code>repeated .leman.v1.StaleInput stale_inputs = 18;</code>
@@ -4062,8 +4062,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Computed columns that this one rests on and that are not current, inputs before what reads them: as things stand,
-     * what was computed from them is out of date, whatever `reasons` says. See BackfillSpec.on_stale_input.
+     * Computed columns that this one depends on and that are not current, each before the columns that read it: values
+     * computed from them are out of date, regardless of `reasons`. See BackfillSpec.on_stale_input.
      * </pre>
      *
      * <code>repeated .leman.v1.StaleInput stale_inputs = 18;</code>
@@ -4080,8 +4080,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Computed columns that this one rests on and that are not current, inputs before what reads them: as things stand,
-     * what was computed from them is out of date, whatever `reasons` says. See BackfillSpec.on_stale_input.
+     * Computed columns that this one depends on and that are not current, each before the columns that read it: values
+     * computed from them are out of date, regardless of `reasons`. See BackfillSpec.on_stale_input.
      * </pre>
      *
      * <code>repeated .leman.v1.StaleInput stale_inputs = 18;</code>
@@ -4092,8 +4092,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Computed columns that this one rests on and that are not current, inputs before what reads them: as things stand,
-     * what was computed from them is out of date, whatever `reasons` says. See BackfillSpec.on_stale_input.
+     * Computed columns that this one depends on and that are not current, each before the columns that read it: values
+     * computed from them are out of date, regardless of `reasons`. See BackfillSpec.on_stale_input.
      * </pre>
      *
      * <code>repeated .leman.v1.StaleInput stale_inputs = 18;</code>
@@ -4107,8 +4107,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Computed columns that this one rests on and that are not current, inputs before what reads them: as things stand,
-     * what was computed from them is out of date, whatever `reasons` says. See BackfillSpec.on_stale_input.
+     * Computed columns that this one depends on and that are not current, each before the columns that read it: values
+     * computed from them are out of date, regardless of `reasons`. See BackfillSpec.on_stale_input.
      * </pre>
      *
      * <code>repeated .leman.v1.StaleInput stale_inputs = 18;</code>
@@ -4123,8 +4123,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Computed columns that this one rests on and that are not current, inputs before what reads them: as things stand,
-     * what was computed from them is out of date, whatever `reasons` says. See BackfillSpec.on_stale_input.
+     * Computed columns that this one depends on and that are not current, each before the columns that read it: values
+     * computed from them are out of date, regardless of `reasons`. See BackfillSpec.on_stale_input.
      * </pre>
      *
      * <code>repeated .leman.v1.StaleInput stale_inputs = 18;</code>
@@ -4135,8 +4135,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Computed columns that this one rests on and that are not current, inputs before what reads them: as things stand,
-     * what was computed from them is out of date, whatever `reasons` says. See BackfillSpec.on_stale_input.
+     * Computed columns that this one depends on and that are not current, each before the columns that read it: values
+     * computed from them are out of date, regardless of `reasons`. See BackfillSpec.on_stale_input.
      * </pre>
      *
      * <code>repeated .leman.v1.StaleInput stale_inputs = 18;</code>
@@ -4148,8 +4148,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Computed columns that this one rests on and that are not current, inputs before what reads them: as things stand,
-     * what was computed from them is out of date, whatever `reasons` says. See BackfillSpec.on_stale_input.
+     * Computed columns that this one depends on and that are not current, each before the columns that read it: values
+     * computed from them are out of date, regardless of `reasons`. See BackfillSpec.on_stale_input.
      * </pre>
      *
      * <code>repeated .leman.v1.StaleInput stale_inputs = 18;</code>

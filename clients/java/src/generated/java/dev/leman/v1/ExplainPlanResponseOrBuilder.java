@@ -40,7 +40,7 @@ public interface ExplainPlanResponseOrBuilder extends
 
   /**
    * <pre>
-   * The version whose rows are read, where one was asked for; `input_columns` are called so there. Unset: `read_version`.
+   * The version whose rows are read, if one was requested; `input_columns` are the names there. Unset: `read_version`.
    * </pre>
    *
    * <code>optional int64 inputs_version = 3;</code>
@@ -49,7 +49,7 @@ public interface ExplainPlanResponseOrBuilder extends
   boolean hasInputsVersion();
   /**
    * <pre>
-   * The version whose rows are read, where one was asked for; `input_columns` are called so there. Unset: `read_version`.
+   * The version whose rows are read, if one was requested; `input_columns` are the names there. Unset: `read_version`.
    * </pre>
    *
    * <code>optional int64 inputs_version = 3;</code>
@@ -167,7 +167,7 @@ public interface ExplainPlanResponseOrBuilder extends
 
   /**
    * <pre>
-   * Rows, deleted ones not counted: of all fragments.
+   * Live rows of all fragments.
    * </pre>
    *
    * <code>int64 rows_total = 8;</code>
@@ -187,7 +187,7 @@ public interface ExplainPlanResponseOrBuilder extends
 
   /**
    * <pre>
-   * Rows to be computed at the most (a filter may leave fewer).
+   * Rows to compute at most (a filter may leave fewer).
    * </pre>
    *
    * <code>int64 rows_to_compute = 10;</code>
@@ -197,9 +197,9 @@ public interface ExplainPlanResponseOrBuilder extends
 
   /**
    * <pre>
-   * Rows of what is asked that failed under this function version and these inputs, and stay failed: they are in the
-   * table as such. Deleted rows do not count, nor rows that the filter leaves out; of more than 10,000 failed rows, or
-   * under `read_version`, the filter is not evaluated and all count.
+   * Requested rows that failed under this function version and these inputs, and stay failed: the table marks them so.
+   * Deleted rows do not count, nor rows that the filter leaves out; with more than 10,000 failed rows, or under
+   * `read_version`, the filter is not evaluated and all count.
    * </pre>
    *
    * <code>int64 rows_failed_before = 11;</code>
@@ -263,8 +263,8 @@ public interface ExplainPlanResponseOrBuilder extends
 
   /**
    * <pre>
-   * Rows whose values are of earlier function versions and stay, because the column was told to keep them; most recent
-   * version first. They count as reused.
+   * Rows with values of earlier function versions that the column keeps; most recent version first. They count as
+   * reused.
    * </pre>
    *
    * <code>repeated .leman.v1.KeptRows kept = 14;</code>
@@ -273,8 +273,8 @@ public interface ExplainPlanResponseOrBuilder extends
       getKeptList();
   /**
    * <pre>
-   * Rows whose values are of earlier function versions and stay, because the column was told to keep them; most recent
-   * version first. They count as reused.
+   * Rows with values of earlier function versions that the column keeps; most recent version first. They count as
+   * reused.
    * </pre>
    *
    * <code>repeated .leman.v1.KeptRows kept = 14;</code>
@@ -282,8 +282,8 @@ public interface ExplainPlanResponseOrBuilder extends
   dev.leman.v1.KeptRows getKept(int index);
   /**
    * <pre>
-   * Rows whose values are of earlier function versions and stay, because the column was told to keep them; most recent
-   * version first. They count as reused.
+   * Rows with values of earlier function versions that the column keeps; most recent version first. They count as
+   * reused.
    * </pre>
    *
    * <code>repeated .leman.v1.KeptRows kept = 14;</code>
@@ -291,8 +291,8 @@ public interface ExplainPlanResponseOrBuilder extends
   int getKeptCount();
   /**
    * <pre>
-   * Rows whose values are of earlier function versions and stay, because the column was told to keep them; most recent
-   * version first. They count as reused.
+   * Rows with values of earlier function versions that the column keeps; most recent version first. They count as
+   * reused.
    * </pre>
    *
    * <code>repeated .leman.v1.KeptRows kept = 14;</code>
@@ -301,8 +301,8 @@ public interface ExplainPlanResponseOrBuilder extends
       getKeptOrBuilderList();
   /**
    * <pre>
-   * Rows whose values are of earlier function versions and stay, because the column was told to keep them; most recent
-   * version first. They count as reused.
+   * Rows with values of earlier function versions that the column keeps; most recent version first. They count as
+   * reused.
    * </pre>
    *
    * <code>repeated .leman.v1.KeptRows kept = 14;</code>
@@ -356,7 +356,7 @@ public interface ExplainPlanResponseOrBuilder extends
 
   /**
    * <pre>
-   * One sentence for a person.
+   * A one-sentence summary.
    * </pre>
    *
    * <code>string summary = 16;</code>
@@ -365,7 +365,7 @@ public interface ExplainPlanResponseOrBuilder extends
   java.lang.String getSummary();
   /**
    * <pre>
-   * One sentence for a person.
+   * A one-sentence summary.
    * </pre>
    *
    * <code>string summary = 16;</code>
@@ -376,8 +376,8 @@ public interface ExplainPlanResponseOrBuilder extends
 
   /**
    * <pre>
-   * About how long `rows_to_compute` will take, from what a row took in the last backfill of the column; unset: there was
-   * none, or nothing is to be computed.
+   * An estimate of the time for `rows_to_compute`, from the cost of a row in the last backfill of the column; unset:
+   * there was none, or nothing is to be computed.
    * </pre>
    *
    * <code>.google.protobuf.Duration expected_duration = 17;</code>
@@ -386,8 +386,8 @@ public interface ExplainPlanResponseOrBuilder extends
   boolean hasExpectedDuration();
   /**
    * <pre>
-   * About how long `rows_to_compute` will take, from what a row took in the last backfill of the column; unset: there was
-   * none, or nothing is to be computed.
+   * An estimate of the time for `rows_to_compute`, from the cost of a row in the last backfill of the column; unset:
+   * there was none, or nothing is to be computed.
    * </pre>
    *
    * <code>.google.protobuf.Duration expected_duration = 17;</code>
@@ -396,8 +396,8 @@ public interface ExplainPlanResponseOrBuilder extends
   com.google.protobuf.Duration getExpectedDuration();
   /**
    * <pre>
-   * About how long `rows_to_compute` will take, from what a row took in the last backfill of the column; unset: there was
-   * none, or nothing is to be computed.
+   * An estimate of the time for `rows_to_compute`, from the cost of a row in the last backfill of the column; unset:
+   * there was none, or nothing is to be computed.
    * </pre>
    *
    * <code>.google.protobuf.Duration expected_duration = 17;</code>
@@ -406,8 +406,8 @@ public interface ExplainPlanResponseOrBuilder extends
 
   /**
    * <pre>
-   * Computed columns that this one rests on and that are not current, inputs before what reads them: as things stand,
-   * what was computed from them is out of date, whatever `reasons` says. See BackfillSpec.on_stale_input.
+   * Computed columns that this one depends on and that are not current, each before the columns that read it: values
+   * computed from them are out of date, regardless of `reasons`. See BackfillSpec.on_stale_input.
    * </pre>
    *
    * <code>repeated .leman.v1.StaleInput stale_inputs = 18;</code>
@@ -416,8 +416,8 @@ public interface ExplainPlanResponseOrBuilder extends
       getStaleInputsList();
   /**
    * <pre>
-   * Computed columns that this one rests on and that are not current, inputs before what reads them: as things stand,
-   * what was computed from them is out of date, whatever `reasons` says. See BackfillSpec.on_stale_input.
+   * Computed columns that this one depends on and that are not current, each before the columns that read it: values
+   * computed from them are out of date, regardless of `reasons`. See BackfillSpec.on_stale_input.
    * </pre>
    *
    * <code>repeated .leman.v1.StaleInput stale_inputs = 18;</code>
@@ -425,8 +425,8 @@ public interface ExplainPlanResponseOrBuilder extends
   dev.leman.v1.StaleInput getStaleInputs(int index);
   /**
    * <pre>
-   * Computed columns that this one rests on and that are not current, inputs before what reads them: as things stand,
-   * what was computed from them is out of date, whatever `reasons` says. See BackfillSpec.on_stale_input.
+   * Computed columns that this one depends on and that are not current, each before the columns that read it: values
+   * computed from them are out of date, regardless of `reasons`. See BackfillSpec.on_stale_input.
    * </pre>
    *
    * <code>repeated .leman.v1.StaleInput stale_inputs = 18;</code>
@@ -434,8 +434,8 @@ public interface ExplainPlanResponseOrBuilder extends
   int getStaleInputsCount();
   /**
    * <pre>
-   * Computed columns that this one rests on and that are not current, inputs before what reads them: as things stand,
-   * what was computed from them is out of date, whatever `reasons` says. See BackfillSpec.on_stale_input.
+   * Computed columns that this one depends on and that are not current, each before the columns that read it: values
+   * computed from them are out of date, regardless of `reasons`. See BackfillSpec.on_stale_input.
    * </pre>
    *
    * <code>repeated .leman.v1.StaleInput stale_inputs = 18;</code>
@@ -444,8 +444,8 @@ public interface ExplainPlanResponseOrBuilder extends
       getStaleInputsOrBuilderList();
   /**
    * <pre>
-   * Computed columns that this one rests on and that are not current, inputs before what reads them: as things stand,
-   * what was computed from them is out of date, whatever `reasons` says. See BackfillSpec.on_stale_input.
+   * Computed columns that this one depends on and that are not current, each before the columns that read it: values
+   * computed from them are out of date, regardless of `reasons`. See BackfillSpec.on_stale_input.
    * </pre>
    *
    * <code>repeated .leman.v1.StaleInput stale_inputs = 18;</code>

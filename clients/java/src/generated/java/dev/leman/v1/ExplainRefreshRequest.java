@@ -48,7 +48,7 @@ private static final long serialVersionUID = 0L;
   private dev.leman.v1.RefreshSpec spec_;
   /**
    * <pre>
-   * What is asked.
+   * The request.
    * </pre>
    *
    * <code>.leman.v1.RefreshSpec spec = 1;</code>
@@ -60,7 +60,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * What is asked.
+   * The request.
    * </pre>
    *
    * <code>.leman.v1.RefreshSpec spec = 1;</code>
@@ -72,7 +72,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * What is asked.
+   * The request.
    * </pre>
    *
    * <code>.leman.v1.RefreshSpec spec = 1;</code>
@@ -438,7 +438,7 @@ private static final long serialVersionUID = 0L;
         dev.leman.v1.RefreshSpec, dev.leman.v1.RefreshSpec.Builder, dev.leman.v1.RefreshSpecOrBuilder> specBuilder_;
     /**
      * <pre>
-     * What is asked.
+     * The request.
      * </pre>
      *
      * <code>.leman.v1.RefreshSpec spec = 1;</code>
@@ -449,7 +449,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What is asked.
+     * The request.
      * </pre>
      *
      * <code>.leman.v1.RefreshSpec spec = 1;</code>
@@ -464,7 +464,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What is asked.
+     * The request.
      * </pre>
      *
      * <code>.leman.v1.RefreshSpec spec = 1;</code>
@@ -484,7 +484,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What is asked.
+     * The request.
      * </pre>
      *
      * <code>.leman.v1.RefreshSpec spec = 1;</code>
@@ -502,7 +502,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What is asked.
+     * The request.
      * </pre>
      *
      * <code>.leman.v1.RefreshSpec spec = 1;</code>
@@ -527,7 +527,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What is asked.
+     * The request.
      * </pre>
      *
      * <code>.leman.v1.RefreshSpec spec = 1;</code>
@@ -544,7 +544,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What is asked.
+     * The request.
      * </pre>
      *
      * <code>.leman.v1.RefreshSpec spec = 1;</code>
@@ -556,7 +556,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What is asked.
+     * The request.
      * </pre>
      *
      * <code>.leman.v1.RefreshSpec spec = 1;</code>
@@ -571,7 +571,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What is asked.
+     * The request.
      * </pre>
      *
      * <code>.leman.v1.RefreshSpec spec = 1;</code>

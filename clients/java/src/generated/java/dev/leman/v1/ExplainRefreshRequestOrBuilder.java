@@ -10,7 +10,7 @@ public interface ExplainRefreshRequestOrBuilder extends
 
   /**
    * <pre>
-   * What is asked.
+   * The request.
    * </pre>
    *
    * <code>.leman.v1.RefreshSpec spec = 1;</code>
@@ -19,7 +19,7 @@ public interface ExplainRefreshRequestOrBuilder extends
   boolean hasSpec();
   /**
    * <pre>
-   * What is asked.
+   * The request.
    * </pre>
    *
    * <code>.leman.v1.RefreshSpec spec = 1;</code>
@@ -28,7 +28,7 @@ public interface ExplainRefreshRequestOrBuilder extends
   dev.leman.v1.RefreshSpec getSpec();
   /**
    * <pre>
-   * What is asked.
+   * The request.
    * </pre>
    *
    * <code>.leman.v1.RefreshSpec spec = 1;</code>

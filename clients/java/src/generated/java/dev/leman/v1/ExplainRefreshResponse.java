@@ -117,7 +117,7 @@ private static final long serialVersionUID = 0L;
   private long sourceVersion_ = 0L;
   /**
    * <pre>
-   * The source version that its set rows are right for.
+   * The source version of its set rows.
    * </pre>
    *
    * <code>int64 source_version = 3;</code>
@@ -132,7 +132,7 @@ private static final long serialVersionUID = 0L;
   private long targetVersion_ = 0L;
   /**
    * <pre>
-   * The source version to go to.
+   * The target source version.
    * </pre>
    *
    * <code>int64 target_version = 4;</code>
@@ -147,7 +147,7 @@ private static final long serialVersionUID = 0L;
   private int mode_ = 0;
   /**
    * <pre>
-   * What would be done.
+   * The mode of the refresh.
    * </pre>
    *
    * <code>.leman.v1.RefreshMode mode = 5;</code>
@@ -158,7 +158,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * What would be done.
+   * The mode of the refresh.
    * </pre>
    *
    * <code>.leman.v1.RefreshMode mode = 5;</code>
@@ -200,7 +200,7 @@ private static final long serialVersionUID = 0L;
   private volatile java.lang.Object message_ = "";
   /**
    * <pre>
-   * In one sentence, for a person.
+   * A one-sentence summary.
    * </pre>
    *
    * <code>string message = 7;</code>
@@ -221,7 +221,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * In one sentence, for a person.
+   * A one-sentence summary.
    * </pre>
    *
    * <code>string message = 7;</code>
@@ -277,7 +277,7 @@ private static final long serialVersionUID = 0L;
   private java.util.List<dev.leman.v1.SourceChangeCount> changes_;
   /**
    * <pre>
-   * Fragments of the source to be compared row by row, by how they differ.
+   * Fragments of the source to compare row by row, by kind of change.
    * </pre>
    *
    * <code>repeated .leman.v1.SourceChangeCount changes = 10;</code>
@@ -288,7 +288,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Fragments of the source to be compared row by row, by how they differ.
+   * Fragments of the source to compare row by row, by kind of change.
    * </pre>
    *
    * <code>repeated .leman.v1.SourceChangeCount changes = 10;</code>
@@ -300,7 +300,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Fragments of the source to be compared row by row, by how they differ.
+   * Fragments of the source to compare row by row, by kind of change.
    * </pre>
    *
    * <code>repeated .leman.v1.SourceChangeCount changes = 10;</code>
@@ -311,7 +311,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Fragments of the source to be compared row by row, by how they differ.
+   * Fragments of the source to compare row by row, by kind of change.
    * </pre>
    *
    * <code>repeated .leman.v1.SourceChangeCount changes = 10;</code>
@@ -322,7 +322,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Fragments of the source to be compared row by row, by how they differ.
+   * Fragments of the source to compare row by row, by kind of change.
    * </pre>
    *
    * <code>repeated .leman.v1.SourceChangeCount changes = 10;</code>
@@ -391,9 +391,8 @@ private static final long serialVersionUID = 0L;
   private java.util.List<dev.leman.v1.StaleInput> staleInputs_;
   /**
    * <pre>
-   * Computed columns of the source that the view reads, or that these rest on, and that are not current in
-   * `target_version`. Where the source is a view: its function columns that `stale_columns` names. See
-   * RefreshSpec.on_stale_input.
+   * Computed columns of the source that the view depends on, directly or not, and that are not current in
+   * `target_version`. If the source is a view: its function columns in `stale_columns`. See RefreshSpec.on_stale_input.
    * </pre>
    *
    * <code>repeated .leman.v1.StaleInput stale_inputs = 12;</code>
@@ -404,9 +403,8 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Computed columns of the source that the view reads, or that these rest on, and that are not current in
-   * `target_version`. Where the source is a view: its function columns that `stale_columns` names. See
-   * RefreshSpec.on_stale_input.
+   * Computed columns of the source that the view depends on, directly or not, and that are not current in
+   * `target_version`. If the source is a view: its function columns in `stale_columns`. See RefreshSpec.on_stale_input.
    * </pre>
    *
    * <code>repeated .leman.v1.StaleInput stale_inputs = 12;</code>
@@ -418,9 +416,8 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Computed columns of the source that the view reads, or that these rest on, and that are not current in
-   * `target_version`. Where the source is a view: its function columns that `stale_columns` names. See
-   * RefreshSpec.on_stale_input.
+   * Computed columns of the source that the view depends on, directly or not, and that are not current in
+   * `target_version`. If the source is a view: its function columns in `stale_columns`. See RefreshSpec.on_stale_input.
    * </pre>
    *
    * <code>repeated .leman.v1.StaleInput stale_inputs = 12;</code>
@@ -431,9 +428,8 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Computed columns of the source that the view reads, or that these rest on, and that are not current in
-   * `target_version`. Where the source is a view: its function columns that `stale_columns` names. See
-   * RefreshSpec.on_stale_input.
+   * Computed columns of the source that the view depends on, directly or not, and that are not current in
+   * `target_version`. If the source is a view: its function columns in `stale_columns`. See RefreshSpec.on_stale_input.
    * </pre>
    *
    * <code>repeated .leman.v1.StaleInput stale_inputs = 12;</code>
@@ -444,9 +440,8 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Computed columns of the source that the view reads, or that these rest on, and that are not current in
-   * `target_version`. Where the source is a view: its function columns that `stale_columns` names. See
-   * RefreshSpec.on_stale_input.
+   * Computed columns of the source that the view depends on, directly or not, and that are not current in
+   * `target_version`. If the source is a view: its function columns in `stale_columns`. See RefreshSpec.on_stale_input.
    * </pre>
    *
    * <code>repeated .leman.v1.StaleInput stale_inputs = 12;</code>
@@ -1292,7 +1287,7 @@ private static final long serialVersionUID = 0L;
     private long sourceVersion_ ;
     /**
      * <pre>
-     * The source version that its set rows are right for.
+     * The source version of its set rows.
      * </pre>
      *
      * <code>int64 source_version = 3;</code>
@@ -1304,7 +1299,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The source version that its set rows are right for.
+     * The source version of its set rows.
      * </pre>
      *
      * <code>int64 source_version = 3;</code>
@@ -1320,7 +1315,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The source version that its set rows are right for.
+     * The source version of its set rows.
      * </pre>
      *
      * <code>int64 source_version = 3;</code>
@@ -1336,7 +1331,7 @@ private static final long serialVersionUID = 0L;
     private long targetVersion_ ;
     /**
      * <pre>
-     * The source version to go to.
+     * The target source version.
      * </pre>
      *
      * <code>int64 target_version = 4;</code>
@@ -1348,7 +1343,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The source version to go to.
+     * The target source version.
      * </pre>
      *
      * <code>int64 target_version = 4;</code>
@@ -1364,7 +1359,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The source version to go to.
+     * The target source version.
      * </pre>
      *
      * <code>int64 target_version = 4;</code>
@@ -1380,7 +1375,7 @@ private static final long serialVersionUID = 0L;
     private int mode_ = 0;
     /**
      * <pre>
-     * What would be done.
+     * The mode of the refresh.
      * </pre>
      *
      * <code>.leman.v1.RefreshMode mode = 5;</code>
@@ -1391,7 +1386,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What would be done.
+     * The mode of the refresh.
      * </pre>
      *
      * <code>.leman.v1.RefreshMode mode = 5;</code>
@@ -1406,7 +1401,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What would be done.
+     * The mode of the refresh.
      * </pre>
      *
      * <code>.leman.v1.RefreshMode mode = 5;</code>
@@ -1419,7 +1414,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What would be done.
+     * The mode of the refresh.
      * </pre>
      *
      * <code>.leman.v1.RefreshMode mode = 5;</code>
@@ -1437,7 +1432,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What would be done.
+     * The mode of the refresh.
      * </pre>
      *
      * <code>.leman.v1.RefreshMode mode = 5;</code>
@@ -1526,7 +1521,7 @@ private static final long serialVersionUID = 0L;
     private java.lang.Object message_ = "";
     /**
      * <pre>
-     * In one sentence, for a person.
+     * A one-sentence summary.
      * </pre>
      *
      * <code>string message = 7;</code>
@@ -1546,7 +1541,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * In one sentence, for a person.
+     * A one-sentence summary.
      * </pre>
      *
      * <code>string message = 7;</code>
@@ -1567,7 +1562,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * In one sentence, for a person.
+     * A one-sentence summary.
      * </pre>
      *
      * <code>string message = 7;</code>
@@ -1584,7 +1579,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * In one sentence, for a person.
+     * A one-sentence summary.
      * </pre>
      *
      * <code>string message = 7;</code>
@@ -1598,7 +1593,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * In one sentence, for a person.
+     * A one-sentence summary.
      * </pre>
      *
      * <code>string message = 7;</code>
@@ -1717,7 +1712,7 @@ private static final long serialVersionUID = 0L;
 
     /**
      * <pre>
-     * Fragments of the source to be compared row by row, by how they differ.
+     * Fragments of the source to compare row by row, by kind of change.
      * </pre>
      *
      * <code>repeated .leman.v1.SourceChangeCount changes = 10;</code>
@@ -1731,7 +1726,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Fragments of the source to be compared row by row, by how they differ.
+     * Fragments of the source to compare row by row, by kind of change.
      * </pre>
      *
      * <code>repeated .leman.v1.SourceChangeCount changes = 10;</code>
@@ -1745,7 +1740,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Fragments of the source to be compared row by row, by how they differ.
+     * Fragments of the source to compare row by row, by kind of change.
      * </pre>
      *
      * <code>repeated .leman.v1.SourceChangeCount changes = 10;</code>
@@ -1759,7 +1754,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Fragments of the source to be compared row by row, by how they differ.
+     * Fragments of the source to compare row by row, by kind of change.
      * </pre>
      *
      * <code>repeated .leman.v1.SourceChangeCount changes = 10;</code>
@@ -1780,7 +1775,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Fragments of the source to be compared row by row, by how they differ.
+     * Fragments of the source to compare row by row, by kind of change.
      * </pre>
      *
      * <code>repeated .leman.v1.SourceChangeCount changes = 10;</code>
@@ -1798,7 +1793,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Fragments of the source to be compared row by row, by how they differ.
+     * Fragments of the source to compare row by row, by kind of change.
      * </pre>
      *
      * <code>repeated .leman.v1.SourceChangeCount changes = 10;</code>
@@ -1818,7 +1813,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Fragments of the source to be compared row by row, by how they differ.
+     * Fragments of the source to compare row by row, by kind of change.
      * </pre>
      *
      * <code>repeated .leman.v1.SourceChangeCount changes = 10;</code>
@@ -1839,7 +1834,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Fragments of the source to be compared row by row, by how they differ.
+     * Fragments of the source to compare row by row, by kind of change.
      * </pre>
      *
      * <code>repeated .leman.v1.SourceChangeCount changes = 10;</code>
@@ -1857,7 +1852,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Fragments of the source to be compared row by row, by how they differ.
+     * Fragments of the source to compare row by row, by kind of change.
      * </pre>
      *
      * <code>repeated .leman.v1.SourceChangeCount changes = 10;</code>
@@ -1875,7 +1870,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Fragments of the source to be compared row by row, by how they differ.
+     * Fragments of the source to compare row by row, by kind of change.
      * </pre>
      *
      * <code>repeated .leman.v1.SourceChangeCount changes = 10;</code>
@@ -1894,7 +1889,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Fragments of the source to be compared row by row, by how they differ.
+     * Fragments of the source to compare row by row, by kind of change.
      * </pre>
      *
      * <code>repeated .leman.v1.SourceChangeCount changes = 10;</code>
@@ -1911,7 +1906,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Fragments of the source to be compared row by row, by how they differ.
+     * Fragments of the source to compare row by row, by kind of change.
      * </pre>
      *
      * <code>repeated .leman.v1.SourceChangeCount changes = 10;</code>
@@ -1928,7 +1923,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Fragments of the source to be compared row by row, by how they differ.
+     * Fragments of the source to compare row by row, by kind of change.
      * </pre>
      *
      * <code>repeated .leman.v1.SourceChangeCount changes = 10;</code>
@@ -1939,7 +1934,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Fragments of the source to be compared row by row, by how they differ.
+     * Fragments of the source to compare row by row, by kind of change.
      * </pre>
      *
      * <code>repeated .leman.v1.SourceChangeCount changes = 10;</code>
@@ -1953,7 +1948,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Fragments of the source to be compared row by row, by how they differ.
+     * Fragments of the source to compare row by row, by kind of change.
      * </pre>
      *
      * <code>repeated .leman.v1.SourceChangeCount changes = 10;</code>
@@ -1968,7 +1963,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Fragments of the source to be compared row by row, by how they differ.
+     * Fragments of the source to compare row by row, by kind of change.
      * </pre>
      *
      * <code>repeated .leman.v1.SourceChangeCount changes = 10;</code>
@@ -1979,7 +1974,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Fragments of the source to be compared row by row, by how they differ.
+     * Fragments of the source to compare row by row, by kind of change.
      * </pre>
      *
      * <code>repeated .leman.v1.SourceChangeCount changes = 10;</code>
@@ -1991,7 +1986,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Fragments of the source to be compared row by row, by how they differ.
+     * Fragments of the source to compare row by row, by kind of change.
      * </pre>
      *
      * <code>repeated .leman.v1.SourceChangeCount changes = 10;</code>
@@ -2176,9 +2171,8 @@ private static final long serialVersionUID = 0L;
 
     /**
      * <pre>
-     * Computed columns of the source that the view reads, or that these rest on, and that are not current in
-     * `target_version`. Where the source is a view: its function columns that `stale_columns` names. See
-     * RefreshSpec.on_stale_input.
+     * Computed columns of the source that the view depends on, directly or not, and that are not current in
+     * `target_version`. If the source is a view: its function columns in `stale_columns`. See RefreshSpec.on_stale_input.
      * </pre>
      *
      * <code>repeated .leman.v1.StaleInput stale_inputs = 12;</code>
@@ -2192,9 +2186,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Computed columns of the source that the view reads, or that these rest on, and that are not current in
-     * `target_version`. Where the source is a view: its function columns that `stale_columns` names. See
-     * RefreshSpec.on_stale_input.
+     * Computed columns of the source that the view depends on, directly or not, and that are not current in
+     * `target_version`. If the source is a view: its function columns in `stale_columns`. See RefreshSpec.on_stale_input.
      * </pre>
      *
      * <code>repeated .leman.v1.StaleInput stale_inputs = 12;</code>
@@ -2208,9 +2201,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Computed columns of the source that the view reads, or that these rest on, and that are not current in
-     * `target_version`. Where the source is a view: its function columns that `stale_columns` names. See
-     * RefreshSpec.on_stale_input.
+     * Computed columns of the source that the view depends on, directly or not, and that are not current in
+     * `target_version`. If the source is a view: its function columns in `stale_columns`. See RefreshSpec.on_stale_input.
      * </pre>
      *
      * <code>repeated .leman.v1.StaleInput stale_inputs = 12;</code>
@@ -2224,9 +2216,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Computed columns of the source that the view reads, or that these rest on, and that are not current in
-     * `target_version`. Where the source is a view: its function columns that `stale_columns` names. See
-     * RefreshSpec.on_stale_input.
+     * Computed columns of the source that the view depends on, directly or not, and that are not current in
+     * `target_version`. If the source is a view: its function columns in `stale_columns`. See RefreshSpec.on_stale_input.
      * </pre>
      *
      * <code>repeated .leman.v1.StaleInput stale_inputs = 12;</code>
@@ -2247,9 +2238,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Computed columns of the source that the view reads, or that these rest on, and that are not current in
-     * `target_version`. Where the source is a view: its function columns that `stale_columns` names. See
-     * RefreshSpec.on_stale_input.
+     * Computed columns of the source that the view depends on, directly or not, and that are not current in
+     * `target_version`. If the source is a view: its function columns in `stale_columns`. See RefreshSpec.on_stale_input.
      * </pre>
      *
      * <code>repeated .leman.v1.StaleInput stale_inputs = 12;</code>
@@ -2267,9 +2257,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Computed columns of the source that the view reads, or that these rest on, and that are not current in
-     * `target_version`. Where the source is a view: its function columns that `stale_columns` names. See
-     * RefreshSpec.on_stale_input.
+     * Computed columns of the source that the view depends on, directly or not, and that are not current in
+     * `target_version`. If the source is a view: its function columns in `stale_columns`. See RefreshSpec.on_stale_input.
      * </pre>
      *
      * <code>repeated .leman.v1.StaleInput stale_inputs = 12;</code>
@@ -2289,9 +2278,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Computed columns of the source that the view reads, or that these rest on, and that are not current in
-     * `target_version`. Where the source is a view: its function columns that `stale_columns` names. See
-     * RefreshSpec.on_stale_input.
+     * Computed columns of the source that the view depends on, directly or not, and that are not current in
+     * `target_version`. If the source is a view: its function columns in `stale_columns`. See RefreshSpec.on_stale_input.
      * </pre>
      *
      * <code>repeated .leman.v1.StaleInput stale_inputs = 12;</code>
@@ -2312,9 +2300,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Computed columns of the source that the view reads, or that these rest on, and that are not current in
-     * `target_version`. Where the source is a view: its function columns that `stale_columns` names. See
-     * RefreshSpec.on_stale_input.
+     * Computed columns of the source that the view depends on, directly or not, and that are not current in
+     * `target_version`. If the source is a view: its function columns in `stale_columns`. See RefreshSpec.on_stale_input.
      * </pre>
      *
      * <code>repeated .leman.v1.StaleInput stale_inputs = 12;</code>
@@ -2332,9 +2319,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Computed columns of the source that the view reads, or that these rest on, and that are not current in
-     * `target_version`. Where the source is a view: its function columns that `stale_columns` names. See
-     * RefreshSpec.on_stale_input.
+     * Computed columns of the source that the view depends on, directly or not, and that are not current in
+     * `target_version`. If the source is a view: its function columns in `stale_columns`. See RefreshSpec.on_stale_input.
      * </pre>
      *
      * <code>repeated .leman.v1.StaleInput stale_inputs = 12;</code>
@@ -2352,9 +2338,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Computed columns of the source that the view reads, or that these rest on, and that are not current in
-     * `target_version`. Where the source is a view: its function columns that `stale_columns` names. See
-     * RefreshSpec.on_stale_input.
+     * Computed columns of the source that the view depends on, directly or not, and that are not current in
+     * `target_version`. If the source is a view: its function columns in `stale_columns`. See RefreshSpec.on_stale_input.
      * </pre>
      *
      * <code>repeated .leman.v1.StaleInput stale_inputs = 12;</code>
@@ -2373,9 +2358,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Computed columns of the source that the view reads, or that these rest on, and that are not current in
-     * `target_version`. Where the source is a view: its function columns that `stale_columns` names. See
-     * RefreshSpec.on_stale_input.
+     * Computed columns of the source that the view depends on, directly or not, and that are not current in
+     * `target_version`. If the source is a view: its function columns in `stale_columns`. See RefreshSpec.on_stale_input.
      * </pre>
      *
      * <code>repeated .leman.v1.StaleInput stale_inputs = 12;</code>
@@ -2392,9 +2376,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Computed columns of the source that the view reads, or that these rest on, and that are not current in
-     * `target_version`. Where the source is a view: its function columns that `stale_columns` names. See
-     * RefreshSpec.on_stale_input.
+     * Computed columns of the source that the view depends on, directly or not, and that are not current in
+     * `target_version`. If the source is a view: its function columns in `stale_columns`. See RefreshSpec.on_stale_input.
      * </pre>
      *
      * <code>repeated .leman.v1.StaleInput stale_inputs = 12;</code>
@@ -2411,9 +2394,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Computed columns of the source that the view reads, or that these rest on, and that are not current in
-     * `target_version`. Where the source is a view: its function columns that `stale_columns` names. See
-     * RefreshSpec.on_stale_input.
+     * Computed columns of the source that the view depends on, directly or not, and that are not current in
+     * `target_version`. If the source is a view: its function columns in `stale_columns`. See RefreshSpec.on_stale_input.
      * </pre>
      *
      * <code>repeated .leman.v1.StaleInput stale_inputs = 12;</code>
@@ -2424,9 +2406,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Computed columns of the source that the view reads, or that these rest on, and that are not current in
-     * `target_version`. Where the source is a view: its function columns that `stale_columns` names. See
-     * RefreshSpec.on_stale_input.
+     * Computed columns of the source that the view depends on, directly or not, and that are not current in
+     * `target_version`. If the source is a view: its function columns in `stale_columns`. See RefreshSpec.on_stale_input.
      * </pre>
      *
      * <code>repeated .leman.v1.StaleInput stale_inputs = 12;</code>
@@ -2440,9 +2421,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Computed columns of the source that the view reads, or that these rest on, and that are not current in
-     * `target_version`. Where the source is a view: its function columns that `stale_columns` names. See
-     * RefreshSpec.on_stale_input.
+     * Computed columns of the source that the view depends on, directly or not, and that are not current in
+     * `target_version`. If the source is a view: its function columns in `stale_columns`. See RefreshSpec.on_stale_input.
      * </pre>
      *
      * <code>repeated .leman.v1.StaleInput stale_inputs = 12;</code>
@@ -2457,9 +2437,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Computed columns of the source that the view reads, or that these rest on, and that are not current in
-     * `target_version`. Where the source is a view: its function columns that `stale_columns` names. See
-     * RefreshSpec.on_stale_input.
+     * Computed columns of the source that the view depends on, directly or not, and that are not current in
+     * `target_version`. If the source is a view: its function columns in `stale_columns`. See RefreshSpec.on_stale_input.
      * </pre>
      *
      * <code>repeated .leman.v1.StaleInput stale_inputs = 12;</code>
@@ -2470,9 +2449,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Computed columns of the source that the view reads, or that these rest on, and that are not current in
-     * `target_version`. Where the source is a view: its function columns that `stale_columns` names. See
-     * RefreshSpec.on_stale_input.
+     * Computed columns of the source that the view depends on, directly or not, and that are not current in
+     * `target_version`. If the source is a view: its function columns in `stale_columns`. See RefreshSpec.on_stale_input.
      * </pre>
      *
      * <code>repeated .leman.v1.StaleInput stale_inputs = 12;</code>
@@ -2484,9 +2462,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Computed columns of the source that the view reads, or that these rest on, and that are not current in
-     * `target_version`. Where the source is a view: its function columns that `stale_columns` names. See
-     * RefreshSpec.on_stale_input.
+     * Computed columns of the source that the view depends on, directly or not, and that are not current in
+     * `target_version`. If the source is a view: its function columns in `stale_columns`. See RefreshSpec.on_stale_input.
      * </pre>
      *
      * <code>repeated .leman.v1.StaleInput stale_inputs = 12;</code>

@@ -40,7 +40,7 @@ public interface ExplainRefreshResponseOrBuilder extends
 
   /**
    * <pre>
-   * The source version that its set rows are right for.
+   * The source version of its set rows.
    * </pre>
    *
    * <code>int64 source_version = 3;</code>
@@ -50,7 +50,7 @@ public interface ExplainRefreshResponseOrBuilder extends
 
   /**
    * <pre>
-   * The source version to go to.
+   * The target source version.
    * </pre>
    *
    * <code>int64 target_version = 4;</code>
@@ -60,7 +60,7 @@ public interface ExplainRefreshResponseOrBuilder extends
 
   /**
    * <pre>
-   * What would be done.
+   * The mode of the refresh.
    * </pre>
    *
    * <code>.leman.v1.RefreshMode mode = 5;</code>
@@ -69,7 +69,7 @@ public interface ExplainRefreshResponseOrBuilder extends
   int getModeValue();
   /**
    * <pre>
-   * What would be done.
+   * The mode of the refresh.
    * </pre>
    *
    * <code>.leman.v1.RefreshMode mode = 5;</code>
@@ -98,7 +98,7 @@ public interface ExplainRefreshResponseOrBuilder extends
 
   /**
    * <pre>
-   * In one sentence, for a person.
+   * A one-sentence summary.
    * </pre>
    *
    * <code>string message = 7;</code>
@@ -107,7 +107,7 @@ public interface ExplainRefreshResponseOrBuilder extends
   java.lang.String getMessage();
   /**
    * <pre>
-   * In one sentence, for a person.
+   * A one-sentence summary.
    * </pre>
    *
    * <code>string message = 7;</code>
@@ -138,7 +138,7 @@ public interface ExplainRefreshResponseOrBuilder extends
 
   /**
    * <pre>
-   * Fragments of the source to be compared row by row, by how they differ.
+   * Fragments of the source to compare row by row, by kind of change.
    * </pre>
    *
    * <code>repeated .leman.v1.SourceChangeCount changes = 10;</code>
@@ -147,7 +147,7 @@ public interface ExplainRefreshResponseOrBuilder extends
       getChangesList();
   /**
    * <pre>
-   * Fragments of the source to be compared row by row, by how they differ.
+   * Fragments of the source to compare row by row, by kind of change.
    * </pre>
    *
    * <code>repeated .leman.v1.SourceChangeCount changes = 10;</code>
@@ -155,7 +155,7 @@ public interface ExplainRefreshResponseOrBuilder extends
   dev.leman.v1.SourceChangeCount getChanges(int index);
   /**
    * <pre>
-   * Fragments of the source to be compared row by row, by how they differ.
+   * Fragments of the source to compare row by row, by kind of change.
    * </pre>
    *
    * <code>repeated .leman.v1.SourceChangeCount changes = 10;</code>
@@ -163,7 +163,7 @@ public interface ExplainRefreshResponseOrBuilder extends
   int getChangesCount();
   /**
    * <pre>
-   * Fragments of the source to be compared row by row, by how they differ.
+   * Fragments of the source to compare row by row, by kind of change.
    * </pre>
    *
    * <code>repeated .leman.v1.SourceChangeCount changes = 10;</code>
@@ -172,7 +172,7 @@ public interface ExplainRefreshResponseOrBuilder extends
       getChangesOrBuilderList();
   /**
    * <pre>
-   * Fragments of the source to be compared row by row, by how they differ.
+   * Fragments of the source to compare row by row, by kind of change.
    * </pre>
    *
    * <code>repeated .leman.v1.SourceChangeCount changes = 10;</code>
@@ -223,9 +223,8 @@ public interface ExplainRefreshResponseOrBuilder extends
 
   /**
    * <pre>
-   * Computed columns of the source that the view reads, or that these rest on, and that are not current in
-   * `target_version`. Where the source is a view: its function columns that `stale_columns` names. See
-   * RefreshSpec.on_stale_input.
+   * Computed columns of the source that the view depends on, directly or not, and that are not current in
+   * `target_version`. If the source is a view: its function columns in `stale_columns`. See RefreshSpec.on_stale_input.
    * </pre>
    *
    * <code>repeated .leman.v1.StaleInput stale_inputs = 12;</code>
@@ -234,9 +233,8 @@ public interface ExplainRefreshResponseOrBuilder extends
       getStaleInputsList();
   /**
    * <pre>
-   * Computed columns of the source that the view reads, or that these rest on, and that are not current in
-   * `target_version`. Where the source is a view: its function columns that `stale_columns` names. See
-   * RefreshSpec.on_stale_input.
+   * Computed columns of the source that the view depends on, directly or not, and that are not current in
+   * `target_version`. If the source is a view: its function columns in `stale_columns`. See RefreshSpec.on_stale_input.
    * </pre>
    *
    * <code>repeated .leman.v1.StaleInput stale_inputs = 12;</code>
@@ -244,9 +242,8 @@ public interface ExplainRefreshResponseOrBuilder extends
   dev.leman.v1.StaleInput getStaleInputs(int index);
   /**
    * <pre>
-   * Computed columns of the source that the view reads, or that these rest on, and that are not current in
-   * `target_version`. Where the source is a view: its function columns that `stale_columns` names. See
-   * RefreshSpec.on_stale_input.
+   * Computed columns of the source that the view depends on, directly or not, and that are not current in
+   * `target_version`. If the source is a view: its function columns in `stale_columns`. See RefreshSpec.on_stale_input.
    * </pre>
    *
    * <code>repeated .leman.v1.StaleInput stale_inputs = 12;</code>
@@ -254,9 +251,8 @@ public interface ExplainRefreshResponseOrBuilder extends
   int getStaleInputsCount();
   /**
    * <pre>
-   * Computed columns of the source that the view reads, or that these rest on, and that are not current in
-   * `target_version`. Where the source is a view: its function columns that `stale_columns` names. See
-   * RefreshSpec.on_stale_input.
+   * Computed columns of the source that the view depends on, directly or not, and that are not current in
+   * `target_version`. If the source is a view: its function columns in `stale_columns`. See RefreshSpec.on_stale_input.
    * </pre>
    *
    * <code>repeated .leman.v1.StaleInput stale_inputs = 12;</code>
@@ -265,9 +261,8 @@ public interface ExplainRefreshResponseOrBuilder extends
       getStaleInputsOrBuilderList();
   /**
    * <pre>
-   * Computed columns of the source that the view reads, or that these rest on, and that are not current in
-   * `target_version`. Where the source is a view: its function columns that `stale_columns` names. See
-   * RefreshSpec.on_stale_input.
+   * Computed columns of the source that the view depends on, directly or not, and that are not current in
+   * `target_version`. If the source is a view: its function columns in `stale_columns`. See RefreshSpec.on_stale_input.
    * </pre>
    *
    * <code>repeated .leman.v1.StaleInput stale_inputs = 12;</code>

@@ -88,7 +88,7 @@ private static final long serialVersionUID = 0L;
   private volatile java.lang.Object requestId_ = "";
   /**
    * <pre>
-   * The id that the request was made with.
+   * The id of the request.
    * </pre>
    *
    * <code>string request_id = 2;</code>
@@ -109,7 +109,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * The id that the request was made with.
+   * The id of the request.
    * </pre>
    *
    * <code>string request_id = 2;</code>
@@ -665,7 +665,7 @@ private static final long serialVersionUID = 0L;
     private java.lang.Object requestId_ = "";
     /**
      * <pre>
-     * The id that the request was made with.
+     * The id of the request.
      * </pre>
      *
      * <code>string request_id = 2;</code>
@@ -685,7 +685,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The id that the request was made with.
+     * The id of the request.
      * </pre>
      *
      * <code>string request_id = 2;</code>
@@ -706,7 +706,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The id that the request was made with.
+     * The id of the request.
      * </pre>
      *
      * <code>string request_id = 2;</code>
@@ -723,7 +723,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The id that the request was made with.
+     * The id of the request.
      * </pre>
      *
      * <code>string request_id = 2;</code>
@@ -737,7 +737,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The id that the request was made with.
+     * The id of the request.
      * </pre>
      *
      * <code>string request_id = 2;</code>

@@ -37,7 +37,7 @@ public interface GetCommitRequestOrBuilder extends
 
   /**
    * <pre>
-   * The id that the request was made with.
+   * The id of the request.
    * </pre>
    *
    * <code>string request_id = 2;</code>
@@ -46,7 +46,7 @@ public interface GetCommitRequestOrBuilder extends
   java.lang.String getRequestId();
   /**
    * <pre>
-   * The id that the request was made with.
+   * The id of the request.
    * </pre>
    *
    * <code>string request_id = 2;</code>

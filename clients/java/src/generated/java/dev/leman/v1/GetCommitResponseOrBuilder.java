@@ -10,7 +10,7 @@ public interface GetCommitResponseOrBuilder extends
 
   /**
    * <pre>
-   * What is known of it.
+   * The commit.
    * </pre>
    *
    * <code>.leman.v1.Commit commit = 1;</code>
@@ -19,7 +19,7 @@ public interface GetCommitResponseOrBuilder extends
   boolean hasCommit();
   /**
    * <pre>
-   * What is known of it.
+   * The commit.
    * </pre>
    *
    * <code>.leman.v1.Commit commit = 1;</code>
@@ -28,7 +28,7 @@ public interface GetCommitResponseOrBuilder extends
   dev.leman.v1.Commit getCommit();
   /**
    * <pre>
-   * What is known of it.
+   * The commit.
    * </pre>
    *
    * <code>.leman.v1.Commit commit = 1;</code>

@@ -163,7 +163,7 @@ private static final long serialVersionUID = 0L;
   private volatile java.lang.Object plannerAddress_ = "";
   /**
    * <pre>
-   * host:port of the planner, as callers reach it; empty: not known, call where this answer came from.
+   * host:port of the planner for callers; empty: unknown, use the address of this call.
    * </pre>
    *
    * <code>string planner_address = 4;</code>
@@ -184,7 +184,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * host:port of the planner, as callers reach it; empty: not known, call where this answer came from.
+   * host:port of the planner for callers; empty: unknown, use the address of this call.
    * </pre>
    *
    * <code>string planner_address = 4;</code>
@@ -210,7 +210,7 @@ private static final long serialVersionUID = 0L;
   private volatile java.lang.Object executorAddress_ = "";
   /**
    * <pre>
-   * host:port of the executor, as callers reach it; empty: not known, call where this answer came from.
+   * host:port of the executor for callers; empty: unknown, use the address of this call.
    * </pre>
    *
    * <code>string executor_address = 5;</code>
@@ -231,7 +231,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * host:port of the executor, as callers reach it; empty: not known, call where this answer came from.
+   * host:port of the executor for callers; empty: unknown, use the address of this call.
    * </pre>
    *
    * <code>string executor_address = 5;</code>
@@ -257,7 +257,7 @@ private static final long serialVersionUID = 0L;
   private volatile java.lang.Object commitCoordinatorAddress_ = "";
   /**
    * <pre>
-   * host:port of the commit coordinator, as callers reach it; empty: not known, call where this answer came from.
+   * host:port of the commit coordinator for callers; empty: unknown, use the address of this call.
    * </pre>
    *
    * <code>string commit_coordinator_address = 6;</code>
@@ -278,7 +278,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * host:port of the commit coordinator, as callers reach it; empty: not known, call where this answer came from.
+   * host:port of the commit coordinator for callers; empty: unknown, use the address of this call.
    * </pre>
    *
    * <code>string commit_coordinator_address = 6;</code>
@@ -304,7 +304,7 @@ private static final long serialVersionUID = 0L;
   private volatile java.lang.Object database_ = "";
   /**
    * <pre>
-   * Path or uri of the database that an embedded system was started for; empty otherwise.
+   * Path or uri of the database that a local system was started for; empty otherwise.
    * </pre>
    *
    * <code>string database = 7;</code>
@@ -325,7 +325,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Path or uri of the database that an embedded system was started for; empty otherwise.
+   * Path or uri of the database that a local system was started for; empty otherwise.
    * </pre>
    *
    * <code>string database = 7;</code>
@@ -1050,7 +1050,7 @@ private static final long serialVersionUID = 0L;
     private java.lang.Object plannerAddress_ = "";
     /**
      * <pre>
-     * host:port of the planner, as callers reach it; empty: not known, call where this answer came from.
+     * host:port of the planner for callers; empty: unknown, use the address of this call.
      * </pre>
      *
      * <code>string planner_address = 4;</code>
@@ -1070,7 +1070,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * host:port of the planner, as callers reach it; empty: not known, call where this answer came from.
+     * host:port of the planner for callers; empty: unknown, use the address of this call.
      * </pre>
      *
      * <code>string planner_address = 4;</code>
@@ -1091,7 +1091,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * host:port of the planner, as callers reach it; empty: not known, call where this answer came from.
+     * host:port of the planner for callers; empty: unknown, use the address of this call.
      * </pre>
      *
      * <code>string planner_address = 4;</code>
@@ -1108,7 +1108,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * host:port of the planner, as callers reach it; empty: not known, call where this answer came from.
+     * host:port of the planner for callers; empty: unknown, use the address of this call.
      * </pre>
      *
      * <code>string planner_address = 4;</code>
@@ -1122,7 +1122,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * host:port of the planner, as callers reach it; empty: not known, call where this answer came from.
+     * host:port of the planner for callers; empty: unknown, use the address of this call.
      * </pre>
      *
      * <code>string planner_address = 4;</code>
@@ -1142,7 +1142,7 @@ private static final long serialVersionUID = 0L;
     private java.lang.Object executorAddress_ = "";
     /**
      * <pre>
-     * host:port of the executor, as callers reach it; empty: not known, call where this answer came from.
+     * host:port of the executor for callers; empty: unknown, use the address of this call.
      * </pre>
      *
      * <code>string executor_address = 5;</code>
@@ -1162,7 +1162,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * host:port of the executor, as callers reach it; empty: not known, call where this answer came from.
+     * host:port of the executor for callers; empty: unknown, use the address of this call.
      * </pre>
      *
      * <code>string executor_address = 5;</code>
@@ -1183,7 +1183,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * host:port of the executor, as callers reach it; empty: not known, call where this answer came from.
+     * host:port of the executor for callers; empty: unknown, use the address of this call.
      * </pre>
      *
      * <code>string executor_address = 5;</code>
@@ -1200,7 +1200,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * host:port of the executor, as callers reach it; empty: not known, call where this answer came from.
+     * host:port of the executor for callers; empty: unknown, use the address of this call.
      * </pre>
      *
      * <code>string executor_address = 5;</code>
@@ -1214,7 +1214,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * host:port of the executor, as callers reach it; empty: not known, call where this answer came from.
+     * host:port of the executor for callers; empty: unknown, use the address of this call.
      * </pre>
      *
      * <code>string executor_address = 5;</code>
@@ -1234,7 +1234,7 @@ private static final long serialVersionUID = 0L;
     private java.lang.Object commitCoordinatorAddress_ = "";
     /**
      * <pre>
-     * host:port of the commit coordinator, as callers reach it; empty: not known, call where this answer came from.
+     * host:port of the commit coordinator for callers; empty: unknown, use the address of this call.
      * </pre>
      *
      * <code>string commit_coordinator_address = 6;</code>
@@ -1254,7 +1254,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * host:port of the commit coordinator, as callers reach it; empty: not known, call where this answer came from.
+     * host:port of the commit coordinator for callers; empty: unknown, use the address of this call.
      * </pre>
      *
      * <code>string commit_coordinator_address = 6;</code>
@@ -1275,7 +1275,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * host:port of the commit coordinator, as callers reach it; empty: not known, call where this answer came from.
+     * host:port of the commit coordinator for callers; empty: unknown, use the address of this call.
      * </pre>
      *
      * <code>string commit_coordinator_address = 6;</code>
@@ -1292,7 +1292,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * host:port of the commit coordinator, as callers reach it; empty: not known, call where this answer came from.
+     * host:port of the commit coordinator for callers; empty: unknown, use the address of this call.
      * </pre>
      *
      * <code>string commit_coordinator_address = 6;</code>
@@ -1306,7 +1306,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * host:port of the commit coordinator, as callers reach it; empty: not known, call where this answer came from.
+     * host:port of the commit coordinator for callers; empty: unknown, use the address of this call.
      * </pre>
      *
      * <code>string commit_coordinator_address = 6;</code>
@@ -1326,7 +1326,7 @@ private static final long serialVersionUID = 0L;
     private java.lang.Object database_ = "";
     /**
      * <pre>
-     * Path or uri of the database that an embedded system was started for; empty otherwise.
+     * Path or uri of the database that a local system was started for; empty otherwise.
      * </pre>
      *
      * <code>string database = 7;</code>
@@ -1346,7 +1346,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Path or uri of the database that an embedded system was started for; empty otherwise.
+     * Path or uri of the database that a local system was started for; empty otherwise.
      * </pre>
      *
      * <code>string database = 7;</code>
@@ -1367,7 +1367,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Path or uri of the database that an embedded system was started for; empty otherwise.
+     * Path or uri of the database that a local system was started for; empty otherwise.
      * </pre>
      *
      * <code>string database = 7;</code>
@@ -1384,7 +1384,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Path or uri of the database that an embedded system was started for; empty otherwise.
+     * Path or uri of the database that a local system was started for; empty otherwise.
      * </pre>
      *
      * <code>string database = 7;</code>
@@ -1398,7 +1398,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Path or uri of the database that an embedded system was started for; empty otherwise.
+     * Path or uri of the database that a local system was started for; empty otherwise.
      * </pre>
      *
      * <code>string database = 7;</code>

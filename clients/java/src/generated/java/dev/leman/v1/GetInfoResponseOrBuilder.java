@@ -60,7 +60,7 @@ public interface GetInfoResponseOrBuilder extends
 
   /**
    * <pre>
-   * host:port of the planner, as callers reach it; empty: not known, call where this answer came from.
+   * host:port of the planner for callers; empty: unknown, use the address of this call.
    * </pre>
    *
    * <code>string planner_address = 4;</code>
@@ -69,7 +69,7 @@ public interface GetInfoResponseOrBuilder extends
   java.lang.String getPlannerAddress();
   /**
    * <pre>
-   * host:port of the planner, as callers reach it; empty: not known, call where this answer came from.
+   * host:port of the planner for callers; empty: unknown, use the address of this call.
    * </pre>
    *
    * <code>string planner_address = 4;</code>
@@ -80,7 +80,7 @@ public interface GetInfoResponseOrBuilder extends
 
   /**
    * <pre>
-   * host:port of the executor, as callers reach it; empty: not known, call where this answer came from.
+   * host:port of the executor for callers; empty: unknown, use the address of this call.
    * </pre>
    *
    * <code>string executor_address = 5;</code>
@@ -89,7 +89,7 @@ public interface GetInfoResponseOrBuilder extends
   java.lang.String getExecutorAddress();
   /**
    * <pre>
-   * host:port of the executor, as callers reach it; empty: not known, call where this answer came from.
+   * host:port of the executor for callers; empty: unknown, use the address of this call.
    * </pre>
    *
    * <code>string executor_address = 5;</code>
@@ -100,7 +100,7 @@ public interface GetInfoResponseOrBuilder extends
 
   /**
    * <pre>
-   * host:port of the commit coordinator, as callers reach it; empty: not known, call where this answer came from.
+   * host:port of the commit coordinator for callers; empty: unknown, use the address of this call.
    * </pre>
    *
    * <code>string commit_coordinator_address = 6;</code>
@@ -109,7 +109,7 @@ public interface GetInfoResponseOrBuilder extends
   java.lang.String getCommitCoordinatorAddress();
   /**
    * <pre>
-   * host:port of the commit coordinator, as callers reach it; empty: not known, call where this answer came from.
+   * host:port of the commit coordinator for callers; empty: unknown, use the address of this call.
    * </pre>
    *
    * <code>string commit_coordinator_address = 6;</code>
@@ -120,7 +120,7 @@ public interface GetInfoResponseOrBuilder extends
 
   /**
    * <pre>
-   * Path or uri of the database that an embedded system was started for; empty otherwise.
+   * Path or uri of the database that a local system was started for; empty otherwise.
    * </pre>
    *
    * <code>string database = 7;</code>
@@ -129,7 +129,7 @@ public interface GetInfoResponseOrBuilder extends
   java.lang.String getDatabase();
   /**
    * <pre>
-   * Path or uri of the database that an embedded system was started for; empty otherwise.
+   * Path or uri of the database that a local system was started for; empty otherwise.
    * </pre>
    *
    * <code>string database = 7;</code>

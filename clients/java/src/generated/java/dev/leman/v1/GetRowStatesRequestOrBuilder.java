@@ -86,7 +86,7 @@ public interface GetRowStatesRequestOrBuilder extends
 
   /**
    * <pre>
-   * `next_page_token` of the page before; empty: the first page.
+   * `next_page_token` of the previous page; empty: the first page.
    * </pre>
    *
    * <code>string page_token = 5;</code>
@@ -95,7 +95,7 @@ public interface GetRowStatesRequestOrBuilder extends
   java.lang.String getPageToken();
   /**
    * <pre>
-   * `next_page_token` of the page before; empty: the first page.
+   * `next_page_token` of the previous page; empty: the first page.
    * </pre>
    *
    * <code>string page_token = 5;</code>

@@ -51,7 +51,7 @@ private static final long serialVersionUID = 0L;
   private long version_ = 0L;
   /**
    * <pre>
-   * The version of the table that this is about.
+   * The version of the table.
    * </pre>
    *
    * <code>int64 version = 1;</code>
@@ -111,7 +111,7 @@ private static final long serialVersionUID = 0L;
   private long rowsNotComputed_ = 0L;
   /**
    * <pre>
-   * Rows that no version of the table has a current value of; those that the next backfill computes are these without
+   * Rows without a current value in any version of the table; the next backfill computes these except
    * `rows_checkpointed` and `rows_ready_to_commit`.
    * </pre>
    *
@@ -190,7 +190,7 @@ private static final long serialVersionUID = 0L;
       emptyLongList();
   /**
    * <pre>
-   * fragment id &lt;&lt; 32 | physical offset of rows in the state asked for, ascending; one page.
+   * fragment id &lt;&lt; 32 | physical offset of rows in the requested state, ascending; one page.
    * </pre>
    *
    * <code>repeated int64 row_addresses = 7;</code>
@@ -203,7 +203,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * fragment id &lt;&lt; 32 | physical offset of rows in the state asked for, ascending; one page.
+   * fragment id &lt;&lt; 32 | physical offset of rows in the requested state, ascending; one page.
    * </pre>
    *
    * <code>repeated int64 row_addresses = 7;</code>
@@ -214,7 +214,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * fragment id &lt;&lt; 32 | physical offset of rows in the state asked for, ascending; one page.
+   * fragment id &lt;&lt; 32 | physical offset of rows in the requested state, ascending; one page.
    * </pre>
    *
    * <code>repeated int64 row_addresses = 7;</code>
@@ -319,8 +319,8 @@ private static final long serialVersionUID = 0L;
   private long rowsCheckpointed_ = 0L;
   /**
    * <pre>
-   * Of the rows that are not computed, those whose values a job has stored in checkpoints: no version of the table has
-   * them yet, and the function is not called for them again.
+   * Of the rows that are not computed, those with values in checkpoints of a job: no version of the table has them yet,
+   * and the function is not called for them again.
    * </pre>
    *
    * <code>int64 rows_checkpointed = 10;</code>
@@ -1038,7 +1038,7 @@ private static final long serialVersionUID = 0L;
     private long version_ ;
     /**
      * <pre>
-     * The version of the table that this is about.
+     * The version of the table.
      * </pre>
      *
      * <code>int64 version = 1;</code>
@@ -1050,7 +1050,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The version of the table that this is about.
+     * The version of the table.
      * </pre>
      *
      * <code>int64 version = 1;</code>
@@ -1066,7 +1066,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The version of the table that this is about.
+     * The version of the table.
      * </pre>
      *
      * <code>int64 version = 1;</code>
@@ -1214,7 +1214,7 @@ private static final long serialVersionUID = 0L;
     private long rowsNotComputed_ ;
     /**
      * <pre>
-     * Rows that no version of the table has a current value of; those that the next backfill computes are these without
+     * Rows without a current value in any version of the table; the next backfill computes these except
      * `rows_checkpointed` and `rows_ready_to_commit`.
      * </pre>
      *
@@ -1227,7 +1227,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Rows that no version of the table has a current value of; those that the next backfill computes are these without
+     * Rows without a current value in any version of the table; the next backfill computes these except
      * `rows_checkpointed` and `rows_ready_to_commit`.
      * </pre>
      *
@@ -1244,7 +1244,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Rows that no version of the table has a current value of; those that the next backfill computes are these without
+     * Rows without a current value in any version of the table; the next backfill computes these except
      * `rows_checkpointed` and `rows_ready_to_commit`.
      * </pre>
      *
@@ -1579,7 +1579,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * fragment id &lt;&lt; 32 | physical offset of rows in the state asked for, ascending; one page.
+     * fragment id &lt;&lt; 32 | physical offset of rows in the requested state, ascending; one page.
      * </pre>
      *
      * <code>repeated int64 row_addresses = 7;</code>
@@ -1592,7 +1592,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * fragment id &lt;&lt; 32 | physical offset of rows in the state asked for, ascending; one page.
+     * fragment id &lt;&lt; 32 | physical offset of rows in the requested state, ascending; one page.
      * </pre>
      *
      * <code>repeated int64 row_addresses = 7;</code>
@@ -1603,7 +1603,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * fragment id &lt;&lt; 32 | physical offset of rows in the state asked for, ascending; one page.
+     * fragment id &lt;&lt; 32 | physical offset of rows in the requested state, ascending; one page.
      * </pre>
      *
      * <code>repeated int64 row_addresses = 7;</code>
@@ -1615,7 +1615,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * fragment id &lt;&lt; 32 | physical offset of rows in the state asked for, ascending; one page.
+     * fragment id &lt;&lt; 32 | physical offset of rows in the requested state, ascending; one page.
      * </pre>
      *
      * <code>repeated int64 row_addresses = 7;</code>
@@ -1634,7 +1634,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * fragment id &lt;&lt; 32 | physical offset of rows in the state asked for, ascending; one page.
+     * fragment id &lt;&lt; 32 | physical offset of rows in the requested state, ascending; one page.
      * </pre>
      *
      * <code>repeated int64 row_addresses = 7;</code>
@@ -1651,7 +1651,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * fragment id &lt;&lt; 32 | physical offset of rows in the state asked for, ascending; one page.
+     * fragment id &lt;&lt; 32 | physical offset of rows in the requested state, ascending; one page.
      * </pre>
      *
      * <code>repeated int64 row_addresses = 7;</code>
@@ -1669,7 +1669,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * fragment id &lt;&lt; 32 | physical offset of rows in the state asked for, ascending; one page.
+     * fragment id &lt;&lt; 32 | physical offset of rows in the requested state, ascending; one page.
      * </pre>
      *
      * <code>repeated int64 row_addresses = 7;</code>
@@ -1889,8 +1889,8 @@ private static final long serialVersionUID = 0L;
     private long rowsCheckpointed_ ;
     /**
      * <pre>
-     * Of the rows that are not computed, those whose values a job has stored in checkpoints: no version of the table has
-     * them yet, and the function is not called for them again.
+     * Of the rows that are not computed, those with values in checkpoints of a job: no version of the table has them yet,
+     * and the function is not called for them again.
      * </pre>
      *
      * <code>int64 rows_checkpointed = 10;</code>
@@ -1902,8 +1902,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Of the rows that are not computed, those whose values a job has stored in checkpoints: no version of the table has
-     * them yet, and the function is not called for them again.
+     * Of the rows that are not computed, those with values in checkpoints of a job: no version of the table has them yet,
+     * and the function is not called for them again.
      * </pre>
      *
      * <code>int64 rows_checkpointed = 10;</code>
@@ -1919,8 +1919,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Of the rows that are not computed, those whose values a job has stored in checkpoints: no version of the table has
-     * them yet, and the function is not called for them again.
+     * Of the rows that are not computed, those with values in checkpoints of a job: no version of the table has them yet,
+     * and the function is not called for them again.
      * </pre>
      *
      * <code>int64 rows_checkpointed = 10;</code>

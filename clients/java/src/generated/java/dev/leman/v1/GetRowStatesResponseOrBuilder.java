@@ -10,7 +10,7 @@ public interface GetRowStatesResponseOrBuilder extends
 
   /**
    * <pre>
-   * The version of the table that this is about.
+   * The version of the table.
    * </pre>
    *
    * <code>int64 version = 1;</code>
@@ -50,7 +50,7 @@ public interface GetRowStatesResponseOrBuilder extends
 
   /**
    * <pre>
-   * Rows that no version of the table has a current value of; those that the next backfill computes are these without
+   * Rows without a current value in any version of the table; the next backfill computes these except
    * `rows_checkpointed` and `rows_ready_to_commit`.
    * </pre>
    *
@@ -105,7 +105,7 @@ public interface GetRowStatesResponseOrBuilder extends
 
   /**
    * <pre>
-   * fragment id &lt;&lt; 32 | physical offset of rows in the state asked for, ascending; one page.
+   * fragment id &lt;&lt; 32 | physical offset of rows in the requested state, ascending; one page.
    * </pre>
    *
    * <code>repeated int64 row_addresses = 7;</code>
@@ -114,7 +114,7 @@ public interface GetRowStatesResponseOrBuilder extends
   java.util.List<java.lang.Long> getRowAddressesList();
   /**
    * <pre>
-   * fragment id &lt;&lt; 32 | physical offset of rows in the state asked for, ascending; one page.
+   * fragment id &lt;&lt; 32 | physical offset of rows in the requested state, ascending; one page.
    * </pre>
    *
    * <code>repeated int64 row_addresses = 7;</code>
@@ -123,7 +123,7 @@ public interface GetRowStatesResponseOrBuilder extends
   int getRowAddressesCount();
   /**
    * <pre>
-   * fragment id &lt;&lt; 32 | physical offset of rows in the state asked for, ascending; one page.
+   * fragment id &lt;&lt; 32 | physical offset of rows in the requested state, ascending; one page.
    * </pre>
    *
    * <code>repeated int64 row_addresses = 7;</code>
@@ -183,8 +183,8 @@ public interface GetRowStatesResponseOrBuilder extends
 
   /**
    * <pre>
-   * Of the rows that are not computed, those whose values a job has stored in checkpoints: no version of the table has
-   * them yet, and the function is not called for them again.
+   * Of the rows that are not computed, those with values in checkpoints of a job: no version of the table has them yet,
+   * and the function is not called for them again.
    * </pre>
    *
    * <code>int64 rows_checkpointed = 10;</code>

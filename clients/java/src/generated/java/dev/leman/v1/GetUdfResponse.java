@@ -86,8 +86,8 @@ private static final long serialVersionUID = 0L;
   private boolean needsBundle_ = false;
   /**
    * <pre>
-   * Whether workers cannot load the bundle that is stored: it is missing, damaged, or pickled by another Python than
-   * theirs. RegisterUdf with a bundle that they can load puts it in its place.
+   * Whether workers cannot load the stored bundle: it is missing, damaged, or pickled by another Python than theirs.
+   * RegisterUdf with a loadable bundle replaces it.
    * </pre>
    *
    * <code>bool needs_bundle = 2;</code>
@@ -633,8 +633,8 @@ private static final long serialVersionUID = 0L;
     private boolean needsBundle_ ;
     /**
      * <pre>
-     * Whether workers cannot load the bundle that is stored: it is missing, damaged, or pickled by another Python than
-     * theirs. RegisterUdf with a bundle that they can load puts it in its place.
+     * Whether workers cannot load the stored bundle: it is missing, damaged, or pickled by another Python than theirs.
+     * RegisterUdf with a loadable bundle replaces it.
      * </pre>
      *
      * <code>bool needs_bundle = 2;</code>
@@ -646,8 +646,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Whether workers cannot load the bundle that is stored: it is missing, damaged, or pickled by another Python than
-     * theirs. RegisterUdf with a bundle that they can load puts it in its place.
+     * Whether workers cannot load the stored bundle: it is missing, damaged, or pickled by another Python than theirs.
+     * RegisterUdf with a loadable bundle replaces it.
      * </pre>
      *
      * <code>bool needs_bundle = 2;</code>
@@ -663,8 +663,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Whether workers cannot load the bundle that is stored: it is missing, damaged, or pickled by another Python than
-     * theirs. RegisterUdf with a bundle that they can load puts it in its place.
+     * Whether workers cannot load the stored bundle: it is missing, damaged, or pickled by another Python than theirs.
+     * RegisterUdf with a loadable bundle replaces it.
      * </pre>
      *
      * <code>bool needs_bundle = 2;</code>

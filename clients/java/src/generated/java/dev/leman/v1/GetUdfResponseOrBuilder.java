@@ -37,8 +37,8 @@ public interface GetUdfResponseOrBuilder extends
 
   /**
    * <pre>
-   * Whether workers cannot load the bundle that is stored: it is missing, damaged, or pickled by another Python than
-   * theirs. RegisterUdf with a bundle that they can load puts it in its place.
+   * Whether workers cannot load the stored bundle: it is missing, damaged, or pickled by another Python than theirs.
+   * RegisterUdf with a loadable bundle replaces it.
    * </pre>
    *
    * <code>bool needs_bundle = 2;</code>

@@ -162,7 +162,7 @@ private static final long serialVersionUID = 0L;
   private volatile java.lang.Object pageToken_ = "";
   /**
    * <pre>
-   * `next_page_token` of the page before; empty: the first page.
+   * `next_page_token` of the previous page; empty: the first page.
    * </pre>
    *
    * <code>string page_token = 4;</code>
@@ -183,7 +183,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * `next_page_token` of the page before; empty: the first page.
+   * `next_page_token` of the previous page; empty: the first page.
    * </pre>
    *
    * <code>string page_token = 4;</code>
@@ -965,7 +965,7 @@ private static final long serialVersionUID = 0L;
     private java.lang.Object pageToken_ = "";
     /**
      * <pre>
-     * `next_page_token` of the page before; empty: the first page.
+     * `next_page_token` of the previous page; empty: the first page.
      * </pre>
      *
      * <code>string page_token = 4;</code>
@@ -985,7 +985,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * `next_page_token` of the page before; empty: the first page.
+     * `next_page_token` of the previous page; empty: the first page.
      * </pre>
      *
      * <code>string page_token = 4;</code>
@@ -1006,7 +1006,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * `next_page_token` of the page before; empty: the first page.
+     * `next_page_token` of the previous page; empty: the first page.
      * </pre>
      *
      * <code>string page_token = 4;</code>
@@ -1023,7 +1023,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * `next_page_token` of the page before; empty: the first page.
+     * `next_page_token` of the previous page; empty: the first page.
      * </pre>
      *
      * <code>string page_token = 4;</code>
@@ -1037,7 +1037,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * `next_page_token` of the page before; empty: the first page.
+     * `next_page_token` of the previous page; empty: the first page.
      * </pre>
      *
      * <code>string page_token = 4;</code>

@@ -60,7 +60,7 @@ public interface GroupJobErrorsRequestOrBuilder extends
 
   /**
    * <pre>
-   * `next_page_token` of the page before; empty: the first page.
+   * `next_page_token` of the previous page; empty: the first page.
    * </pre>
    *
    * <code>string page_token = 4;</code>
@@ -69,7 +69,7 @@ public interface GroupJobErrorsRequestOrBuilder extends
   java.lang.String getPageToken();
   /**
    * <pre>
-   * `next_page_token` of the page before; empty: the first page.
+   * `next_page_token` of the previous page; empty: the first page.
    * </pre>
    *
    * <code>string page_token = 4;</code>

@@ -161,7 +161,7 @@ private static final long serialVersionUID = 0L;
       com.google.protobuf.LazyStringArrayList.emptyList();
   /**
    * <pre>
-   * On the first page: what of the database's failed rows was damaged or is missing, for people. Rows may be missing here.
+   * On the first page: damaged or missing parts of the database's failed rows, as texts. Rows may be missing here.
    * </pre>
    *
    * <code>repeated string warnings = 3;</code>
@@ -173,7 +173,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * On the first page: what of the database's failed rows was damaged or is missing, for people. Rows may be missing here.
+   * On the first page: damaged or missing parts of the database's failed rows, as texts. Rows may be missing here.
    * </pre>
    *
    * <code>repeated string warnings = 3;</code>
@@ -184,7 +184,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * On the first page: what of the database's failed rows was damaged or is missing, for people. Rows may be missing here.
+   * On the first page: damaged or missing parts of the database's failed rows, as texts. Rows may be missing here.
    * </pre>
    *
    * <code>repeated string warnings = 3;</code>
@@ -196,7 +196,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * On the first page: what of the database's failed rows was damaged or is missing, for people. Rows may be missing here.
+   * On the first page: damaged or missing parts of the database's failed rows, as texts. Rows may be missing here.
    * </pre>
    *
    * <code>repeated string warnings = 3;</code>
@@ -212,7 +212,7 @@ private static final long serialVersionUID = 0L;
   private long totalSize_ = 0L;
   /**
    * <pre>
-   * How many groups there are, on all pages.
+   * Number of groups, on all pages.
    * </pre>
    *
    * <code>int64 total_size = 4;</code>
@@ -227,7 +227,7 @@ private static final long serialVersionUID = 0L;
   private long rows_ = 0L;
   /**
    * <pre>
-   * How many rows were counted, in all groups and in none.
+   * Number of rows, including those in no group.
    * </pre>
    *
    * <code>int64 rows = 5;</code>
@@ -1180,7 +1180,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * On the first page: what of the database's failed rows was damaged or is missing, for people. Rows may be missing here.
+     * On the first page: damaged or missing parts of the database's failed rows, as texts. Rows may be missing here.
      * </pre>
      *
      * <code>repeated string warnings = 3;</code>
@@ -1193,7 +1193,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * On the first page: what of the database's failed rows was damaged or is missing, for people. Rows may be missing here.
+     * On the first page: damaged or missing parts of the database's failed rows, as texts. Rows may be missing here.
      * </pre>
      *
      * <code>repeated string warnings = 3;</code>
@@ -1204,7 +1204,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * On the first page: what of the database's failed rows was damaged or is missing, for people. Rows may be missing here.
+     * On the first page: damaged or missing parts of the database's failed rows, as texts. Rows may be missing here.
      * </pre>
      *
      * <code>repeated string warnings = 3;</code>
@@ -1216,7 +1216,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * On the first page: what of the database's failed rows was damaged or is missing, for people. Rows may be missing here.
+     * On the first page: damaged or missing parts of the database's failed rows, as texts. Rows may be missing here.
      * </pre>
      *
      * <code>repeated string warnings = 3;</code>
@@ -1229,7 +1229,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * On the first page: what of the database's failed rows was damaged or is missing, for people. Rows may be missing here.
+     * On the first page: damaged or missing parts of the database's failed rows, as texts. Rows may be missing here.
      * </pre>
      *
      * <code>repeated string warnings = 3;</code>
@@ -1248,7 +1248,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * On the first page: what of the database's failed rows was damaged or is missing, for people. Rows may be missing here.
+     * On the first page: damaged or missing parts of the database's failed rows, as texts. Rows may be missing here.
      * </pre>
      *
      * <code>repeated string warnings = 3;</code>
@@ -1266,7 +1266,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * On the first page: what of the database's failed rows was damaged or is missing, for people. Rows may be missing here.
+     * On the first page: damaged or missing parts of the database's failed rows, as texts. Rows may be missing here.
      * </pre>
      *
      * <code>repeated string warnings = 3;</code>
@@ -1284,7 +1284,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * On the first page: what of the database's failed rows was damaged or is missing, for people. Rows may be missing here.
+     * On the first page: damaged or missing parts of the database's failed rows, as texts. Rows may be missing here.
      * </pre>
      *
      * <code>repeated string warnings = 3;</code>
@@ -1299,7 +1299,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * On the first page: what of the database's failed rows was damaged or is missing, for people. Rows may be missing here.
+     * On the first page: damaged or missing parts of the database's failed rows, as texts. Rows may be missing here.
      * </pre>
      *
      * <code>repeated string warnings = 3;</code>
@@ -1320,7 +1320,7 @@ private static final long serialVersionUID = 0L;
     private long totalSize_ ;
     /**
      * <pre>
-     * How many groups there are, on all pages.
+     * Number of groups, on all pages.
      * </pre>
      *
      * <code>int64 total_size = 4;</code>
@@ -1332,7 +1332,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * How many groups there are, on all pages.
+     * Number of groups, on all pages.
      * </pre>
      *
      * <code>int64 total_size = 4;</code>
@@ -1348,7 +1348,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * How many groups there are, on all pages.
+     * Number of groups, on all pages.
      * </pre>
      *
      * <code>int64 total_size = 4;</code>
@@ -1364,7 +1364,7 @@ private static final long serialVersionUID = 0L;
     private long rows_ ;
     /**
      * <pre>
-     * How many rows were counted, in all groups and in none.
+     * Number of rows, including those in no group.
      * </pre>
      *
      * <code>int64 rows = 5;</code>
@@ -1376,7 +1376,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * How many rows were counted, in all groups and in none.
+     * Number of rows, including those in no group.
      * </pre>
      *
      * <code>int64 rows = 5;</code>
@@ -1392,7 +1392,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * How many rows were counted, in all groups and in none.
+     * Number of rows, including those in no group.
      * </pre>
      *
      * <code>int64 rows = 5;</code>

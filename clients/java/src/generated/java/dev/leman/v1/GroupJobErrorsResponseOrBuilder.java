@@ -74,7 +74,7 @@ public interface GroupJobErrorsResponseOrBuilder extends
 
   /**
    * <pre>
-   * On the first page: what of the database's failed rows was damaged or is missing, for people. Rows may be missing here.
+   * On the first page: damaged or missing parts of the database's failed rows, as texts. Rows may be missing here.
    * </pre>
    *
    * <code>repeated string warnings = 3;</code>
@@ -84,7 +84,7 @@ public interface GroupJobErrorsResponseOrBuilder extends
       getWarningsList();
   /**
    * <pre>
-   * On the first page: what of the database's failed rows was damaged or is missing, for people. Rows may be missing here.
+   * On the first page: damaged or missing parts of the database's failed rows, as texts. Rows may be missing here.
    * </pre>
    *
    * <code>repeated string warnings = 3;</code>
@@ -93,7 +93,7 @@ public interface GroupJobErrorsResponseOrBuilder extends
   int getWarningsCount();
   /**
    * <pre>
-   * On the first page: what of the database's failed rows was damaged or is missing, for people. Rows may be missing here.
+   * On the first page: damaged or missing parts of the database's failed rows, as texts. Rows may be missing here.
    * </pre>
    *
    * <code>repeated string warnings = 3;</code>
@@ -103,7 +103,7 @@ public interface GroupJobErrorsResponseOrBuilder extends
   java.lang.String getWarnings(int index);
   /**
    * <pre>
-   * On the first page: what of the database's failed rows was damaged or is missing, for people. Rows may be missing here.
+   * On the first page: damaged or missing parts of the database's failed rows, as texts. Rows may be missing here.
    * </pre>
    *
    * <code>repeated string warnings = 3;</code>
@@ -115,7 +115,7 @@ public interface GroupJobErrorsResponseOrBuilder extends
 
   /**
    * <pre>
-   * How many groups there are, on all pages.
+   * Number of groups, on all pages.
    * </pre>
    *
    * <code>int64 total_size = 4;</code>
@@ -125,7 +125,7 @@ public interface GroupJobErrorsResponseOrBuilder extends
 
   /**
    * <pre>
-   * How many rows were counted, in all groups and in none.
+   * Number of rows, including those in no group.
    * </pre>
    *
    * <code>int64 rows = 5;</code>

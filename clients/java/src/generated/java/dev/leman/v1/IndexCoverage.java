@@ -6,8 +6,8 @@ package dev.leman.v1;
 
 /**
  * <pre>
- * How much of a table one of its indexes covers. A search takes what is covered from the index and scans the rest; a fast
- * search leaves the rest out. A backfill takes the fragments that it writes out of the indexes on its column.
+ * How much of a table one of its indexes covers. A search uses the index for covered rows and scans the rest; a fast
+ * search omits the rest. A backfill takes the fragments that it writes out of the indexes on its column.
  * </pre>
  *
  * Protobuf type {@code leman.v1.IndexCoverage}
@@ -229,7 +229,7 @@ private static final long serialVersionUID = 0L;
   private long rowsLeftOut_ = 0L;
   /**
    * <pre>
-   * Rows in those that it does not cover; without deleted ones.
+   * Live rows in fragments that it does not cover.
    * </pre>
    *
    * <code>int64 rows_left_out = 6;</code>
@@ -459,8 +459,8 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * How much of a table one of its indexes covers. A search takes what is covered from the index and scans the rest; a fast
-   * search leaves the rest out. A backfill takes the fragments that it writes out of the indexes on its column.
+   * How much of a table one of its indexes covers. A search uses the index for covered rows and scans the rest; a fast
+   * search omits the rest. A backfill takes the fragments that it writes out of the indexes on its column.
    * </pre>
    *
    * Protobuf type {@code leman.v1.IndexCoverage}
@@ -1126,7 +1126,7 @@ private static final long serialVersionUID = 0L;
     private long rowsLeftOut_ ;
     /**
      * <pre>
-     * Rows in those that it does not cover; without deleted ones.
+     * Live rows in fragments that it does not cover.
      * </pre>
      *
      * <code>int64 rows_left_out = 6;</code>
@@ -1138,7 +1138,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Rows in those that it does not cover; without deleted ones.
+     * Live rows in fragments that it does not cover.
      * </pre>
      *
      * <code>int64 rows_left_out = 6;</code>
@@ -1154,7 +1154,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Rows in those that it does not cover; without deleted ones.
+     * Live rows in fragments that it does not cover.
      * </pre>
      *
      * <code>int64 rows_left_out = 6;</code>

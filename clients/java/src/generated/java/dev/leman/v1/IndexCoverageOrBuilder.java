@@ -111,7 +111,7 @@ public interface IndexCoverageOrBuilder extends
 
   /**
    * <pre>
-   * Rows in those that it does not cover; without deleted ones.
+   * Live rows in fragments that it does not cover.
    * </pre>
    *
    * <code>int64 rows_left_out = 6;</code>

@@ -4,17 +4,18 @@ import static io.grpc.MethodDescriptor.generateFullMethodName;
 
 /**
  * <pre>
- * Served by every process, so that a caller who knows one address finds the others. These are a shorter way, and no
- * other one: every process answers every call of `leman.v1`, those of other services by asking them.
- * An error of any call, beside those that stand on it:
- * * `INVALID_ARGUMENT` (BAD_MESSAGE): what was sent is not the call's message; generate the client again.
- * Errors of a call that its own service was not asked for, beside those that it has there:
- * * `UNAVAILABLE` (PEER_UNAVAILABLE): the service that serves the call cannot be reached from here, or did not say to
- *   its end what became of the call; send the same call again after RetryInfo's delay.
- * * `UNAVAILABLE` (DRAINING): the service that was asked is shutting down; open the stream again.
+ * Served by every process, so that a caller who knows one address finds the others. Calling these directly is faster,
+ * but not necessary: every process answers every call of `leman.v1`, forwarding those of other services.
+ * An error of any call, besides those listed there:
+ * * `INVALID_ARGUMENT` (BAD_MESSAGE): the request is not the call's message; generate the client again.
+ * Errors of a call that is forwarded to its service, besides those listed there:
+ * * `UNAVAILABLE` (PEER_UNAVAILABLE): the service that serves the call cannot be reached from here, or the outcome of
+ *   the call is unknown; retry the same call after RetryInfo's delay.
+ * * `UNAVAILABLE` (DRAINING): the called service is shutting down; open the stream again.
  * * `UNIMPLEMENTED` (NOT_SERVED_HERE): the address of the service that serves the call is not set here; ask that
  *   service, or set its address as the message says.
- * * `FAILED_PRECONDITION` (WRONG_PEER): the address that is set here is another service's; set it as the message says.
+ * * `FAILED_PRECONDITION` (WRONG_PEER): the address that is set here is another service's; correct it as the message
+ *   says.
  * </pre>
  */
 @io.grpc.stub.annotations.GrpcGenerated
@@ -118,30 +119,31 @@ public final class InfoServiceGrpc {
 
   /**
    * <pre>
-   * Served by every process, so that a caller who knows one address finds the others. These are a shorter way, and no
-   * other one: every process answers every call of `leman.v1`, those of other services by asking them.
-   * An error of any call, beside those that stand on it:
-   * * `INVALID_ARGUMENT` (BAD_MESSAGE): what was sent is not the call's message; generate the client again.
-   * Errors of a call that its own service was not asked for, beside those that it has there:
-   * * `UNAVAILABLE` (PEER_UNAVAILABLE): the service that serves the call cannot be reached from here, or did not say to
-   *   its end what became of the call; send the same call again after RetryInfo's delay.
-   * * `UNAVAILABLE` (DRAINING): the service that was asked is shutting down; open the stream again.
+   * Served by every process, so that a caller who knows one address finds the others. Calling these directly is faster,
+   * but not necessary: every process answers every call of `leman.v1`, forwarding those of other services.
+   * An error of any call, besides those listed there:
+   * * `INVALID_ARGUMENT` (BAD_MESSAGE): the request is not the call's message; generate the client again.
+   * Errors of a call that is forwarded to its service, besides those listed there:
+   * * `UNAVAILABLE` (PEER_UNAVAILABLE): the service that serves the call cannot be reached from here, or the outcome of
+   *   the call is unknown; retry the same call after RetryInfo's delay.
+   * * `UNAVAILABLE` (DRAINING): the called service is shutting down; open the stream again.
    * * `UNIMPLEMENTED` (NOT_SERVED_HERE): the address of the service that serves the call is not set here; ask that
    *   service, or set its address as the message says.
-   * * `FAILED_PRECONDITION` (WRONG_PEER): the address that is set here is another service's; set it as the message says.
+   * * `FAILED_PRECONDITION` (WRONG_PEER): the address that is set here is another service's; correct it as the message
+   *   says.
    * </pre>
    */
   public interface AsyncService {
 
     /**
      * <pre>
-     * Who this is and where the services are.
+     * Returns this service and the addresses of all services.
      * Errors:
-     * * `UNAUTHENTICATED` (TOKEN_REQUIRED, TOKEN_INVALID, TOKEN_EXPIRED): the call carries no token that holds; send
-     *   `authorization: Bearer &lt;token&gt;` with one that does.
+     * * `UNAUTHENTICATED` (TOKEN_REQUIRED, TOKEN_INVALID, TOKEN_EXPIRED): the call has no valid token; send
+     *   `authorization: Bearer &lt;token&gt;` with one.
      * * `PERMISSION_DENIED` (ROLE_REQUIRED): the caller lacks the role that the message names; ask for it.
-     * * `UNAVAILABLE` (KEYS_UNAVAILABLE): the issuer of JWTs does not tell its public keys; send the call again later.
-     * * `RESOURCE_EXHAUSTED` (CALLER_RATE): the caller calls too often; send the call again after RetryInfo's delay.
+     * * `UNAVAILABLE` (KEYS_UNAVAILABLE): the issuer of JWTs does not return its public keys; retry later.
+     * * `RESOURCE_EXHAUSTED` (CALLER_RATE): the caller calls too often; retry the call after RetryInfo's delay.
      * </pre>
      */
     default void getInfo(dev.leman.v1.GetInfoRequest request,
@@ -153,17 +155,18 @@ public final class InfoServiceGrpc {
   /**
    * Base class for the server implementation of the service InfoService.
    * <pre>
-   * Served by every process, so that a caller who knows one address finds the others. These are a shorter way, and no
-   * other one: every process answers every call of `leman.v1`, those of other services by asking them.
-   * An error of any call, beside those that stand on it:
-   * * `INVALID_ARGUMENT` (BAD_MESSAGE): what was sent is not the call's message; generate the client again.
-   * Errors of a call that its own service was not asked for, beside those that it has there:
-   * * `UNAVAILABLE` (PEER_UNAVAILABLE): the service that serves the call cannot be reached from here, or did not say to
-   *   its end what became of the call; send the same call again after RetryInfo's delay.
-   * * `UNAVAILABLE` (DRAINING): the service that was asked is shutting down; open the stream again.
+   * Served by every process, so that a caller who knows one address finds the others. Calling these directly is faster,
+   * but not necessary: every process answers every call of `leman.v1`, forwarding those of other services.
+   * An error of any call, besides those listed there:
+   * * `INVALID_ARGUMENT` (BAD_MESSAGE): the request is not the call's message; generate the client again.
+   * Errors of a call that is forwarded to its service, besides those listed there:
+   * * `UNAVAILABLE` (PEER_UNAVAILABLE): the service that serves the call cannot be reached from here, or the outcome of
+   *   the call is unknown; retry the same call after RetryInfo's delay.
+   * * `UNAVAILABLE` (DRAINING): the called service is shutting down; open the stream again.
    * * `UNIMPLEMENTED` (NOT_SERVED_HERE): the address of the service that serves the call is not set here; ask that
    *   service, or set its address as the message says.
-   * * `FAILED_PRECONDITION` (WRONG_PEER): the address that is set here is another service's; set it as the message says.
+   * * `FAILED_PRECONDITION` (WRONG_PEER): the address that is set here is another service's; correct it as the message
+   *   says.
    * </pre>
    */
   public static abstract class InfoServiceImplBase
@@ -177,17 +180,18 @@ public final class InfoServiceGrpc {
   /**
    * A stub to allow clients to do asynchronous rpc calls to service InfoService.
    * <pre>
-   * Served by every process, so that a caller who knows one address finds the others. These are a shorter way, and no
-   * other one: every process answers every call of `leman.v1`, those of other services by asking them.
-   * An error of any call, beside those that stand on it:
-   * * `INVALID_ARGUMENT` (BAD_MESSAGE): what was sent is not the call's message; generate the client again.
-   * Errors of a call that its own service was not asked for, beside those that it has there:
-   * * `UNAVAILABLE` (PEER_UNAVAILABLE): the service that serves the call cannot be reached from here, or did not say to
-   *   its end what became of the call; send the same call again after RetryInfo's delay.
-   * * `UNAVAILABLE` (DRAINING): the service that was asked is shutting down; open the stream again.
+   * Served by every process, so that a caller who knows one address finds the others. Calling these directly is faster,
+   * but not necessary: every process answers every call of `leman.v1`, forwarding those of other services.
+   * An error of any call, besides those listed there:
+   * * `INVALID_ARGUMENT` (BAD_MESSAGE): the request is not the call's message; generate the client again.
+   * Errors of a call that is forwarded to its service, besides those listed there:
+   * * `UNAVAILABLE` (PEER_UNAVAILABLE): the service that serves the call cannot be reached from here, or the outcome of
+   *   the call is unknown; retry the same call after RetryInfo's delay.
+   * * `UNAVAILABLE` (DRAINING): the called service is shutting down; open the stream again.
    * * `UNIMPLEMENTED` (NOT_SERVED_HERE): the address of the service that serves the call is not set here; ask that
    *   service, or set its address as the message says.
-   * * `FAILED_PRECONDITION` (WRONG_PEER): the address that is set here is another service's; set it as the message says.
+   * * `FAILED_PRECONDITION` (WRONG_PEER): the address that is set here is another service's; correct it as the message
+   *   says.
    * </pre>
    */
   public static final class InfoServiceStub
@@ -205,13 +209,13 @@ public final class InfoServiceGrpc {
 
     /**
      * <pre>
-     * Who this is and where the services are.
+     * Returns this service and the addresses of all services.
      * Errors:
-     * * `UNAUTHENTICATED` (TOKEN_REQUIRED, TOKEN_INVALID, TOKEN_EXPIRED): the call carries no token that holds; send
-     *   `authorization: Bearer &lt;token&gt;` with one that does.
+     * * `UNAUTHENTICATED` (TOKEN_REQUIRED, TOKEN_INVALID, TOKEN_EXPIRED): the call has no valid token; send
+     *   `authorization: Bearer &lt;token&gt;` with one.
      * * `PERMISSION_DENIED` (ROLE_REQUIRED): the caller lacks the role that the message names; ask for it.
-     * * `UNAVAILABLE` (KEYS_UNAVAILABLE): the issuer of JWTs does not tell its public keys; send the call again later.
-     * * `RESOURCE_EXHAUSTED` (CALLER_RATE): the caller calls too often; send the call again after RetryInfo's delay.
+     * * `UNAVAILABLE` (KEYS_UNAVAILABLE): the issuer of JWTs does not return its public keys; retry later.
+     * * `RESOURCE_EXHAUSTED` (CALLER_RATE): the caller calls too often; retry the call after RetryInfo's delay.
      * </pre>
      */
     public void getInfo(dev.leman.v1.GetInfoRequest request,
@@ -224,17 +228,18 @@ public final class InfoServiceGrpc {
   /**
    * A stub to allow clients to do synchronous rpc calls to service InfoService.
    * <pre>
-   * Served by every process, so that a caller who knows one address finds the others. These are a shorter way, and no
-   * other one: every process answers every call of `leman.v1`, those of other services by asking them.
-   * An error of any call, beside those that stand on it:
-   * * `INVALID_ARGUMENT` (BAD_MESSAGE): what was sent is not the call's message; generate the client again.
-   * Errors of a call that its own service was not asked for, beside those that it has there:
-   * * `UNAVAILABLE` (PEER_UNAVAILABLE): the service that serves the call cannot be reached from here, or did not say to
-   *   its end what became of the call; send the same call again after RetryInfo's delay.
-   * * `UNAVAILABLE` (DRAINING): the service that was asked is shutting down; open the stream again.
+   * Served by every process, so that a caller who knows one address finds the others. Calling these directly is faster,
+   * but not necessary: every process answers every call of `leman.v1`, forwarding those of other services.
+   * An error of any call, besides those listed there:
+   * * `INVALID_ARGUMENT` (BAD_MESSAGE): the request is not the call's message; generate the client again.
+   * Errors of a call that is forwarded to its service, besides those listed there:
+   * * `UNAVAILABLE` (PEER_UNAVAILABLE): the service that serves the call cannot be reached from here, or the outcome of
+   *   the call is unknown; retry the same call after RetryInfo's delay.
+   * * `UNAVAILABLE` (DRAINING): the called service is shutting down; open the stream again.
    * * `UNIMPLEMENTED` (NOT_SERVED_HERE): the address of the service that serves the call is not set here; ask that
    *   service, or set its address as the message says.
-   * * `FAILED_PRECONDITION` (WRONG_PEER): the address that is set here is another service's; set it as the message says.
+   * * `FAILED_PRECONDITION` (WRONG_PEER): the address that is set here is another service's; correct it as the message
+   *   says.
    * </pre>
    */
   public static final class InfoServiceBlockingV2Stub
@@ -252,13 +257,13 @@ public final class InfoServiceGrpc {
 
     /**
      * <pre>
-     * Who this is and where the services are.
+     * Returns this service and the addresses of all services.
      * Errors:
-     * * `UNAUTHENTICATED` (TOKEN_REQUIRED, TOKEN_INVALID, TOKEN_EXPIRED): the call carries no token that holds; send
-     *   `authorization: Bearer &lt;token&gt;` with one that does.
+     * * `UNAUTHENTICATED` (TOKEN_REQUIRED, TOKEN_INVALID, TOKEN_EXPIRED): the call has no valid token; send
+     *   `authorization: Bearer &lt;token&gt;` with one.
      * * `PERMISSION_DENIED` (ROLE_REQUIRED): the caller lacks the role that the message names; ask for it.
-     * * `UNAVAILABLE` (KEYS_UNAVAILABLE): the issuer of JWTs does not tell its public keys; send the call again later.
-     * * `RESOURCE_EXHAUSTED` (CALLER_RATE): the caller calls too often; send the call again after RetryInfo's delay.
+     * * `UNAVAILABLE` (KEYS_UNAVAILABLE): the issuer of JWTs does not return its public keys; retry later.
+     * * `RESOURCE_EXHAUSTED` (CALLER_RATE): the caller calls too often; retry the call after RetryInfo's delay.
      * </pre>
      */
     public dev.leman.v1.GetInfoResponse getInfo(dev.leman.v1.GetInfoRequest request) throws io.grpc.StatusException {
@@ -270,17 +275,18 @@ public final class InfoServiceGrpc {
   /**
    * A stub to allow clients to do limited synchronous rpc calls to service InfoService.
    * <pre>
-   * Served by every process, so that a caller who knows one address finds the others. These are a shorter way, and no
-   * other one: every process answers every call of `leman.v1`, those of other services by asking them.
-   * An error of any call, beside those that stand on it:
-   * * `INVALID_ARGUMENT` (BAD_MESSAGE): what was sent is not the call's message; generate the client again.
-   * Errors of a call that its own service was not asked for, beside those that it has there:
-   * * `UNAVAILABLE` (PEER_UNAVAILABLE): the service that serves the call cannot be reached from here, or did not say to
-   *   its end what became of the call; send the same call again after RetryInfo's delay.
-   * * `UNAVAILABLE` (DRAINING): the service that was asked is shutting down; open the stream again.
+   * Served by every process, so that a caller who knows one address finds the others. Calling these directly is faster,
+   * but not necessary: every process answers every call of `leman.v1`, forwarding those of other services.
+   * An error of any call, besides those listed there:
+   * * `INVALID_ARGUMENT` (BAD_MESSAGE): the request is not the call's message; generate the client again.
+   * Errors of a call that is forwarded to its service, besides those listed there:
+   * * `UNAVAILABLE` (PEER_UNAVAILABLE): the service that serves the call cannot be reached from here, or the outcome of
+   *   the call is unknown; retry the same call after RetryInfo's delay.
+   * * `UNAVAILABLE` (DRAINING): the called service is shutting down; open the stream again.
    * * `UNIMPLEMENTED` (NOT_SERVED_HERE): the address of the service that serves the call is not set here; ask that
    *   service, or set its address as the message says.
-   * * `FAILED_PRECONDITION` (WRONG_PEER): the address that is set here is another service's; set it as the message says.
+   * * `FAILED_PRECONDITION` (WRONG_PEER): the address that is set here is another service's; correct it as the message
+   *   says.
    * </pre>
    */
   public static final class InfoServiceBlockingStub
@@ -298,13 +304,13 @@ public final class InfoServiceGrpc {
 
     /**
      * <pre>
-     * Who this is and where the services are.
+     * Returns this service and the addresses of all services.
      * Errors:
-     * * `UNAUTHENTICATED` (TOKEN_REQUIRED, TOKEN_INVALID, TOKEN_EXPIRED): the call carries no token that holds; send
-     *   `authorization: Bearer &lt;token&gt;` with one that does.
+     * * `UNAUTHENTICATED` (TOKEN_REQUIRED, TOKEN_INVALID, TOKEN_EXPIRED): the call has no valid token; send
+     *   `authorization: Bearer &lt;token&gt;` with one.
      * * `PERMISSION_DENIED` (ROLE_REQUIRED): the caller lacks the role that the message names; ask for it.
-     * * `UNAVAILABLE` (KEYS_UNAVAILABLE): the issuer of JWTs does not tell its public keys; send the call again later.
-     * * `RESOURCE_EXHAUSTED` (CALLER_RATE): the caller calls too often; send the call again after RetryInfo's delay.
+     * * `UNAVAILABLE` (KEYS_UNAVAILABLE): the issuer of JWTs does not return its public keys; retry later.
+     * * `RESOURCE_EXHAUSTED` (CALLER_RATE): the caller calls too often; retry the call after RetryInfo's delay.
      * </pre>
      */
     public dev.leman.v1.GetInfoResponse getInfo(dev.leman.v1.GetInfoRequest request) {
@@ -316,17 +322,18 @@ public final class InfoServiceGrpc {
   /**
    * A stub to allow clients to do ListenableFuture-style rpc calls to service InfoService.
    * <pre>
-   * Served by every process, so that a caller who knows one address finds the others. These are a shorter way, and no
-   * other one: every process answers every call of `leman.v1`, those of other services by asking them.
-   * An error of any call, beside those that stand on it:
-   * * `INVALID_ARGUMENT` (BAD_MESSAGE): what was sent is not the call's message; generate the client again.
-   * Errors of a call that its own service was not asked for, beside those that it has there:
-   * * `UNAVAILABLE` (PEER_UNAVAILABLE): the service that serves the call cannot be reached from here, or did not say to
-   *   its end what became of the call; send the same call again after RetryInfo's delay.
-   * * `UNAVAILABLE` (DRAINING): the service that was asked is shutting down; open the stream again.
+   * Served by every process, so that a caller who knows one address finds the others. Calling these directly is faster,
+   * but not necessary: every process answers every call of `leman.v1`, forwarding those of other services.
+   * An error of any call, besides those listed there:
+   * * `INVALID_ARGUMENT` (BAD_MESSAGE): the request is not the call's message; generate the client again.
+   * Errors of a call that is forwarded to its service, besides those listed there:
+   * * `UNAVAILABLE` (PEER_UNAVAILABLE): the service that serves the call cannot be reached from here, or the outcome of
+   *   the call is unknown; retry the same call after RetryInfo's delay.
+   * * `UNAVAILABLE` (DRAINING): the called service is shutting down; open the stream again.
    * * `UNIMPLEMENTED` (NOT_SERVED_HERE): the address of the service that serves the call is not set here; ask that
    *   service, or set its address as the message says.
-   * * `FAILED_PRECONDITION` (WRONG_PEER): the address that is set here is another service's; set it as the message says.
+   * * `FAILED_PRECONDITION` (WRONG_PEER): the address that is set here is another service's; correct it as the message
+   *   says.
    * </pre>
    */
   public static final class InfoServiceFutureStub
@@ -344,13 +351,13 @@ public final class InfoServiceGrpc {
 
     /**
      * <pre>
-     * Who this is and where the services are.
+     * Returns this service and the addresses of all services.
      * Errors:
-     * * `UNAUTHENTICATED` (TOKEN_REQUIRED, TOKEN_INVALID, TOKEN_EXPIRED): the call carries no token that holds; send
-     *   `authorization: Bearer &lt;token&gt;` with one that does.
+     * * `UNAUTHENTICATED` (TOKEN_REQUIRED, TOKEN_INVALID, TOKEN_EXPIRED): the call has no valid token; send
+     *   `authorization: Bearer &lt;token&gt;` with one.
      * * `PERMISSION_DENIED` (ROLE_REQUIRED): the caller lacks the role that the message names; ask for it.
-     * * `UNAVAILABLE` (KEYS_UNAVAILABLE): the issuer of JWTs does not tell its public keys; send the call again later.
-     * * `RESOURCE_EXHAUSTED` (CALLER_RATE): the caller calls too often; send the call again after RetryInfo's delay.
+     * * `UNAVAILABLE` (KEYS_UNAVAILABLE): the issuer of JWTs does not return its public keys; retry later.
+     * * `RESOURCE_EXHAUSTED` (CALLER_RATE): the caller calls too often; retry the call after RetryInfo's delay.
      * </pre>
      */
     public com.google.common.util.concurrent.ListenableFuture<dev.leman.v1.GetInfoResponse> getInfo(

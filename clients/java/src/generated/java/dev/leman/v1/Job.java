@@ -6,7 +6,7 @@ package dev.leman.v1;
 
 /**
  * <pre>
- * A job: what was asked, how far it is, how it ended.
+ * A job: its request, its progress, its end.
  * </pre>
  *
  * Protobuf type {@code leman.v1.Job}
@@ -111,7 +111,7 @@ private static final long serialVersionUID = 0L;
     STATE_RUNNING(3),
     /**
      * <pre>
-     * Everything asked is in the table.
+     * All requested rows are in the table.
      * </pre>
      *
      * <code>STATE_DONE = 4;</code>
@@ -119,8 +119,8 @@ private static final long serialVersionUID = 0L;
     STATE_DONE(4),
     /**
      * <pre>
-     * As DONE, but for rows on which the function failed and which the error policy skipped: in this job
-     * (`progress.rows_failed`), or before it (`progress.rows_failed_before`; `failed_in` says where).
+     * As DONE, except for rows on which the function failed and which the error policy skipped: in this job
+     * (`progress.rows_failed`), or before it (`progress.rows_failed_before`; `failed_in` names the jobs).
      * </pre>
      *
      * <code>STATE_DONE_WITH_ERRORS = 5;</code>
@@ -128,7 +128,7 @@ private static final long serialVersionUID = 0L;
     STATE_DONE_WITH_ERRORS(5),
     /**
      * <pre>
-     * Ended early; `error` says why. What was finished is kept.
+     * Ended early; `error` says why. Finished work is kept.
      * </pre>
      *
      * <code>STATE_FAILED = 6;</code>
@@ -136,7 +136,7 @@ private static final long serialVersionUID = 0L;
     STATE_FAILED(6),
     /**
      * <pre>
-     * Asked to stop.
+     * Asked to cancel.
      * </pre>
      *
      * <code>STATE_CANCELLING = 7;</code>
@@ -144,7 +144,7 @@ private static final long serialVersionUID = 0L;
     STATE_CANCELLING(7),
     /**
      * <pre>
-     * Stopped on request. What was finished is kept.
+     * Stopped on request. Finished work is kept.
      * </pre>
      *
      * <code>STATE_CANCELLED = 8;</code>
@@ -152,7 +152,7 @@ private static final long serialVersionUID = 0L;
     STATE_CANCELLED(8),
     /**
      * <pre>
-     * Asked to stop for a while; what workers have at hand is being stored.
+     * Asked to pause; computed rows are being stored.
      * </pre>
      *
      * <code>STATE_PAUSING = 9;</code>
@@ -160,7 +160,7 @@ private static final long serialVersionUID = 0L;
     STATE_PAUSING(9),
     /**
      * <pre>
-     * Stopped until it is resumed or cancelled. What was finished is kept.
+     * Stopped until it is resumed or cancelled. Finished work is kept.
      * </pre>
      *
      * <code>STATE_PAUSED = 10;</code>
@@ -203,7 +203,7 @@ private static final long serialVersionUID = 0L;
     public static final int STATE_RUNNING_VALUE = 3;
     /**
      * <pre>
-     * Everything asked is in the table.
+     * All requested rows are in the table.
      * </pre>
      *
      * <code>STATE_DONE = 4;</code>
@@ -211,8 +211,8 @@ private static final long serialVersionUID = 0L;
     public static final int STATE_DONE_VALUE = 4;
     /**
      * <pre>
-     * As DONE, but for rows on which the function failed and which the error policy skipped: in this job
-     * (`progress.rows_failed`), or before it (`progress.rows_failed_before`; `failed_in` says where).
+     * As DONE, except for rows on which the function failed and which the error policy skipped: in this job
+     * (`progress.rows_failed`), or before it (`progress.rows_failed_before`; `failed_in` names the jobs).
      * </pre>
      *
      * <code>STATE_DONE_WITH_ERRORS = 5;</code>
@@ -220,7 +220,7 @@ private static final long serialVersionUID = 0L;
     public static final int STATE_DONE_WITH_ERRORS_VALUE = 5;
     /**
      * <pre>
-     * Ended early; `error` says why. What was finished is kept.
+     * Ended early; `error` says why. Finished work is kept.
      * </pre>
      *
      * <code>STATE_FAILED = 6;</code>
@@ -228,7 +228,7 @@ private static final long serialVersionUID = 0L;
     public static final int STATE_FAILED_VALUE = 6;
     /**
      * <pre>
-     * Asked to stop.
+     * Asked to cancel.
      * </pre>
      *
      * <code>STATE_CANCELLING = 7;</code>
@@ -236,7 +236,7 @@ private static final long serialVersionUID = 0L;
     public static final int STATE_CANCELLING_VALUE = 7;
     /**
      * <pre>
-     * Stopped on request. What was finished is kept.
+     * Stopped on request. Finished work is kept.
      * </pre>
      *
      * <code>STATE_CANCELLED = 8;</code>
@@ -244,7 +244,7 @@ private static final long serialVersionUID = 0L;
     public static final int STATE_CANCELLED_VALUE = 8;
     /**
      * <pre>
-     * Asked to stop for a while; what workers have at hand is being stored.
+     * Asked to pause; computed rows are being stored.
      * </pre>
      *
      * <code>STATE_PAUSING = 9;</code>
@@ -252,7 +252,7 @@ private static final long serialVersionUID = 0L;
     public static final int STATE_PAUSING_VALUE = 9;
     /**
      * <pre>
-     * Stopped until it is resumed or cancelled. What was finished is kept.
+     * Stopped until it is resumed or cancelled. Finished work is kept.
      * </pre>
      *
      * <code>STATE_PAUSED = 10;</code>
@@ -399,7 +399,7 @@ private static final long serialVersionUID = 0L;
   private volatile java.lang.Object jobId_ = "";
   /**
    * <pre>
-   * Given by the service.
+   * Assigned by the service.
    * </pre>
    *
    * <code>string job_id = 1;</code>
@@ -420,7 +420,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Given by the service.
+   * Assigned by the service.
    * </pre>
    *
    * <code>string job_id = 1;</code>
@@ -445,7 +445,7 @@ private static final long serialVersionUID = 0L;
   private int state_ = 0;
   /**
    * <pre>
-   * Where it stands.
+   * The current state.
    * </pre>
    *
    * <code>.leman.v1.Job.State state = 2;</code>
@@ -456,7 +456,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Where it stands.
+   * The current state.
    * </pre>
    *
    * <code>.leman.v1.Job.State state = 2;</code>
@@ -557,7 +557,7 @@ private static final long serialVersionUID = 0L;
   private dev.leman.v1.Progress progress_;
   /**
    * <pre>
-   * How far it is.
+   * The progress.
    * </pre>
    *
    * <code>.leman.v1.Progress progress = 5;</code>
@@ -569,7 +569,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * How far it is.
+   * The progress.
    * </pre>
    *
    * <code>.leman.v1.Progress progress = 5;</code>
@@ -581,7 +581,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * How far it is.
+   * The progress.
    * </pre>
    *
    * <code>.leman.v1.Progress progress = 5;</code>
@@ -595,10 +595,10 @@ private static final long serialVersionUID = 0L;
   private com.google.rpc.Status error_;
   /**
    * <pre>
-   * Why it failed. Beside the reasons of CreateJob, which a later plan of the job may meet:
-   * * UDF_FAILED, TOO_MANY_ERRORS: the function failed on a row, or on more rows than its error policy allows; fix the
-   *   function or the policy. The details tell the row.
-   * * WORKER_LOST, UDF_TIMEOUT: a row, or too many rows one after another, ended the worker that computed it, or overran
+   * Why it failed. Besides the reasons of CreateJob, which a later plan of the job may meet:
+   * * UDF_FAILED, TOO_MANY_ERRORS: the function failed on a row, or on more rows than its error policy allows; correct
+   *   the function or the policy. The details name the row.
+   * * WORKER_LOST, UDF_TIMEOUT: a row, or too many rows in succession, ended the worker that computed it, or exceeded
    *   the function's timeout; as for UDF_FAILED, or give the workers more memory.
    * * UDF_NOT_LOADABLE, UDF_DIGEST_MISMATCH, UDF_PYTHON_MISMATCH: workers cannot load the function, or it ends their
    *   process meanwhile; install what it imports, or mend it and register it again.
@@ -610,12 +610,13 @@ private static final long serialVersionUID = 0L;
    * * EXECUTOR_LOST: executors died under the job again and again; look at their logs, then run it again.
    * * TYPE_NOT_STORABLE: Lance does not store values of the column's type in the table's file format; use another type, or a
    *   newer format.
-   * * NO_PROGRESS: plan after plan found the same work, as others write to the table; run it again when they are done.
-   * * SPARK_STARTING, SPARK_FAILED, CLUSTER_BUSY: Spark ended, gave up on a worker, or had no cores free for long; run it
-   *   again.
-   * * TABLE_REPLACED: its table or view was dropped, and another one has the name, or that of the source of which a refresh
-   *   was asked for a version; run it again if it is meant for the one that is there now.
-   * * VIEW_CHANGED, STORAGE_ERROR: a refresh met other writers, or storage that failed, again and again; run it again.
+   * * NO_PROGRESS: plan after plan found the same work, because others write to the table; run it again when they are
+   *   done.
+   * * SPARK_STARTING, SPARK_FAILED, CLUSTER_BUSY: Spark ended, gave up on a worker, or had no free cores for long; run
+   *   it again.
+   * * TABLE_REPLACED: its table or view, or the source of a refresh to a given version, was dropped, and a new one has
+   *   the name; run it again if the new one is meant.
+   * * VIEW_CHANGED, STORAGE_ERROR: other writers or failing storage stopped a refresh at every try; run it again.
    * * STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING: the storage refuses; do what the message says, then
    *   run it again.
    * * INTERNAL_BUG: a bug; report it.
@@ -630,10 +631,10 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Why it failed. Beside the reasons of CreateJob, which a later plan of the job may meet:
-   * * UDF_FAILED, TOO_MANY_ERRORS: the function failed on a row, or on more rows than its error policy allows; fix the
-   *   function or the policy. The details tell the row.
-   * * WORKER_LOST, UDF_TIMEOUT: a row, or too many rows one after another, ended the worker that computed it, or overran
+   * Why it failed. Besides the reasons of CreateJob, which a later plan of the job may meet:
+   * * UDF_FAILED, TOO_MANY_ERRORS: the function failed on a row, or on more rows than its error policy allows; correct
+   *   the function or the policy. The details name the row.
+   * * WORKER_LOST, UDF_TIMEOUT: a row, or too many rows in succession, ended the worker that computed it, or exceeded
    *   the function's timeout; as for UDF_FAILED, or give the workers more memory.
    * * UDF_NOT_LOADABLE, UDF_DIGEST_MISMATCH, UDF_PYTHON_MISMATCH: workers cannot load the function, or it ends their
    *   process meanwhile; install what it imports, or mend it and register it again.
@@ -645,12 +646,13 @@ private static final long serialVersionUID = 0L;
    * * EXECUTOR_LOST: executors died under the job again and again; look at their logs, then run it again.
    * * TYPE_NOT_STORABLE: Lance does not store values of the column's type in the table's file format; use another type, or a
    *   newer format.
-   * * NO_PROGRESS: plan after plan found the same work, as others write to the table; run it again when they are done.
-   * * SPARK_STARTING, SPARK_FAILED, CLUSTER_BUSY: Spark ended, gave up on a worker, or had no cores free for long; run it
-   *   again.
-   * * TABLE_REPLACED: its table or view was dropped, and another one has the name, or that of the source of which a refresh
-   *   was asked for a version; run it again if it is meant for the one that is there now.
-   * * VIEW_CHANGED, STORAGE_ERROR: a refresh met other writers, or storage that failed, again and again; run it again.
+   * * NO_PROGRESS: plan after plan found the same work, because others write to the table; run it again when they are
+   *   done.
+   * * SPARK_STARTING, SPARK_FAILED, CLUSTER_BUSY: Spark ended, gave up on a worker, or had no free cores for long; run
+   *   it again.
+   * * TABLE_REPLACED: its table or view, or the source of a refresh to a given version, was dropped, and a new one has
+   *   the name; run it again if the new one is meant.
+   * * VIEW_CHANGED, STORAGE_ERROR: other writers or failing storage stopped a refresh at every try; run it again.
    * * STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING: the storage refuses; do what the message says, then
    *   run it again.
    * * INTERNAL_BUG: a bug; report it.
@@ -665,10 +667,10 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Why it failed. Beside the reasons of CreateJob, which a later plan of the job may meet:
-   * * UDF_FAILED, TOO_MANY_ERRORS: the function failed on a row, or on more rows than its error policy allows; fix the
-   *   function or the policy. The details tell the row.
-   * * WORKER_LOST, UDF_TIMEOUT: a row, or too many rows one after another, ended the worker that computed it, or overran
+   * Why it failed. Besides the reasons of CreateJob, which a later plan of the job may meet:
+   * * UDF_FAILED, TOO_MANY_ERRORS: the function failed on a row, or on more rows than its error policy allows; correct
+   *   the function or the policy. The details name the row.
+   * * WORKER_LOST, UDF_TIMEOUT: a row, or too many rows in succession, ended the worker that computed it, or exceeded
    *   the function's timeout; as for UDF_FAILED, or give the workers more memory.
    * * UDF_NOT_LOADABLE, UDF_DIGEST_MISMATCH, UDF_PYTHON_MISMATCH: workers cannot load the function, or it ends their
    *   process meanwhile; install what it imports, or mend it and register it again.
@@ -680,12 +682,13 @@ private static final long serialVersionUID = 0L;
    * * EXECUTOR_LOST: executors died under the job again and again; look at their logs, then run it again.
    * * TYPE_NOT_STORABLE: Lance does not store values of the column's type in the table's file format; use another type, or a
    *   newer format.
-   * * NO_PROGRESS: plan after plan found the same work, as others write to the table; run it again when they are done.
-   * * SPARK_STARTING, SPARK_FAILED, CLUSTER_BUSY: Spark ended, gave up on a worker, or had no cores free for long; run it
-   *   again.
-   * * TABLE_REPLACED: its table or view was dropped, and another one has the name, or that of the source of which a refresh
-   *   was asked for a version; run it again if it is meant for the one that is there now.
-   * * VIEW_CHANGED, STORAGE_ERROR: a refresh met other writers, or storage that failed, again and again; run it again.
+   * * NO_PROGRESS: plan after plan found the same work, because others write to the table; run it again when they are
+   *   done.
+   * * SPARK_STARTING, SPARK_FAILED, CLUSTER_BUSY: Spark ended, gave up on a worker, or had no free cores for long; run
+   *   it again.
+   * * TABLE_REPLACED: its table or view, or the source of a refresh to a given version, was dropped, and a new one has
+   *   the name; run it again if the new one is meant.
+   * * VIEW_CHANGED, STORAGE_ERROR: other writers or failing storage stopped a refresh at every try; run it again.
    * * STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING: the storage refuses; do what the message says, then
    *   run it again.
    * * INTERNAL_BUG: a bug; report it.
@@ -778,7 +781,7 @@ private static final long serialVersionUID = 0L;
   private dev.leman.v1.UdfRef udf_;
   /**
    * <pre>
-   * The function of a backfill, as resolved; unset: it is not resolved yet, or the job refreshes a view.
+   * The function of a backfill, with its version; unset: not resolved yet, or the job refreshes a view.
    * </pre>
    *
    * <code>.leman.v1.UdfRef udf = 9;</code>
@@ -790,7 +793,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * The function of a backfill, as resolved; unset: it is not resolved yet, or the job refreshes a view.
+   * The function of a backfill, with its version; unset: not resolved yet, or the job refreshes a view.
    * </pre>
    *
    * <code>.leman.v1.UdfRef udf = 9;</code>
@@ -802,7 +805,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * The function of a backfill, as resolved; unset: it is not resolved yet, or the job refreshes a view.
+   * The function of a backfill, with its version; unset: not resolved yet, or the job refreshes a view.
    * </pre>
    *
    * <code>.leman.v1.UdfRef udf = 9;</code>
@@ -878,7 +881,7 @@ private static final long serialVersionUID = 0L;
   private volatile java.lang.Object planSummary_ = "";
   /**
    * <pre>
-   * One sentence on the plan, for a person.
+   * One sentence on the plan, as text.
    * </pre>
    *
    * <code>string plan_summary = 11;</code>
@@ -899,7 +902,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * One sentence on the plan, for a person.
+   * One sentence on the plan, as text.
    * </pre>
    *
    * <code>string plan_summary = 11;</code>
@@ -924,7 +927,7 @@ private static final long serialVersionUID = 0L;
   private long tableVersion_ = 0L;
   /**
    * <pre>
-   * Version of the table after the job's last commit; unset: it committed nothing.
+   * Version of the table after the job's last commit; unset: no commit.
    * </pre>
    *
    * <code>optional int64 table_version = 12;</code>
@@ -936,7 +939,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Version of the table after the job's last commit; unset: it committed nothing.
+   * Version of the table after the job's last commit; unset: no commit.
    * </pre>
    *
    * <code>optional int64 table_version = 12;</code>
@@ -951,7 +954,7 @@ private static final long serialVersionUID = 0L;
   private int attempt_ = 0;
   /**
    * <pre>
-   * How often an executor has begun the job: more than once when one died or was stopped.
+   * How often an executor has begun the job: more than once if an executor died or was stopped.
    * </pre>
    *
    * <code>int32 attempt = 13;</code>
@@ -967,7 +970,7 @@ private static final long serialVersionUID = 0L;
   private volatile java.lang.Object retryOf_ = "";
   /**
    * <pre>
-   * The job whose failed rows it tried again; empty: it is no retry.
+   * The job whose failed rows it retries; empty: it is not a retry.
    * </pre>
    *
    * <code>string retry_of = 14;</code>
@@ -988,7 +991,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * The job whose failed rows it tried again; empty: it is no retry.
+   * The job whose failed rows it retries; empty: it is not a retry.
    * </pre>
    *
    * <code>string retry_of = 14;</code>
@@ -1013,12 +1016,12 @@ private static final long serialVersionUID = 0L;
   private int queuePosition_ = 0;
   /**
    * <pre>
-   * Its place among the jobs that wait for their turn, 1: it is next; unset: it does not wait, or in another executor's
-   * queue. Higher priorities come first. Among equals databases take turns, and callers (`initiator`) within a database:
-   * the one with the fewest running jobs, then the one that has waited longest for a turn, then the one with the oldest
-   * job; of one caller's jobs the oldest is next. The place is that in the order of the turns to come, as
-   * `expected_start_time` has them; where that is not known, jobs are taken to end in the order in which they began. At
-   * one moment each place is that of one job; it changes where others come, or end in another order.
+   * Its place in the queue, 1: it is next; unset: it does not wait, or in another executor's queue. Higher priorities
+   * come first. Within a priority databases take turns, and callers (`initiator`) within a database: the next one has
+   * the fewest running jobs, then the longest wait for a turn, then the oldest job; a caller's oldest job is next.
+   * Places follow the expected order of turns, as in `expected_start_time`; if that is unknown, jobs are assumed to end
+   * in the order in which they began. At one moment each place belongs to one job; it changes when others arrive, or
+   * end in another order.
    * </pre>
    *
    * <code>optional int32 queue_position = 15;</code>
@@ -1030,12 +1033,12 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Its place among the jobs that wait for their turn, 1: it is next; unset: it does not wait, or in another executor's
-   * queue. Higher priorities come first. Among equals databases take turns, and callers (`initiator`) within a database:
-   * the one with the fewest running jobs, then the one that has waited longest for a turn, then the one with the oldest
-   * job; of one caller's jobs the oldest is next. The place is that in the order of the turns to come, as
-   * `expected_start_time` has them; where that is not known, jobs are taken to end in the order in which they began. At
-   * one moment each place is that of one job; it changes where others come, or end in another order.
+   * Its place in the queue, 1: it is next; unset: it does not wait, or in another executor's queue. Higher priorities
+   * come first. Within a priority databases take turns, and callers (`initiator`) within a database: the next one has
+   * the fewest running jobs, then the longest wait for a turn, then the oldest job; a caller's oldest job is next.
+   * Places follow the expected order of turns, as in `expected_start_time`; if that is unknown, jobs are assumed to end
+   * in the order in which they began. At one moment each place belongs to one job; it changes when others arrive, or
+   * end in another order.
    * </pre>
    *
    * <code>optional int32 queue_position = 15;</code>
@@ -1051,8 +1054,8 @@ private static final long serialVersionUID = 0L;
   private java.util.List<dev.leman.v1.Stall> stalls_;
   /**
    * <pre>
-   * What a running job waits for, where nothing has moved there for a while (LEMAN_WRITER__STALL_IDLE_CHECKS looks at
-   * intervals of LEMAN_WRITER__STALL_CHECK_SECONDS). Each was an event of kind `stall` too.
+   * What a running job waits for without progress (LEMAN_WRITER__STALL_IDLE_CHECKS checks at intervals of
+   * LEMAN_WRITER__STALL_CHECK_SECONDS). Each was an event of kind `stall` too.
    * </pre>
    *
    * <code>repeated .leman.v1.Stall stalls = 16;</code>
@@ -1063,8 +1066,8 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * What a running job waits for, where nothing has moved there for a while (LEMAN_WRITER__STALL_IDLE_CHECKS looks at
-   * intervals of LEMAN_WRITER__STALL_CHECK_SECONDS). Each was an event of kind `stall` too.
+   * What a running job waits for without progress (LEMAN_WRITER__STALL_IDLE_CHECKS checks at intervals of
+   * LEMAN_WRITER__STALL_CHECK_SECONDS). Each was an event of kind `stall` too.
    * </pre>
    *
    * <code>repeated .leman.v1.Stall stalls = 16;</code>
@@ -1076,8 +1079,8 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * What a running job waits for, where nothing has moved there for a while (LEMAN_WRITER__STALL_IDLE_CHECKS looks at
-   * intervals of LEMAN_WRITER__STALL_CHECK_SECONDS). Each was an event of kind `stall` too.
+   * What a running job waits for without progress (LEMAN_WRITER__STALL_IDLE_CHECKS checks at intervals of
+   * LEMAN_WRITER__STALL_CHECK_SECONDS). Each was an event of kind `stall` too.
    * </pre>
    *
    * <code>repeated .leman.v1.Stall stalls = 16;</code>
@@ -1088,8 +1091,8 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * What a running job waits for, where nothing has moved there for a while (LEMAN_WRITER__STALL_IDLE_CHECKS looks at
-   * intervals of LEMAN_WRITER__STALL_CHECK_SECONDS). Each was an event of kind `stall` too.
+   * What a running job waits for without progress (LEMAN_WRITER__STALL_IDLE_CHECKS checks at intervals of
+   * LEMAN_WRITER__STALL_CHECK_SECONDS). Each was an event of kind `stall` too.
    * </pre>
    *
    * <code>repeated .leman.v1.Stall stalls = 16;</code>
@@ -1100,8 +1103,8 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * What a running job waits for, where nothing has moved there for a while (LEMAN_WRITER__STALL_IDLE_CHECKS looks at
-   * intervals of LEMAN_WRITER__STALL_CHECK_SECONDS). Each was an event of kind `stall` too.
+   * What a running job waits for without progress (LEMAN_WRITER__STALL_IDLE_CHECKS checks at intervals of
+   * LEMAN_WRITER__STALL_CHECK_SECONDS). Each was an event of kind `stall` too.
    * </pre>
    *
    * <code>repeated .leman.v1.Stall stalls = 16;</code>
@@ -1118,9 +1121,9 @@ private static final long serialVersionUID = 0L;
       com.google.protobuf.LazyStringArrayList.emptyList();
   /**
    * <pre>
-   * Other jobs that recorded failures: of the `progress.rows_failed_before` rows, and of those `progress.rows_failed` that
-   * a job which was not finished (cancelled, for example) had left stored. As far as history tells: the newest first, a
-   * few at the most. Set when the job has ended.
+   * Other jobs that recorded failures: of the `progress.rows_failed_before` rows, and of those `progress.rows_failed`
+   * that an unfinished job (a cancelled one, for example) had stored. From history: the newest first, only a few. Set
+   * when the job has ended.
    * </pre>
    *
    * <code>repeated string failed_in = 17;</code>
@@ -1132,9 +1135,9 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Other jobs that recorded failures: of the `progress.rows_failed_before` rows, and of those `progress.rows_failed` that
-   * a job which was not finished (cancelled, for example) had left stored. As far as history tells: the newest first, a
-   * few at the most. Set when the job has ended.
+   * Other jobs that recorded failures: of the `progress.rows_failed_before` rows, and of those `progress.rows_failed`
+   * that an unfinished job (a cancelled one, for example) had stored. From history: the newest first, only a few. Set
+   * when the job has ended.
    * </pre>
    *
    * <code>repeated string failed_in = 17;</code>
@@ -1145,9 +1148,9 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Other jobs that recorded failures: of the `progress.rows_failed_before` rows, and of those `progress.rows_failed` that
-   * a job which was not finished (cancelled, for example) had left stored. As far as history tells: the newest first, a
-   * few at the most. Set when the job has ended.
+   * Other jobs that recorded failures: of the `progress.rows_failed_before` rows, and of those `progress.rows_failed`
+   * that an unfinished job (a cancelled one, for example) had stored. From history: the newest first, only a few. Set
+   * when the job has ended.
    * </pre>
    *
    * <code>repeated string failed_in = 17;</code>
@@ -1159,9 +1162,9 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Other jobs that recorded failures: of the `progress.rows_failed_before` rows, and of those `progress.rows_failed` that
-   * a job which was not finished (cancelled, for example) had left stored. As far as history tells: the newest first, a
-   * few at the most. Set when the job has ended.
+   * Other jobs that recorded failures: of the `progress.rows_failed_before` rows, and of those `progress.rows_failed`
+   * that an unfinished job (a cancelled one, for example) had stored. From history: the newest first, only a few. Set
+   * when the job has ended.
    * </pre>
    *
    * <code>repeated string failed_in = 17;</code>
@@ -1178,8 +1181,8 @@ private static final long serialVersionUID = 0L;
   private java.util.List<dev.leman.v1.IndexCoverage> staleIndices_;
   /**
    * <pre>
-   * Indexes on the column (of a view: on any of its columns) that do not cover the whole table after the job's commits:
-   * a fast search misses values there. Empty while the job runs, and where it committed nothing.
+   * Indexes on the column (of a view: on any of its columns) that do not cover the whole table after the job's commits,
+   * so a fast search misses values there. Empty while the job runs, and if it committed nothing.
    * </pre>
    *
    * <code>repeated .leman.v1.IndexCoverage stale_indices = 18;</code>
@@ -1190,8 +1193,8 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Indexes on the column (of a view: on any of its columns) that do not cover the whole table after the job's commits:
-   * a fast search misses values there. Empty while the job runs, and where it committed nothing.
+   * Indexes on the column (of a view: on any of its columns) that do not cover the whole table after the job's commits,
+   * so a fast search misses values there. Empty while the job runs, and if it committed nothing.
    * </pre>
    *
    * <code>repeated .leman.v1.IndexCoverage stale_indices = 18;</code>
@@ -1203,8 +1206,8 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Indexes on the column (of a view: on any of its columns) that do not cover the whole table after the job's commits:
-   * a fast search misses values there. Empty while the job runs, and where it committed nothing.
+   * Indexes on the column (of a view: on any of its columns) that do not cover the whole table after the job's commits,
+   * so a fast search misses values there. Empty while the job runs, and if it committed nothing.
    * </pre>
    *
    * <code>repeated .leman.v1.IndexCoverage stale_indices = 18;</code>
@@ -1215,8 +1218,8 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Indexes on the column (of a view: on any of its columns) that do not cover the whole table after the job's commits:
-   * a fast search misses values there. Empty while the job runs, and where it committed nothing.
+   * Indexes on the column (of a view: on any of its columns) that do not cover the whole table after the job's commits,
+   * so a fast search misses values there. Empty while the job runs, and if it committed nothing.
    * </pre>
    *
    * <code>repeated .leman.v1.IndexCoverage stale_indices = 18;</code>
@@ -1227,8 +1230,8 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Indexes on the column (of a view: on any of its columns) that do not cover the whole table after the job's commits:
-   * a fast search misses values there. Empty while the job runs, and where it committed nothing.
+   * Indexes on the column (of a view: on any of its columns) that do not cover the whole table after the job's commits,
+   * so a fast search misses values there. Empty while the job runs, and if it committed nothing.
    * </pre>
    *
    * <code>repeated .leman.v1.IndexCoverage stale_indices = 18;</code>
@@ -1243,7 +1246,7 @@ private static final long serialVersionUID = 0L;
   private dev.leman.v1.RefreshResult refreshResult_;
   /**
    * <pre>
-   * What a refresh did so far.
+   * The result of a refresh so far.
    * </pre>
    *
    * <code>.leman.v1.RefreshResult refresh_result = 19;</code>
@@ -1255,7 +1258,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * What a refresh did so far.
+   * The result of a refresh so far.
    * </pre>
    *
    * <code>.leman.v1.RefreshResult refresh_result = 19;</code>
@@ -1267,7 +1270,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * What a refresh did so far.
+   * The result of a refresh so far.
    * </pre>
    *
    * <code>.leman.v1.RefreshResult refresh_result = 19;</code>
@@ -1305,7 +1308,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * What its caller said of it, see CreateJobRequest.labels.
+   * The caller's labels, see CreateJobRequest.labels.
    * </pre>
    *
    * <code>map&lt;string, string&gt; labels = 20;</code>
@@ -1326,7 +1329,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * What its caller said of it, see CreateJobRequest.labels.
+   * The caller's labels, see CreateJobRequest.labels.
    * </pre>
    *
    * <code>map&lt;string, string&gt; labels = 20;</code>
@@ -1337,7 +1340,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * What its caller said of it, see CreateJobRequest.labels.
+   * The caller's labels, see CreateJobRequest.labels.
    * </pre>
    *
    * <code>map&lt;string, string&gt; labels = 20;</code>
@@ -1355,7 +1358,7 @@ java.lang.String defaultValue) {
   }
   /**
    * <pre>
-   * What its caller said of it, see CreateJobRequest.labels.
+   * The caller's labels, see CreateJobRequest.labels.
    * </pre>
    *
    * <code>map&lt;string, string&gt; labels = 20;</code>
@@ -1376,8 +1379,7 @@ java.lang.String defaultValue) {
   private int priority_ = 0;
   /**
    * <pre>
-   * Among jobs that wait, those with a higher priority have their turn first, whatever their database or caller: −100 to
-   * 100.
+   * Of waiting jobs, those with a higher priority run first, across databases and callers: −100 to 100.
    * </pre>
    *
    * <code>int32 priority = 21;</code>
@@ -1392,7 +1394,7 @@ java.lang.String defaultValue) {
   private com.google.protobuf.Timestamp startTime_;
   /**
    * <pre>
-   * When it first had its turn; unset: it has not had it yet.
+   * When it first had its turn; unset: not yet.
    * </pre>
    *
    * <code>.google.protobuf.Timestamp start_time = 22;</code>
@@ -1404,7 +1406,7 @@ java.lang.String defaultValue) {
   }
   /**
    * <pre>
-   * When it first had its turn; unset: it has not had it yet.
+   * When it first had its turn; unset: not yet.
    * </pre>
    *
    * <code>.google.protobuf.Timestamp start_time = 22;</code>
@@ -1416,7 +1418,7 @@ java.lang.String defaultValue) {
   }
   /**
    * <pre>
-   * When it first had its turn; unset: it has not had it yet.
+   * When it first had its turn; unset: not yet.
    * </pre>
    *
    * <code>.google.protobuf.Timestamp start_time = 22;</code>
@@ -1430,7 +1432,7 @@ java.lang.String defaultValue) {
   private com.google.protobuf.Timestamp endTime_;
   /**
    * <pre>
-   * When it ended; unset: it has not ended.
+   * When it ended; unset: not yet.
    * </pre>
    *
    * <code>.google.protobuf.Timestamp end_time = 23;</code>
@@ -1442,7 +1444,7 @@ java.lang.String defaultValue) {
   }
   /**
    * <pre>
-   * When it ended; unset: it has not ended.
+   * When it ended; unset: not yet.
    * </pre>
    *
    * <code>.google.protobuf.Timestamp end_time = 23;</code>
@@ -1454,7 +1456,7 @@ java.lang.String defaultValue) {
   }
   /**
    * <pre>
-   * When it ended; unset: it has not ended.
+   * When it ended; unset: not yet.
    * </pre>
    *
    * <code>.google.protobuf.Timestamp end_time = 23;</code>
@@ -1517,11 +1519,11 @@ java.lang.String defaultValue) {
   private com.google.protobuf.Timestamp expectedStartTime_;
   /**
    * <pre>
-   * When a job that waits will have its turn, if no other comes before it: from the rows that running jobs have left and
-   * the rate that is measured of each; for those that wait before it, from their planned rows and what a row of the same
-   * function cost one worker in earlier jobs, where jobs that run at once share the task slots. Not in the past, and not
-   * before that of a job in a place before it. Unset: it does not wait, or too little is known of those before it, such as
-   * a function that never ran, or a refresh. An estimate: it moves with what is measured.
+   * The expected start of a waiting job, if no other comes before it. It is computed from the remaining rows of running
+   * jobs and their measured rates; for waiting jobs before it, from their planned rows and the cost of a row of the
+   * same function in earlier jobs, where concurrent jobs share the task slots. Never in the past, and never before that
+   * of a job in an earlier place. Unset: it does not wait, or too little is known of those before it, such as a
+   * function that never ran, or a refresh. An estimate: it changes with the measurements.
    * </pre>
    *
    * <code>.google.protobuf.Timestamp expected_start_time = 25;</code>
@@ -1533,11 +1535,11 @@ java.lang.String defaultValue) {
   }
   /**
    * <pre>
-   * When a job that waits will have its turn, if no other comes before it: from the rows that running jobs have left and
-   * the rate that is measured of each; for those that wait before it, from their planned rows and what a row of the same
-   * function cost one worker in earlier jobs, where jobs that run at once share the task slots. Not in the past, and not
-   * before that of a job in a place before it. Unset: it does not wait, or too little is known of those before it, such as
-   * a function that never ran, or a refresh. An estimate: it moves with what is measured.
+   * The expected start of a waiting job, if no other comes before it. It is computed from the remaining rows of running
+   * jobs and their measured rates; for waiting jobs before it, from their planned rows and the cost of a row of the
+   * same function in earlier jobs, where concurrent jobs share the task slots. Never in the past, and never before that
+   * of a job in an earlier place. Unset: it does not wait, or too little is known of those before it, such as a
+   * function that never ran, or a refresh. An estimate: it changes with the measurements.
    * </pre>
    *
    * <code>.google.protobuf.Timestamp expected_start_time = 25;</code>
@@ -1549,11 +1551,11 @@ java.lang.String defaultValue) {
   }
   /**
    * <pre>
-   * When a job that waits will have its turn, if no other comes before it: from the rows that running jobs have left and
-   * the rate that is measured of each; for those that wait before it, from their planned rows and what a row of the same
-   * function cost one worker in earlier jobs, where jobs that run at once share the task slots. Not in the past, and not
-   * before that of a job in a place before it. Unset: it does not wait, or too little is known of those before it, such as
-   * a function that never ran, or a refresh. An estimate: it moves with what is measured.
+   * The expected start of a waiting job, if no other comes before it. It is computed from the remaining rows of running
+   * jobs and their measured rates; for waiting jobs before it, from their planned rows and the cost of a row of the
+   * same function in earlier jobs, where concurrent jobs share the task slots. Never in the past, and never before that
+   * of a job in an earlier place. Unset: it does not wait, or too little is known of those before it, such as a
+   * function that never ran, or a refresh. An estimate: it changes with the measurements.
    * </pre>
    *
    * <code>.google.protobuf.Timestamp expected_start_time = 25;</code>
@@ -1569,8 +1571,8 @@ java.lang.String defaultValue) {
       com.google.protobuf.LazyStringArrayList.emptyList();
   /**
    * <pre>
-   * The environment variables that its functions have by CreateJobRequest.env, in alphabetical order. Their values are
-   * told to no one.
+   * The names of its functions' environment variables from CreateJobRequest.env, in alphabetical order. Their values
+   * are never returned.
    * </pre>
    *
    * <code>repeated string env_names = 26;</code>
@@ -1582,8 +1584,8 @@ java.lang.String defaultValue) {
   }
   /**
    * <pre>
-   * The environment variables that its functions have by CreateJobRequest.env, in alphabetical order. Their values are
-   * told to no one.
+   * The names of its functions' environment variables from CreateJobRequest.env, in alphabetical order. Their values
+   * are never returned.
    * </pre>
    *
    * <code>repeated string env_names = 26;</code>
@@ -1594,8 +1596,8 @@ java.lang.String defaultValue) {
   }
   /**
    * <pre>
-   * The environment variables that its functions have by CreateJobRequest.env, in alphabetical order. Their values are
-   * told to no one.
+   * The names of its functions' environment variables from CreateJobRequest.env, in alphabetical order. Their values
+   * are never returned.
    * </pre>
    *
    * <code>repeated string env_names = 26;</code>
@@ -1607,8 +1609,8 @@ java.lang.String defaultValue) {
   }
   /**
    * <pre>
-   * The environment variables that its functions have by CreateJobRequest.env, in alphabetical order. Their values are
-   * told to no one.
+   * The names of its functions' environment variables from CreateJobRequest.env, in alphabetical order. Their values
+   * are never returned.
    * </pre>
    *
    * <code>repeated string env_names = 26;</code>
@@ -1625,8 +1627,8 @@ java.lang.String defaultValue) {
   private volatile java.lang.Object traceparent_ = "";
   /**
    * <pre>
-   * What its trace began with, as `traceparent` of W3C Trace Context has it: the trace's id is the second of its four
-   * parts. Empty: it is not traced (docs/observability.md).
+   * The start of its trace as `traceparent` of W3C Trace Context: the trace's id is the second of its four parts.
+   * Empty: it is not traced (docs/observability.md).
    * </pre>
    *
    * <code>string traceparent = 27;</code>
@@ -1647,8 +1649,8 @@ java.lang.String defaultValue) {
   }
   /**
    * <pre>
-   * What its trace began with, as `traceparent` of W3C Trace Context has it: the trace's id is the second of its four
-   * parts. Empty: it is not traced (docs/observability.md).
+   * The start of its trace as `traceparent` of W3C Trace Context: the trace's id is the second of its four parts.
+   * Empty: it is not traced (docs/observability.md).
    * </pre>
    *
    * <code>string traceparent = 27;</code>
@@ -2210,7 +2212,7 @@ java.lang.String defaultValue) {
   }
   /**
    * <pre>
-   * A job: what was asked, how far it is, how it ended.
+   * A job: its request, its progress, its end.
    * </pre>
    *
    * Protobuf type {@code leman.v1.Job}
@@ -3027,7 +3029,7 @@ java.lang.String defaultValue) {
     private java.lang.Object jobId_ = "";
     /**
      * <pre>
-     * Given by the service.
+     * Assigned by the service.
      * </pre>
      *
      * <code>string job_id = 1;</code>
@@ -3047,7 +3049,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * Given by the service.
+     * Assigned by the service.
      * </pre>
      *
      * <code>string job_id = 1;</code>
@@ -3068,7 +3070,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * Given by the service.
+     * Assigned by the service.
      * </pre>
      *
      * <code>string job_id = 1;</code>
@@ -3085,7 +3087,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * Given by the service.
+     * Assigned by the service.
      * </pre>
      *
      * <code>string job_id = 1;</code>
@@ -3099,7 +3101,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * Given by the service.
+     * Assigned by the service.
      * </pre>
      *
      * <code>string job_id = 1;</code>
@@ -3119,7 +3121,7 @@ java.lang.String defaultValue) {
     private int state_ = 0;
     /**
      * <pre>
-     * Where it stands.
+     * The current state.
      * </pre>
      *
      * <code>.leman.v1.Job.State state = 2;</code>
@@ -3130,7 +3132,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * Where it stands.
+     * The current state.
      * </pre>
      *
      * <code>.leman.v1.Job.State state = 2;</code>
@@ -3145,7 +3147,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * Where it stands.
+     * The current state.
      * </pre>
      *
      * <code>.leman.v1.Job.State state = 2;</code>
@@ -3158,7 +3160,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * Where it stands.
+     * The current state.
      * </pre>
      *
      * <code>.leman.v1.Job.State state = 2;</code>
@@ -3176,7 +3178,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * Where it stands.
+     * The current state.
      * </pre>
      *
      * <code>.leman.v1.Job.State state = 2;</code>
@@ -3550,7 +3552,7 @@ java.lang.String defaultValue) {
         dev.leman.v1.Progress, dev.leman.v1.Progress.Builder, dev.leman.v1.ProgressOrBuilder> progressBuilder_;
     /**
      * <pre>
-     * How far it is.
+     * The progress.
      * </pre>
      *
      * <code>.leman.v1.Progress progress = 5;</code>
@@ -3561,7 +3563,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * How far it is.
+     * The progress.
      * </pre>
      *
      * <code>.leman.v1.Progress progress = 5;</code>
@@ -3576,7 +3578,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * How far it is.
+     * The progress.
      * </pre>
      *
      * <code>.leman.v1.Progress progress = 5;</code>
@@ -3596,7 +3598,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * How far it is.
+     * The progress.
      * </pre>
      *
      * <code>.leman.v1.Progress progress = 5;</code>
@@ -3614,7 +3616,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * How far it is.
+     * The progress.
      * </pre>
      *
      * <code>.leman.v1.Progress progress = 5;</code>
@@ -3639,7 +3641,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * How far it is.
+     * The progress.
      * </pre>
      *
      * <code>.leman.v1.Progress progress = 5;</code>
@@ -3656,7 +3658,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * How far it is.
+     * The progress.
      * </pre>
      *
      * <code>.leman.v1.Progress progress = 5;</code>
@@ -3668,7 +3670,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * How far it is.
+     * The progress.
      * </pre>
      *
      * <code>.leman.v1.Progress progress = 5;</code>
@@ -3683,7 +3685,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * How far it is.
+     * The progress.
      * </pre>
      *
      * <code>.leman.v1.Progress progress = 5;</code>
@@ -3707,10 +3709,10 @@ java.lang.String defaultValue) {
         com.google.rpc.Status, com.google.rpc.Status.Builder, com.google.rpc.StatusOrBuilder> errorBuilder_;
     /**
      * <pre>
-     * Why it failed. Beside the reasons of CreateJob, which a later plan of the job may meet:
-     * * UDF_FAILED, TOO_MANY_ERRORS: the function failed on a row, or on more rows than its error policy allows; fix the
-     *   function or the policy. The details tell the row.
-     * * WORKER_LOST, UDF_TIMEOUT: a row, or too many rows one after another, ended the worker that computed it, or overran
+     * Why it failed. Besides the reasons of CreateJob, which a later plan of the job may meet:
+     * * UDF_FAILED, TOO_MANY_ERRORS: the function failed on a row, or on more rows than its error policy allows; correct
+     *   the function or the policy. The details name the row.
+     * * WORKER_LOST, UDF_TIMEOUT: a row, or too many rows in succession, ended the worker that computed it, or exceeded
      *   the function's timeout; as for UDF_FAILED, or give the workers more memory.
      * * UDF_NOT_LOADABLE, UDF_DIGEST_MISMATCH, UDF_PYTHON_MISMATCH: workers cannot load the function, or it ends their
      *   process meanwhile; install what it imports, or mend it and register it again.
@@ -3722,12 +3724,13 @@ java.lang.String defaultValue) {
      * * EXECUTOR_LOST: executors died under the job again and again; look at their logs, then run it again.
      * * TYPE_NOT_STORABLE: Lance does not store values of the column's type in the table's file format; use another type, or a
      *   newer format.
-     * * NO_PROGRESS: plan after plan found the same work, as others write to the table; run it again when they are done.
-     * * SPARK_STARTING, SPARK_FAILED, CLUSTER_BUSY: Spark ended, gave up on a worker, or had no cores free for long; run it
-     *   again.
-     * * TABLE_REPLACED: its table or view was dropped, and another one has the name, or that of the source of which a refresh
-     *   was asked for a version; run it again if it is meant for the one that is there now.
-     * * VIEW_CHANGED, STORAGE_ERROR: a refresh met other writers, or storage that failed, again and again; run it again.
+     * * NO_PROGRESS: plan after plan found the same work, because others write to the table; run it again when they are
+     *   done.
+     * * SPARK_STARTING, SPARK_FAILED, CLUSTER_BUSY: Spark ended, gave up on a worker, or had no free cores for long; run
+     *   it again.
+     * * TABLE_REPLACED: its table or view, or the source of a refresh to a given version, was dropped, and a new one has
+     *   the name; run it again if the new one is meant.
+     * * VIEW_CHANGED, STORAGE_ERROR: other writers or failing storage stopped a refresh at every try; run it again.
      * * STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING: the storage refuses; do what the message says, then
      *   run it again.
      * * INTERNAL_BUG: a bug; report it.
@@ -3741,10 +3744,10 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * Why it failed. Beside the reasons of CreateJob, which a later plan of the job may meet:
-     * * UDF_FAILED, TOO_MANY_ERRORS: the function failed on a row, or on more rows than its error policy allows; fix the
-     *   function or the policy. The details tell the row.
-     * * WORKER_LOST, UDF_TIMEOUT: a row, or too many rows one after another, ended the worker that computed it, or overran
+     * Why it failed. Besides the reasons of CreateJob, which a later plan of the job may meet:
+     * * UDF_FAILED, TOO_MANY_ERRORS: the function failed on a row, or on more rows than its error policy allows; correct
+     *   the function or the policy. The details name the row.
+     * * WORKER_LOST, UDF_TIMEOUT: a row, or too many rows in succession, ended the worker that computed it, or exceeded
      *   the function's timeout; as for UDF_FAILED, or give the workers more memory.
      * * UDF_NOT_LOADABLE, UDF_DIGEST_MISMATCH, UDF_PYTHON_MISMATCH: workers cannot load the function, or it ends their
      *   process meanwhile; install what it imports, or mend it and register it again.
@@ -3756,12 +3759,13 @@ java.lang.String defaultValue) {
      * * EXECUTOR_LOST: executors died under the job again and again; look at their logs, then run it again.
      * * TYPE_NOT_STORABLE: Lance does not store values of the column's type in the table's file format; use another type, or a
      *   newer format.
-     * * NO_PROGRESS: plan after plan found the same work, as others write to the table; run it again when they are done.
-     * * SPARK_STARTING, SPARK_FAILED, CLUSTER_BUSY: Spark ended, gave up on a worker, or had no cores free for long; run it
-     *   again.
-     * * TABLE_REPLACED: its table or view was dropped, and another one has the name, or that of the source of which a refresh
-     *   was asked for a version; run it again if it is meant for the one that is there now.
-     * * VIEW_CHANGED, STORAGE_ERROR: a refresh met other writers, or storage that failed, again and again; run it again.
+     * * NO_PROGRESS: plan after plan found the same work, because others write to the table; run it again when they are
+     *   done.
+     * * SPARK_STARTING, SPARK_FAILED, CLUSTER_BUSY: Spark ended, gave up on a worker, or had no free cores for long; run
+     *   it again.
+     * * TABLE_REPLACED: its table or view, or the source of a refresh to a given version, was dropped, and a new one has
+     *   the name; run it again if the new one is meant.
+     * * VIEW_CHANGED, STORAGE_ERROR: other writers or failing storage stopped a refresh at every try; run it again.
      * * STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING: the storage refuses; do what the message says, then
      *   run it again.
      * * INTERNAL_BUG: a bug; report it.
@@ -3779,10 +3783,10 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * Why it failed. Beside the reasons of CreateJob, which a later plan of the job may meet:
-     * * UDF_FAILED, TOO_MANY_ERRORS: the function failed on a row, or on more rows than its error policy allows; fix the
-     *   function or the policy. The details tell the row.
-     * * WORKER_LOST, UDF_TIMEOUT: a row, or too many rows one after another, ended the worker that computed it, or overran
+     * Why it failed. Besides the reasons of CreateJob, which a later plan of the job may meet:
+     * * UDF_FAILED, TOO_MANY_ERRORS: the function failed on a row, or on more rows than its error policy allows; correct
+     *   the function or the policy. The details name the row.
+     * * WORKER_LOST, UDF_TIMEOUT: a row, or too many rows in succession, ended the worker that computed it, or exceeded
      *   the function's timeout; as for UDF_FAILED, or give the workers more memory.
      * * UDF_NOT_LOADABLE, UDF_DIGEST_MISMATCH, UDF_PYTHON_MISMATCH: workers cannot load the function, or it ends their
      *   process meanwhile; install what it imports, or mend it and register it again.
@@ -3794,12 +3798,13 @@ java.lang.String defaultValue) {
      * * EXECUTOR_LOST: executors died under the job again and again; look at their logs, then run it again.
      * * TYPE_NOT_STORABLE: Lance does not store values of the column's type in the table's file format; use another type, or a
      *   newer format.
-     * * NO_PROGRESS: plan after plan found the same work, as others write to the table; run it again when they are done.
-     * * SPARK_STARTING, SPARK_FAILED, CLUSTER_BUSY: Spark ended, gave up on a worker, or had no cores free for long; run it
-     *   again.
-     * * TABLE_REPLACED: its table or view was dropped, and another one has the name, or that of the source of which a refresh
-     *   was asked for a version; run it again if it is meant for the one that is there now.
-     * * VIEW_CHANGED, STORAGE_ERROR: a refresh met other writers, or storage that failed, again and again; run it again.
+     * * NO_PROGRESS: plan after plan found the same work, because others write to the table; run it again when they are
+     *   done.
+     * * SPARK_STARTING, SPARK_FAILED, CLUSTER_BUSY: Spark ended, gave up on a worker, or had no free cores for long; run
+     *   it again.
+     * * TABLE_REPLACED: its table or view, or the source of a refresh to a given version, was dropped, and a new one has
+     *   the name; run it again if the new one is meant.
+     * * VIEW_CHANGED, STORAGE_ERROR: other writers or failing storage stopped a refresh at every try; run it again.
      * * STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING: the storage refuses; do what the message says, then
      *   run it again.
      * * INTERNAL_BUG: a bug; report it.
@@ -3822,10 +3827,10 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * Why it failed. Beside the reasons of CreateJob, which a later plan of the job may meet:
-     * * UDF_FAILED, TOO_MANY_ERRORS: the function failed on a row, or on more rows than its error policy allows; fix the
-     *   function or the policy. The details tell the row.
-     * * WORKER_LOST, UDF_TIMEOUT: a row, or too many rows one after another, ended the worker that computed it, or overran
+     * Why it failed. Besides the reasons of CreateJob, which a later plan of the job may meet:
+     * * UDF_FAILED, TOO_MANY_ERRORS: the function failed on a row, or on more rows than its error policy allows; correct
+     *   the function or the policy. The details name the row.
+     * * WORKER_LOST, UDF_TIMEOUT: a row, or too many rows in succession, ended the worker that computed it, or exceeded
      *   the function's timeout; as for UDF_FAILED, or give the workers more memory.
      * * UDF_NOT_LOADABLE, UDF_DIGEST_MISMATCH, UDF_PYTHON_MISMATCH: workers cannot load the function, or it ends their
      *   process meanwhile; install what it imports, or mend it and register it again.
@@ -3837,12 +3842,13 @@ java.lang.String defaultValue) {
      * * EXECUTOR_LOST: executors died under the job again and again; look at their logs, then run it again.
      * * TYPE_NOT_STORABLE: Lance does not store values of the column's type in the table's file format; use another type, or a
      *   newer format.
-     * * NO_PROGRESS: plan after plan found the same work, as others write to the table; run it again when they are done.
-     * * SPARK_STARTING, SPARK_FAILED, CLUSTER_BUSY: Spark ended, gave up on a worker, or had no cores free for long; run it
-     *   again.
-     * * TABLE_REPLACED: its table or view was dropped, and another one has the name, or that of the source of which a refresh
-     *   was asked for a version; run it again if it is meant for the one that is there now.
-     * * VIEW_CHANGED, STORAGE_ERROR: a refresh met other writers, or storage that failed, again and again; run it again.
+     * * NO_PROGRESS: plan after plan found the same work, because others write to the table; run it again when they are
+     *   done.
+     * * SPARK_STARTING, SPARK_FAILED, CLUSTER_BUSY: Spark ended, gave up on a worker, or had no free cores for long; run
+     *   it again.
+     * * TABLE_REPLACED: its table or view, or the source of a refresh to a given version, was dropped, and a new one has
+     *   the name; run it again if the new one is meant.
+     * * VIEW_CHANGED, STORAGE_ERROR: other writers or failing storage stopped a refresh at every try; run it again.
      * * STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING: the storage refuses; do what the message says, then
      *   run it again.
      * * INTERNAL_BUG: a bug; report it.
@@ -3863,10 +3869,10 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * Why it failed. Beside the reasons of CreateJob, which a later plan of the job may meet:
-     * * UDF_FAILED, TOO_MANY_ERRORS: the function failed on a row, or on more rows than its error policy allows; fix the
-     *   function or the policy. The details tell the row.
-     * * WORKER_LOST, UDF_TIMEOUT: a row, or too many rows one after another, ended the worker that computed it, or overran
+     * Why it failed. Besides the reasons of CreateJob, which a later plan of the job may meet:
+     * * UDF_FAILED, TOO_MANY_ERRORS: the function failed on a row, or on more rows than its error policy allows; correct
+     *   the function or the policy. The details name the row.
+     * * WORKER_LOST, UDF_TIMEOUT: a row, or too many rows in succession, ended the worker that computed it, or exceeded
      *   the function's timeout; as for UDF_FAILED, or give the workers more memory.
      * * UDF_NOT_LOADABLE, UDF_DIGEST_MISMATCH, UDF_PYTHON_MISMATCH: workers cannot load the function, or it ends their
      *   process meanwhile; install what it imports, or mend it and register it again.
@@ -3878,12 +3884,13 @@ java.lang.String defaultValue) {
      * * EXECUTOR_LOST: executors died under the job again and again; look at their logs, then run it again.
      * * TYPE_NOT_STORABLE: Lance does not store values of the column's type in the table's file format; use another type, or a
      *   newer format.
-     * * NO_PROGRESS: plan after plan found the same work, as others write to the table; run it again when they are done.
-     * * SPARK_STARTING, SPARK_FAILED, CLUSTER_BUSY: Spark ended, gave up on a worker, or had no cores free for long; run it
-     *   again.
-     * * TABLE_REPLACED: its table or view was dropped, and another one has the name, or that of the source of which a refresh
-     *   was asked for a version; run it again if it is meant for the one that is there now.
-     * * VIEW_CHANGED, STORAGE_ERROR: a refresh met other writers, or storage that failed, again and again; run it again.
+     * * NO_PROGRESS: plan after plan found the same work, because others write to the table; run it again when they are
+     *   done.
+     * * SPARK_STARTING, SPARK_FAILED, CLUSTER_BUSY: Spark ended, gave up on a worker, or had no free cores for long; run
+     *   it again.
+     * * TABLE_REPLACED: its table or view, or the source of a refresh to a given version, was dropped, and a new one has
+     *   the name; run it again if the new one is meant.
+     * * VIEW_CHANGED, STORAGE_ERROR: other writers or failing storage stopped a refresh at every try; run it again.
      * * STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING: the storage refuses; do what the message says, then
      *   run it again.
      * * INTERNAL_BUG: a bug; report it.
@@ -3911,10 +3918,10 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * Why it failed. Beside the reasons of CreateJob, which a later plan of the job may meet:
-     * * UDF_FAILED, TOO_MANY_ERRORS: the function failed on a row, or on more rows than its error policy allows; fix the
-     *   function or the policy. The details tell the row.
-     * * WORKER_LOST, UDF_TIMEOUT: a row, or too many rows one after another, ended the worker that computed it, or overran
+     * Why it failed. Besides the reasons of CreateJob, which a later plan of the job may meet:
+     * * UDF_FAILED, TOO_MANY_ERRORS: the function failed on a row, or on more rows than its error policy allows; correct
+     *   the function or the policy. The details name the row.
+     * * WORKER_LOST, UDF_TIMEOUT: a row, or too many rows in succession, ended the worker that computed it, or exceeded
      *   the function's timeout; as for UDF_FAILED, or give the workers more memory.
      * * UDF_NOT_LOADABLE, UDF_DIGEST_MISMATCH, UDF_PYTHON_MISMATCH: workers cannot load the function, or it ends their
      *   process meanwhile; install what it imports, or mend it and register it again.
@@ -3926,12 +3933,13 @@ java.lang.String defaultValue) {
      * * EXECUTOR_LOST: executors died under the job again and again; look at their logs, then run it again.
      * * TYPE_NOT_STORABLE: Lance does not store values of the column's type in the table's file format; use another type, or a
      *   newer format.
-     * * NO_PROGRESS: plan after plan found the same work, as others write to the table; run it again when they are done.
-     * * SPARK_STARTING, SPARK_FAILED, CLUSTER_BUSY: Spark ended, gave up on a worker, or had no cores free for long; run it
-     *   again.
-     * * TABLE_REPLACED: its table or view was dropped, and another one has the name, or that of the source of which a refresh
-     *   was asked for a version; run it again if it is meant for the one that is there now.
-     * * VIEW_CHANGED, STORAGE_ERROR: a refresh met other writers, or storage that failed, again and again; run it again.
+     * * NO_PROGRESS: plan after plan found the same work, because others write to the table; run it again when they are
+     *   done.
+     * * SPARK_STARTING, SPARK_FAILED, CLUSTER_BUSY: Spark ended, gave up on a worker, or had no free cores for long; run
+     *   it again.
+     * * TABLE_REPLACED: its table or view, or the source of a refresh to a given version, was dropped, and a new one has
+     *   the name; run it again if the new one is meant.
+     * * VIEW_CHANGED, STORAGE_ERROR: other writers or failing storage stopped a refresh at every try; run it again.
      * * STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING: the storage refuses; do what the message says, then
      *   run it again.
      * * INTERNAL_BUG: a bug; report it.
@@ -3951,10 +3959,10 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * Why it failed. Beside the reasons of CreateJob, which a later plan of the job may meet:
-     * * UDF_FAILED, TOO_MANY_ERRORS: the function failed on a row, or on more rows than its error policy allows; fix the
-     *   function or the policy. The details tell the row.
-     * * WORKER_LOST, UDF_TIMEOUT: a row, or too many rows one after another, ended the worker that computed it, or overran
+     * Why it failed. Besides the reasons of CreateJob, which a later plan of the job may meet:
+     * * UDF_FAILED, TOO_MANY_ERRORS: the function failed on a row, or on more rows than its error policy allows; correct
+     *   the function or the policy. The details name the row.
+     * * WORKER_LOST, UDF_TIMEOUT: a row, or too many rows in succession, ended the worker that computed it, or exceeded
      *   the function's timeout; as for UDF_FAILED, or give the workers more memory.
      * * UDF_NOT_LOADABLE, UDF_DIGEST_MISMATCH, UDF_PYTHON_MISMATCH: workers cannot load the function, or it ends their
      *   process meanwhile; install what it imports, or mend it and register it again.
@@ -3966,12 +3974,13 @@ java.lang.String defaultValue) {
      * * EXECUTOR_LOST: executors died under the job again and again; look at their logs, then run it again.
      * * TYPE_NOT_STORABLE: Lance does not store values of the column's type in the table's file format; use another type, or a
      *   newer format.
-     * * NO_PROGRESS: plan after plan found the same work, as others write to the table; run it again when they are done.
-     * * SPARK_STARTING, SPARK_FAILED, CLUSTER_BUSY: Spark ended, gave up on a worker, or had no cores free for long; run it
-     *   again.
-     * * TABLE_REPLACED: its table or view was dropped, and another one has the name, or that of the source of which a refresh
-     *   was asked for a version; run it again if it is meant for the one that is there now.
-     * * VIEW_CHANGED, STORAGE_ERROR: a refresh met other writers, or storage that failed, again and again; run it again.
+     * * NO_PROGRESS: plan after plan found the same work, because others write to the table; run it again when they are
+     *   done.
+     * * SPARK_STARTING, SPARK_FAILED, CLUSTER_BUSY: Spark ended, gave up on a worker, or had no free cores for long; run
+     *   it again.
+     * * TABLE_REPLACED: its table or view, or the source of a refresh to a given version, was dropped, and a new one has
+     *   the name; run it again if the new one is meant.
+     * * VIEW_CHANGED, STORAGE_ERROR: other writers or failing storage stopped a refresh at every try; run it again.
      * * STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING: the storage refuses; do what the message says, then
      *   run it again.
      * * INTERNAL_BUG: a bug; report it.
@@ -3986,10 +3995,10 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * Why it failed. Beside the reasons of CreateJob, which a later plan of the job may meet:
-     * * UDF_FAILED, TOO_MANY_ERRORS: the function failed on a row, or on more rows than its error policy allows; fix the
-     *   function or the policy. The details tell the row.
-     * * WORKER_LOST, UDF_TIMEOUT: a row, or too many rows one after another, ended the worker that computed it, or overran
+     * Why it failed. Besides the reasons of CreateJob, which a later plan of the job may meet:
+     * * UDF_FAILED, TOO_MANY_ERRORS: the function failed on a row, or on more rows than its error policy allows; correct
+     *   the function or the policy. The details name the row.
+     * * WORKER_LOST, UDF_TIMEOUT: a row, or too many rows in succession, ended the worker that computed it, or exceeded
      *   the function's timeout; as for UDF_FAILED, or give the workers more memory.
      * * UDF_NOT_LOADABLE, UDF_DIGEST_MISMATCH, UDF_PYTHON_MISMATCH: workers cannot load the function, or it ends their
      *   process meanwhile; install what it imports, or mend it and register it again.
@@ -4001,12 +4010,13 @@ java.lang.String defaultValue) {
      * * EXECUTOR_LOST: executors died under the job again and again; look at their logs, then run it again.
      * * TYPE_NOT_STORABLE: Lance does not store values of the column's type in the table's file format; use another type, or a
      *   newer format.
-     * * NO_PROGRESS: plan after plan found the same work, as others write to the table; run it again when they are done.
-     * * SPARK_STARTING, SPARK_FAILED, CLUSTER_BUSY: Spark ended, gave up on a worker, or had no cores free for long; run it
-     *   again.
-     * * TABLE_REPLACED: its table or view was dropped, and another one has the name, or that of the source of which a refresh
-     *   was asked for a version; run it again if it is meant for the one that is there now.
-     * * VIEW_CHANGED, STORAGE_ERROR: a refresh met other writers, or storage that failed, again and again; run it again.
+     * * NO_PROGRESS: plan after plan found the same work, because others write to the table; run it again when they are
+     *   done.
+     * * SPARK_STARTING, SPARK_FAILED, CLUSTER_BUSY: Spark ended, gave up on a worker, or had no free cores for long; run
+     *   it again.
+     * * TABLE_REPLACED: its table or view, or the source of a refresh to a given version, was dropped, and a new one has
+     *   the name; run it again if the new one is meant.
+     * * VIEW_CHANGED, STORAGE_ERROR: other writers or failing storage stopped a refresh at every try; run it again.
      * * STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING: the storage refuses; do what the message says, then
      *   run it again.
      * * INTERNAL_BUG: a bug; report it.
@@ -4024,10 +4034,10 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * Why it failed. Beside the reasons of CreateJob, which a later plan of the job may meet:
-     * * UDF_FAILED, TOO_MANY_ERRORS: the function failed on a row, or on more rows than its error policy allows; fix the
-     *   function or the policy. The details tell the row.
-     * * WORKER_LOST, UDF_TIMEOUT: a row, or too many rows one after another, ended the worker that computed it, or overran
+     * Why it failed. Besides the reasons of CreateJob, which a later plan of the job may meet:
+     * * UDF_FAILED, TOO_MANY_ERRORS: the function failed on a row, or on more rows than its error policy allows; correct
+     *   the function or the policy. The details name the row.
+     * * WORKER_LOST, UDF_TIMEOUT: a row, or too many rows in succession, ended the worker that computed it, or exceeded
      *   the function's timeout; as for UDF_FAILED, or give the workers more memory.
      * * UDF_NOT_LOADABLE, UDF_DIGEST_MISMATCH, UDF_PYTHON_MISMATCH: workers cannot load the function, or it ends their
      *   process meanwhile; install what it imports, or mend it and register it again.
@@ -4039,12 +4049,13 @@ java.lang.String defaultValue) {
      * * EXECUTOR_LOST: executors died under the job again and again; look at their logs, then run it again.
      * * TYPE_NOT_STORABLE: Lance does not store values of the column's type in the table's file format; use another type, or a
      *   newer format.
-     * * NO_PROGRESS: plan after plan found the same work, as others write to the table; run it again when they are done.
-     * * SPARK_STARTING, SPARK_FAILED, CLUSTER_BUSY: Spark ended, gave up on a worker, or had no cores free for long; run it
-     *   again.
-     * * TABLE_REPLACED: its table or view was dropped, and another one has the name, or that of the source of which a refresh
-     *   was asked for a version; run it again if it is meant for the one that is there now.
-     * * VIEW_CHANGED, STORAGE_ERROR: a refresh met other writers, or storage that failed, again and again; run it again.
+     * * NO_PROGRESS: plan after plan found the same work, because others write to the table; run it again when they are
+     *   done.
+     * * SPARK_STARTING, SPARK_FAILED, CLUSTER_BUSY: Spark ended, gave up on a worker, or had no free cores for long; run
+     *   it again.
+     * * TABLE_REPLACED: its table or view, or the source of a refresh to a given version, was dropped, and a new one has
+     *   the name; run it again if the new one is meant.
+     * * VIEW_CHANGED, STORAGE_ERROR: other writers or failing storage stopped a refresh at every try; run it again.
      * * STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING: the storage refuses; do what the message says, then
      *   run it again.
      * * INTERNAL_BUG: a bug; report it.
@@ -4385,7 +4396,7 @@ java.lang.String defaultValue) {
         dev.leman.v1.UdfRef, dev.leman.v1.UdfRef.Builder, dev.leman.v1.UdfRefOrBuilder> udfBuilder_;
     /**
      * <pre>
-     * The function of a backfill, as resolved; unset: it is not resolved yet, or the job refreshes a view.
+     * The function of a backfill, with its version; unset: not resolved yet, or the job refreshes a view.
      * </pre>
      *
      * <code>.leman.v1.UdfRef udf = 9;</code>
@@ -4396,7 +4407,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * The function of a backfill, as resolved; unset: it is not resolved yet, or the job refreshes a view.
+     * The function of a backfill, with its version; unset: not resolved yet, or the job refreshes a view.
      * </pre>
      *
      * <code>.leman.v1.UdfRef udf = 9;</code>
@@ -4411,7 +4422,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * The function of a backfill, as resolved; unset: it is not resolved yet, or the job refreshes a view.
+     * The function of a backfill, with its version; unset: not resolved yet, or the job refreshes a view.
      * </pre>
      *
      * <code>.leman.v1.UdfRef udf = 9;</code>
@@ -4431,7 +4442,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * The function of a backfill, as resolved; unset: it is not resolved yet, or the job refreshes a view.
+     * The function of a backfill, with its version; unset: not resolved yet, or the job refreshes a view.
      * </pre>
      *
      * <code>.leman.v1.UdfRef udf = 9;</code>
@@ -4449,7 +4460,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * The function of a backfill, as resolved; unset: it is not resolved yet, or the job refreshes a view.
+     * The function of a backfill, with its version; unset: not resolved yet, or the job refreshes a view.
      * </pre>
      *
      * <code>.leman.v1.UdfRef udf = 9;</code>
@@ -4474,7 +4485,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * The function of a backfill, as resolved; unset: it is not resolved yet, or the job refreshes a view.
+     * The function of a backfill, with its version; unset: not resolved yet, or the job refreshes a view.
      * </pre>
      *
      * <code>.leman.v1.UdfRef udf = 9;</code>
@@ -4491,7 +4502,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * The function of a backfill, as resolved; unset: it is not resolved yet, or the job refreshes a view.
+     * The function of a backfill, with its version; unset: not resolved yet, or the job refreshes a view.
      * </pre>
      *
      * <code>.leman.v1.UdfRef udf = 9;</code>
@@ -4503,7 +4514,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * The function of a backfill, as resolved; unset: it is not resolved yet, or the job refreshes a view.
+     * The function of a backfill, with its version; unset: not resolved yet, or the job refreshes a view.
      * </pre>
      *
      * <code>.leman.v1.UdfRef udf = 9;</code>
@@ -4518,7 +4529,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * The function of a backfill, as resolved; unset: it is not resolved yet, or the job refreshes a view.
+     * The function of a backfill, with its version; unset: not resolved yet, or the job refreshes a view.
      * </pre>
      *
      * <code>.leman.v1.UdfRef udf = 9;</code>
@@ -4852,7 +4863,7 @@ java.lang.String defaultValue) {
     private java.lang.Object planSummary_ = "";
     /**
      * <pre>
-     * One sentence on the plan, for a person.
+     * One sentence on the plan, as text.
      * </pre>
      *
      * <code>string plan_summary = 11;</code>
@@ -4872,7 +4883,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * One sentence on the plan, for a person.
+     * One sentence on the plan, as text.
      * </pre>
      *
      * <code>string plan_summary = 11;</code>
@@ -4893,7 +4904,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * One sentence on the plan, for a person.
+     * One sentence on the plan, as text.
      * </pre>
      *
      * <code>string plan_summary = 11;</code>
@@ -4910,7 +4921,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * One sentence on the plan, for a person.
+     * One sentence on the plan, as text.
      * </pre>
      *
      * <code>string plan_summary = 11;</code>
@@ -4924,7 +4935,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * One sentence on the plan, for a person.
+     * One sentence on the plan, as text.
      * </pre>
      *
      * <code>string plan_summary = 11;</code>
@@ -4944,7 +4955,7 @@ java.lang.String defaultValue) {
     private long tableVersion_ ;
     /**
      * <pre>
-     * Version of the table after the job's last commit; unset: it committed nothing.
+     * Version of the table after the job's last commit; unset: no commit.
      * </pre>
      *
      * <code>optional int64 table_version = 12;</code>
@@ -4956,7 +4967,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * Version of the table after the job's last commit; unset: it committed nothing.
+     * Version of the table after the job's last commit; unset: no commit.
      * </pre>
      *
      * <code>optional int64 table_version = 12;</code>
@@ -4968,7 +4979,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * Version of the table after the job's last commit; unset: it committed nothing.
+     * Version of the table after the job's last commit; unset: no commit.
      * </pre>
      *
      * <code>optional int64 table_version = 12;</code>
@@ -4984,7 +4995,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * Version of the table after the job's last commit; unset: it committed nothing.
+     * Version of the table after the job's last commit; unset: no commit.
      * </pre>
      *
      * <code>optional int64 table_version = 12;</code>
@@ -5000,7 +5011,7 @@ java.lang.String defaultValue) {
     private int attempt_ ;
     /**
      * <pre>
-     * How often an executor has begun the job: more than once when one died or was stopped.
+     * How often an executor has begun the job: more than once if an executor died or was stopped.
      * </pre>
      *
      * <code>int32 attempt = 13;</code>
@@ -5012,7 +5023,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * How often an executor has begun the job: more than once when one died or was stopped.
+     * How often an executor has begun the job: more than once if an executor died or was stopped.
      * </pre>
      *
      * <code>int32 attempt = 13;</code>
@@ -5028,7 +5039,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * How often an executor has begun the job: more than once when one died or was stopped.
+     * How often an executor has begun the job: more than once if an executor died or was stopped.
      * </pre>
      *
      * <code>int32 attempt = 13;</code>
@@ -5044,7 +5055,7 @@ java.lang.String defaultValue) {
     private java.lang.Object retryOf_ = "";
     /**
      * <pre>
-     * The job whose failed rows it tried again; empty: it is no retry.
+     * The job whose failed rows it retries; empty: it is not a retry.
      * </pre>
      *
      * <code>string retry_of = 14;</code>
@@ -5064,7 +5075,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * The job whose failed rows it tried again; empty: it is no retry.
+     * The job whose failed rows it retries; empty: it is not a retry.
      * </pre>
      *
      * <code>string retry_of = 14;</code>
@@ -5085,7 +5096,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * The job whose failed rows it tried again; empty: it is no retry.
+     * The job whose failed rows it retries; empty: it is not a retry.
      * </pre>
      *
      * <code>string retry_of = 14;</code>
@@ -5102,7 +5113,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * The job whose failed rows it tried again; empty: it is no retry.
+     * The job whose failed rows it retries; empty: it is not a retry.
      * </pre>
      *
      * <code>string retry_of = 14;</code>
@@ -5116,7 +5127,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * The job whose failed rows it tried again; empty: it is no retry.
+     * The job whose failed rows it retries; empty: it is not a retry.
      * </pre>
      *
      * <code>string retry_of = 14;</code>
@@ -5136,12 +5147,12 @@ java.lang.String defaultValue) {
     private int queuePosition_ ;
     /**
      * <pre>
-     * Its place among the jobs that wait for their turn, 1: it is next; unset: it does not wait, or in another executor's
-     * queue. Higher priorities come first. Among equals databases take turns, and callers (`initiator`) within a database:
-     * the one with the fewest running jobs, then the one that has waited longest for a turn, then the one with the oldest
-     * job; of one caller's jobs the oldest is next. The place is that in the order of the turns to come, as
-     * `expected_start_time` has them; where that is not known, jobs are taken to end in the order in which they began. At
-     * one moment each place is that of one job; it changes where others come, or end in another order.
+     * Its place in the queue, 1: it is next; unset: it does not wait, or in another executor's queue. Higher priorities
+     * come first. Within a priority databases take turns, and callers (`initiator`) within a database: the next one has
+     * the fewest running jobs, then the longest wait for a turn, then the oldest job; a caller's oldest job is next.
+     * Places follow the expected order of turns, as in `expected_start_time`; if that is unknown, jobs are assumed to end
+     * in the order in which they began. At one moment each place belongs to one job; it changes when others arrive, or
+     * end in another order.
      * </pre>
      *
      * <code>optional int32 queue_position = 15;</code>
@@ -5153,12 +5164,12 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * Its place among the jobs that wait for their turn, 1: it is next; unset: it does not wait, or in another executor's
-     * queue. Higher priorities come first. Among equals databases take turns, and callers (`initiator`) within a database:
-     * the one with the fewest running jobs, then the one that has waited longest for a turn, then the one with the oldest
-     * job; of one caller's jobs the oldest is next. The place is that in the order of the turns to come, as
-     * `expected_start_time` has them; where that is not known, jobs are taken to end in the order in which they began. At
-     * one moment each place is that of one job; it changes where others come, or end in another order.
+     * Its place in the queue, 1: it is next; unset: it does not wait, or in another executor's queue. Higher priorities
+     * come first. Within a priority databases take turns, and callers (`initiator`) within a database: the next one has
+     * the fewest running jobs, then the longest wait for a turn, then the oldest job; a caller's oldest job is next.
+     * Places follow the expected order of turns, as in `expected_start_time`; if that is unknown, jobs are assumed to end
+     * in the order in which they began. At one moment each place belongs to one job; it changes when others arrive, or
+     * end in another order.
      * </pre>
      *
      * <code>optional int32 queue_position = 15;</code>
@@ -5170,12 +5181,12 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * Its place among the jobs that wait for their turn, 1: it is next; unset: it does not wait, or in another executor's
-     * queue. Higher priorities come first. Among equals databases take turns, and callers (`initiator`) within a database:
-     * the one with the fewest running jobs, then the one that has waited longest for a turn, then the one with the oldest
-     * job; of one caller's jobs the oldest is next. The place is that in the order of the turns to come, as
-     * `expected_start_time` has them; where that is not known, jobs are taken to end in the order in which they began. At
-     * one moment each place is that of one job; it changes where others come, or end in another order.
+     * Its place in the queue, 1: it is next; unset: it does not wait, or in another executor's queue. Higher priorities
+     * come first. Within a priority databases take turns, and callers (`initiator`) within a database: the next one has
+     * the fewest running jobs, then the longest wait for a turn, then the oldest job; a caller's oldest job is next.
+     * Places follow the expected order of turns, as in `expected_start_time`; if that is unknown, jobs are assumed to end
+     * in the order in which they began. At one moment each place belongs to one job; it changes when others arrive, or
+     * end in another order.
      * </pre>
      *
      * <code>optional int32 queue_position = 15;</code>
@@ -5191,12 +5202,12 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * Its place among the jobs that wait for their turn, 1: it is next; unset: it does not wait, or in another executor's
-     * queue. Higher priorities come first. Among equals databases take turns, and callers (`initiator`) within a database:
-     * the one with the fewest running jobs, then the one that has waited longest for a turn, then the one with the oldest
-     * job; of one caller's jobs the oldest is next. The place is that in the order of the turns to come, as
-     * `expected_start_time` has them; where that is not known, jobs are taken to end in the order in which they began. At
-     * one moment each place is that of one job; it changes where others come, or end in another order.
+     * Its place in the queue, 1: it is next; unset: it does not wait, or in another executor's queue. Higher priorities
+     * come first. Within a priority databases take turns, and callers (`initiator`) within a database: the next one has
+     * the fewest running jobs, then the longest wait for a turn, then the oldest job; a caller's oldest job is next.
+     * Places follow the expected order of turns, as in `expected_start_time`; if that is unknown, jobs are assumed to end
+     * in the order in which they began. At one moment each place belongs to one job; it changes when others arrive, or
+     * end in another order.
      * </pre>
      *
      * <code>optional int32 queue_position = 15;</code>
@@ -5223,8 +5234,8 @@ java.lang.String defaultValue) {
 
     /**
      * <pre>
-     * What a running job waits for, where nothing has moved there for a while (LEMAN_WRITER__STALL_IDLE_CHECKS looks at
-     * intervals of LEMAN_WRITER__STALL_CHECK_SECONDS). Each was an event of kind `stall` too.
+     * What a running job waits for without progress (LEMAN_WRITER__STALL_IDLE_CHECKS checks at intervals of
+     * LEMAN_WRITER__STALL_CHECK_SECONDS). Each was an event of kind `stall` too.
      * </pre>
      *
      * <code>repeated .leman.v1.Stall stalls = 16;</code>
@@ -5238,8 +5249,8 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * What a running job waits for, where nothing has moved there for a while (LEMAN_WRITER__STALL_IDLE_CHECKS looks at
-     * intervals of LEMAN_WRITER__STALL_CHECK_SECONDS). Each was an event of kind `stall` too.
+     * What a running job waits for without progress (LEMAN_WRITER__STALL_IDLE_CHECKS checks at intervals of
+     * LEMAN_WRITER__STALL_CHECK_SECONDS). Each was an event of kind `stall` too.
      * </pre>
      *
      * <code>repeated .leman.v1.Stall stalls = 16;</code>
@@ -5253,8 +5264,8 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * What a running job waits for, where nothing has moved there for a while (LEMAN_WRITER__STALL_IDLE_CHECKS looks at
-     * intervals of LEMAN_WRITER__STALL_CHECK_SECONDS). Each was an event of kind `stall` too.
+     * What a running job waits for without progress (LEMAN_WRITER__STALL_IDLE_CHECKS checks at intervals of
+     * LEMAN_WRITER__STALL_CHECK_SECONDS). Each was an event of kind `stall` too.
      * </pre>
      *
      * <code>repeated .leman.v1.Stall stalls = 16;</code>
@@ -5268,8 +5279,8 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * What a running job waits for, where nothing has moved there for a while (LEMAN_WRITER__STALL_IDLE_CHECKS looks at
-     * intervals of LEMAN_WRITER__STALL_CHECK_SECONDS). Each was an event of kind `stall` too.
+     * What a running job waits for without progress (LEMAN_WRITER__STALL_IDLE_CHECKS checks at intervals of
+     * LEMAN_WRITER__STALL_CHECK_SECONDS). Each was an event of kind `stall` too.
      * </pre>
      *
      * <code>repeated .leman.v1.Stall stalls = 16;</code>
@@ -5290,8 +5301,8 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * What a running job waits for, where nothing has moved there for a while (LEMAN_WRITER__STALL_IDLE_CHECKS looks at
-     * intervals of LEMAN_WRITER__STALL_CHECK_SECONDS). Each was an event of kind `stall` too.
+     * What a running job waits for without progress (LEMAN_WRITER__STALL_IDLE_CHECKS checks at intervals of
+     * LEMAN_WRITER__STALL_CHECK_SECONDS). Each was an event of kind `stall` too.
      * </pre>
      *
      * <code>repeated .leman.v1.Stall stalls = 16;</code>
@@ -5309,8 +5320,8 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * What a running job waits for, where nothing has moved there for a while (LEMAN_WRITER__STALL_IDLE_CHECKS looks at
-     * intervals of LEMAN_WRITER__STALL_CHECK_SECONDS). Each was an event of kind `stall` too.
+     * What a running job waits for without progress (LEMAN_WRITER__STALL_IDLE_CHECKS checks at intervals of
+     * LEMAN_WRITER__STALL_CHECK_SECONDS). Each was an event of kind `stall` too.
      * </pre>
      *
      * <code>repeated .leman.v1.Stall stalls = 16;</code>
@@ -5330,8 +5341,8 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * What a running job waits for, where nothing has moved there for a while (LEMAN_WRITER__STALL_IDLE_CHECKS looks at
-     * intervals of LEMAN_WRITER__STALL_CHECK_SECONDS). Each was an event of kind `stall` too.
+     * What a running job waits for without progress (LEMAN_WRITER__STALL_IDLE_CHECKS checks at intervals of
+     * LEMAN_WRITER__STALL_CHECK_SECONDS). Each was an event of kind `stall` too.
      * </pre>
      *
      * <code>repeated .leman.v1.Stall stalls = 16;</code>
@@ -5352,8 +5363,8 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * What a running job waits for, where nothing has moved there for a while (LEMAN_WRITER__STALL_IDLE_CHECKS looks at
-     * intervals of LEMAN_WRITER__STALL_CHECK_SECONDS). Each was an event of kind `stall` too.
+     * What a running job waits for without progress (LEMAN_WRITER__STALL_IDLE_CHECKS checks at intervals of
+     * LEMAN_WRITER__STALL_CHECK_SECONDS). Each was an event of kind `stall` too.
      * </pre>
      *
      * <code>repeated .leman.v1.Stall stalls = 16;</code>
@@ -5371,8 +5382,8 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * What a running job waits for, where nothing has moved there for a while (LEMAN_WRITER__STALL_IDLE_CHECKS looks at
-     * intervals of LEMAN_WRITER__STALL_CHECK_SECONDS). Each was an event of kind `stall` too.
+     * What a running job waits for without progress (LEMAN_WRITER__STALL_IDLE_CHECKS checks at intervals of
+     * LEMAN_WRITER__STALL_CHECK_SECONDS). Each was an event of kind `stall` too.
      * </pre>
      *
      * <code>repeated .leman.v1.Stall stalls = 16;</code>
@@ -5390,8 +5401,8 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * What a running job waits for, where nothing has moved there for a while (LEMAN_WRITER__STALL_IDLE_CHECKS looks at
-     * intervals of LEMAN_WRITER__STALL_CHECK_SECONDS). Each was an event of kind `stall` too.
+     * What a running job waits for without progress (LEMAN_WRITER__STALL_IDLE_CHECKS checks at intervals of
+     * LEMAN_WRITER__STALL_CHECK_SECONDS). Each was an event of kind `stall` too.
      * </pre>
      *
      * <code>repeated .leman.v1.Stall stalls = 16;</code>
@@ -5410,8 +5421,8 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * What a running job waits for, where nothing has moved there for a while (LEMAN_WRITER__STALL_IDLE_CHECKS looks at
-     * intervals of LEMAN_WRITER__STALL_CHECK_SECONDS). Each was an event of kind `stall` too.
+     * What a running job waits for without progress (LEMAN_WRITER__STALL_IDLE_CHECKS checks at intervals of
+     * LEMAN_WRITER__STALL_CHECK_SECONDS). Each was an event of kind `stall` too.
      * </pre>
      *
      * <code>repeated .leman.v1.Stall stalls = 16;</code>
@@ -5428,8 +5439,8 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * What a running job waits for, where nothing has moved there for a while (LEMAN_WRITER__STALL_IDLE_CHECKS looks at
-     * intervals of LEMAN_WRITER__STALL_CHECK_SECONDS). Each was an event of kind `stall` too.
+     * What a running job waits for without progress (LEMAN_WRITER__STALL_IDLE_CHECKS checks at intervals of
+     * LEMAN_WRITER__STALL_CHECK_SECONDS). Each was an event of kind `stall` too.
      * </pre>
      *
      * <code>repeated .leman.v1.Stall stalls = 16;</code>
@@ -5446,8 +5457,8 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * What a running job waits for, where nothing has moved there for a while (LEMAN_WRITER__STALL_IDLE_CHECKS looks at
-     * intervals of LEMAN_WRITER__STALL_CHECK_SECONDS). Each was an event of kind `stall` too.
+     * What a running job waits for without progress (LEMAN_WRITER__STALL_IDLE_CHECKS checks at intervals of
+     * LEMAN_WRITER__STALL_CHECK_SECONDS). Each was an event of kind `stall` too.
      * </pre>
      *
      * <code>repeated .leman.v1.Stall stalls = 16;</code>
@@ -5458,8 +5469,8 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * What a running job waits for, where nothing has moved there for a while (LEMAN_WRITER__STALL_IDLE_CHECKS looks at
-     * intervals of LEMAN_WRITER__STALL_CHECK_SECONDS). Each was an event of kind `stall` too.
+     * What a running job waits for without progress (LEMAN_WRITER__STALL_IDLE_CHECKS checks at intervals of
+     * LEMAN_WRITER__STALL_CHECK_SECONDS). Each was an event of kind `stall` too.
      * </pre>
      *
      * <code>repeated .leman.v1.Stall stalls = 16;</code>
@@ -5473,8 +5484,8 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * What a running job waits for, where nothing has moved there for a while (LEMAN_WRITER__STALL_IDLE_CHECKS looks at
-     * intervals of LEMAN_WRITER__STALL_CHECK_SECONDS). Each was an event of kind `stall` too.
+     * What a running job waits for without progress (LEMAN_WRITER__STALL_IDLE_CHECKS checks at intervals of
+     * LEMAN_WRITER__STALL_CHECK_SECONDS). Each was an event of kind `stall` too.
      * </pre>
      *
      * <code>repeated .leman.v1.Stall stalls = 16;</code>
@@ -5489,8 +5500,8 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * What a running job waits for, where nothing has moved there for a while (LEMAN_WRITER__STALL_IDLE_CHECKS looks at
-     * intervals of LEMAN_WRITER__STALL_CHECK_SECONDS). Each was an event of kind `stall` too.
+     * What a running job waits for without progress (LEMAN_WRITER__STALL_IDLE_CHECKS checks at intervals of
+     * LEMAN_WRITER__STALL_CHECK_SECONDS). Each was an event of kind `stall` too.
      * </pre>
      *
      * <code>repeated .leman.v1.Stall stalls = 16;</code>
@@ -5501,8 +5512,8 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * What a running job waits for, where nothing has moved there for a while (LEMAN_WRITER__STALL_IDLE_CHECKS looks at
-     * intervals of LEMAN_WRITER__STALL_CHECK_SECONDS). Each was an event of kind `stall` too.
+     * What a running job waits for without progress (LEMAN_WRITER__STALL_IDLE_CHECKS checks at intervals of
+     * LEMAN_WRITER__STALL_CHECK_SECONDS). Each was an event of kind `stall` too.
      * </pre>
      *
      * <code>repeated .leman.v1.Stall stalls = 16;</code>
@@ -5514,8 +5525,8 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * What a running job waits for, where nothing has moved there for a while (LEMAN_WRITER__STALL_IDLE_CHECKS looks at
-     * intervals of LEMAN_WRITER__STALL_CHECK_SECONDS). Each was an event of kind `stall` too.
+     * What a running job waits for without progress (LEMAN_WRITER__STALL_IDLE_CHECKS checks at intervals of
+     * LEMAN_WRITER__STALL_CHECK_SECONDS). Each was an event of kind `stall` too.
      * </pre>
      *
      * <code>repeated .leman.v1.Stall stalls = 16;</code>
@@ -5549,9 +5560,9 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * Other jobs that recorded failures: of the `progress.rows_failed_before` rows, and of those `progress.rows_failed` that
-     * a job which was not finished (cancelled, for example) had left stored. As far as history tells: the newest first, a
-     * few at the most. Set when the job has ended.
+     * Other jobs that recorded failures: of the `progress.rows_failed_before` rows, and of those `progress.rows_failed`
+     * that an unfinished job (a cancelled one, for example) had stored. From history: the newest first, only a few. Set
+     * when the job has ended.
      * </pre>
      *
      * <code>repeated string failed_in = 17;</code>
@@ -5564,9 +5575,9 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * Other jobs that recorded failures: of the `progress.rows_failed_before` rows, and of those `progress.rows_failed` that
-     * a job which was not finished (cancelled, for example) had left stored. As far as history tells: the newest first, a
-     * few at the most. Set when the job has ended.
+     * Other jobs that recorded failures: of the `progress.rows_failed_before` rows, and of those `progress.rows_failed`
+     * that an unfinished job (a cancelled one, for example) had stored. From history: the newest first, only a few. Set
+     * when the job has ended.
      * </pre>
      *
      * <code>repeated string failed_in = 17;</code>
@@ -5577,9 +5588,9 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * Other jobs that recorded failures: of the `progress.rows_failed_before` rows, and of those `progress.rows_failed` that
-     * a job which was not finished (cancelled, for example) had left stored. As far as history tells: the newest first, a
-     * few at the most. Set when the job has ended.
+     * Other jobs that recorded failures: of the `progress.rows_failed_before` rows, and of those `progress.rows_failed`
+     * that an unfinished job (a cancelled one, for example) had stored. From history: the newest first, only a few. Set
+     * when the job has ended.
      * </pre>
      *
      * <code>repeated string failed_in = 17;</code>
@@ -5591,9 +5602,9 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * Other jobs that recorded failures: of the `progress.rows_failed_before` rows, and of those `progress.rows_failed` that
-     * a job which was not finished (cancelled, for example) had left stored. As far as history tells: the newest first, a
-     * few at the most. Set when the job has ended.
+     * Other jobs that recorded failures: of the `progress.rows_failed_before` rows, and of those `progress.rows_failed`
+     * that an unfinished job (a cancelled one, for example) had stored. From history: the newest first, only a few. Set
+     * when the job has ended.
      * </pre>
      *
      * <code>repeated string failed_in = 17;</code>
@@ -5606,9 +5617,9 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * Other jobs that recorded failures: of the `progress.rows_failed_before` rows, and of those `progress.rows_failed` that
-     * a job which was not finished (cancelled, for example) had left stored. As far as history tells: the newest first, a
-     * few at the most. Set when the job has ended.
+     * Other jobs that recorded failures: of the `progress.rows_failed_before` rows, and of those `progress.rows_failed`
+     * that an unfinished job (a cancelled one, for example) had stored. From history: the newest first, only a few. Set
+     * when the job has ended.
      * </pre>
      *
      * <code>repeated string failed_in = 17;</code>
@@ -5627,9 +5638,9 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * Other jobs that recorded failures: of the `progress.rows_failed_before` rows, and of those `progress.rows_failed` that
-     * a job which was not finished (cancelled, for example) had left stored. As far as history tells: the newest first, a
-     * few at the most. Set when the job has ended.
+     * Other jobs that recorded failures: of the `progress.rows_failed_before` rows, and of those `progress.rows_failed`
+     * that an unfinished job (a cancelled one, for example) had stored. From history: the newest first, only a few. Set
+     * when the job has ended.
      * </pre>
      *
      * <code>repeated string failed_in = 17;</code>
@@ -5647,9 +5658,9 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * Other jobs that recorded failures: of the `progress.rows_failed_before` rows, and of those `progress.rows_failed` that
-     * a job which was not finished (cancelled, for example) had left stored. As far as history tells: the newest first, a
-     * few at the most. Set when the job has ended.
+     * Other jobs that recorded failures: of the `progress.rows_failed_before` rows, and of those `progress.rows_failed`
+     * that an unfinished job (a cancelled one, for example) had stored. From history: the newest first, only a few. Set
+     * when the job has ended.
      * </pre>
      *
      * <code>repeated string failed_in = 17;</code>
@@ -5667,9 +5678,9 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * Other jobs that recorded failures: of the `progress.rows_failed_before` rows, and of those `progress.rows_failed` that
-     * a job which was not finished (cancelled, for example) had left stored. As far as history tells: the newest first, a
-     * few at the most. Set when the job has ended.
+     * Other jobs that recorded failures: of the `progress.rows_failed_before` rows, and of those `progress.rows_failed`
+     * that an unfinished job (a cancelled one, for example) had stored. From history: the newest first, only a few. Set
+     * when the job has ended.
      * </pre>
      *
      * <code>repeated string failed_in = 17;</code>
@@ -5684,9 +5695,9 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * Other jobs that recorded failures: of the `progress.rows_failed_before` rows, and of those `progress.rows_failed` that
-     * a job which was not finished (cancelled, for example) had left stored. As far as history tells: the newest first, a
-     * few at the most. Set when the job has ended.
+     * Other jobs that recorded failures: of the `progress.rows_failed_before` rows, and of those `progress.rows_failed`
+     * that an unfinished job (a cancelled one, for example) had stored. From history: the newest first, only a few. Set
+     * when the job has ended.
      * </pre>
      *
      * <code>repeated string failed_in = 17;</code>
@@ -5718,8 +5729,8 @@ java.lang.String defaultValue) {
 
     /**
      * <pre>
-     * Indexes on the column (of a view: on any of its columns) that do not cover the whole table after the job's commits:
-     * a fast search misses values there. Empty while the job runs, and where it committed nothing.
+     * Indexes on the column (of a view: on any of its columns) that do not cover the whole table after the job's commits,
+     * so a fast search misses values there. Empty while the job runs, and if it committed nothing.
      * </pre>
      *
      * <code>repeated .leman.v1.IndexCoverage stale_indices = 18;</code>
@@ -5733,8 +5744,8 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * Indexes on the column (of a view: on any of its columns) that do not cover the whole table after the job's commits:
-     * a fast search misses values there. Empty while the job runs, and where it committed nothing.
+     * Indexes on the column (of a view: on any of its columns) that do not cover the whole table after the job's commits,
+     * so a fast search misses values there. Empty while the job runs, and if it committed nothing.
      * </pre>
      *
      * <code>repeated .leman.v1.IndexCoverage stale_indices = 18;</code>
@@ -5748,8 +5759,8 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * Indexes on the column (of a view: on any of its columns) that do not cover the whole table after the job's commits:
-     * a fast search misses values there. Empty while the job runs, and where it committed nothing.
+     * Indexes on the column (of a view: on any of its columns) that do not cover the whole table after the job's commits,
+     * so a fast search misses values there. Empty while the job runs, and if it committed nothing.
      * </pre>
      *
      * <code>repeated .leman.v1.IndexCoverage stale_indices = 18;</code>
@@ -5763,8 +5774,8 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * Indexes on the column (of a view: on any of its columns) that do not cover the whole table after the job's commits:
-     * a fast search misses values there. Empty while the job runs, and where it committed nothing.
+     * Indexes on the column (of a view: on any of its columns) that do not cover the whole table after the job's commits,
+     * so a fast search misses values there. Empty while the job runs, and if it committed nothing.
      * </pre>
      *
      * <code>repeated .leman.v1.IndexCoverage stale_indices = 18;</code>
@@ -5785,8 +5796,8 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * Indexes on the column (of a view: on any of its columns) that do not cover the whole table after the job's commits:
-     * a fast search misses values there. Empty while the job runs, and where it committed nothing.
+     * Indexes on the column (of a view: on any of its columns) that do not cover the whole table after the job's commits,
+     * so a fast search misses values there. Empty while the job runs, and if it committed nothing.
      * </pre>
      *
      * <code>repeated .leman.v1.IndexCoverage stale_indices = 18;</code>
@@ -5804,8 +5815,8 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * Indexes on the column (of a view: on any of its columns) that do not cover the whole table after the job's commits:
-     * a fast search misses values there. Empty while the job runs, and where it committed nothing.
+     * Indexes on the column (of a view: on any of its columns) that do not cover the whole table after the job's commits,
+     * so a fast search misses values there. Empty while the job runs, and if it committed nothing.
      * </pre>
      *
      * <code>repeated .leman.v1.IndexCoverage stale_indices = 18;</code>
@@ -5825,8 +5836,8 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * Indexes on the column (of a view: on any of its columns) that do not cover the whole table after the job's commits:
-     * a fast search misses values there. Empty while the job runs, and where it committed nothing.
+     * Indexes on the column (of a view: on any of its columns) that do not cover the whole table after the job's commits,
+     * so a fast search misses values there. Empty while the job runs, and if it committed nothing.
      * </pre>
      *
      * <code>repeated .leman.v1.IndexCoverage stale_indices = 18;</code>
@@ -5847,8 +5858,8 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * Indexes on the column (of a view: on any of its columns) that do not cover the whole table after the job's commits:
-     * a fast search misses values there. Empty while the job runs, and where it committed nothing.
+     * Indexes on the column (of a view: on any of its columns) that do not cover the whole table after the job's commits,
+     * so a fast search misses values there. Empty while the job runs, and if it committed nothing.
      * </pre>
      *
      * <code>repeated .leman.v1.IndexCoverage stale_indices = 18;</code>
@@ -5866,8 +5877,8 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * Indexes on the column (of a view: on any of its columns) that do not cover the whole table after the job's commits:
-     * a fast search misses values there. Empty while the job runs, and where it committed nothing.
+     * Indexes on the column (of a view: on any of its columns) that do not cover the whole table after the job's commits,
+     * so a fast search misses values there. Empty while the job runs, and if it committed nothing.
      * </pre>
      *
      * <code>repeated .leman.v1.IndexCoverage stale_indices = 18;</code>
@@ -5885,8 +5896,8 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * Indexes on the column (of a view: on any of its columns) that do not cover the whole table after the job's commits:
-     * a fast search misses values there. Empty while the job runs, and where it committed nothing.
+     * Indexes on the column (of a view: on any of its columns) that do not cover the whole table after the job's commits,
+     * so a fast search misses values there. Empty while the job runs, and if it committed nothing.
      * </pre>
      *
      * <code>repeated .leman.v1.IndexCoverage stale_indices = 18;</code>
@@ -5905,8 +5916,8 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * Indexes on the column (of a view: on any of its columns) that do not cover the whole table after the job's commits:
-     * a fast search misses values there. Empty while the job runs, and where it committed nothing.
+     * Indexes on the column (of a view: on any of its columns) that do not cover the whole table after the job's commits,
+     * so a fast search misses values there. Empty while the job runs, and if it committed nothing.
      * </pre>
      *
      * <code>repeated .leman.v1.IndexCoverage stale_indices = 18;</code>
@@ -5923,8 +5934,8 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * Indexes on the column (of a view: on any of its columns) that do not cover the whole table after the job's commits:
-     * a fast search misses values there. Empty while the job runs, and where it committed nothing.
+     * Indexes on the column (of a view: on any of its columns) that do not cover the whole table after the job's commits,
+     * so a fast search misses values there. Empty while the job runs, and if it committed nothing.
      * </pre>
      *
      * <code>repeated .leman.v1.IndexCoverage stale_indices = 18;</code>
@@ -5941,8 +5952,8 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * Indexes on the column (of a view: on any of its columns) that do not cover the whole table after the job's commits:
-     * a fast search misses values there. Empty while the job runs, and where it committed nothing.
+     * Indexes on the column (of a view: on any of its columns) that do not cover the whole table after the job's commits,
+     * so a fast search misses values there. Empty while the job runs, and if it committed nothing.
      * </pre>
      *
      * <code>repeated .leman.v1.IndexCoverage stale_indices = 18;</code>
@@ -5953,8 +5964,8 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * Indexes on the column (of a view: on any of its columns) that do not cover the whole table after the job's commits:
-     * a fast search misses values there. Empty while the job runs, and where it committed nothing.
+     * Indexes on the column (of a view: on any of its columns) that do not cover the whole table after the job's commits,
+     * so a fast search misses values there. Empty while the job runs, and if it committed nothing.
      * </pre>
      *
      * <code>repeated .leman.v1.IndexCoverage stale_indices = 18;</code>
@@ -5968,8 +5979,8 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * Indexes on the column (of a view: on any of its columns) that do not cover the whole table after the job's commits:
-     * a fast search misses values there. Empty while the job runs, and where it committed nothing.
+     * Indexes on the column (of a view: on any of its columns) that do not cover the whole table after the job's commits,
+     * so a fast search misses values there. Empty while the job runs, and if it committed nothing.
      * </pre>
      *
      * <code>repeated .leman.v1.IndexCoverage stale_indices = 18;</code>
@@ -5984,8 +5995,8 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * Indexes on the column (of a view: on any of its columns) that do not cover the whole table after the job's commits:
-     * a fast search misses values there. Empty while the job runs, and where it committed nothing.
+     * Indexes on the column (of a view: on any of its columns) that do not cover the whole table after the job's commits,
+     * so a fast search misses values there. Empty while the job runs, and if it committed nothing.
      * </pre>
      *
      * <code>repeated .leman.v1.IndexCoverage stale_indices = 18;</code>
@@ -5996,8 +6007,8 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * Indexes on the column (of a view: on any of its columns) that do not cover the whole table after the job's commits:
-     * a fast search misses values there. Empty while the job runs, and where it committed nothing.
+     * Indexes on the column (of a view: on any of its columns) that do not cover the whole table after the job's commits,
+     * so a fast search misses values there. Empty while the job runs, and if it committed nothing.
      * </pre>
      *
      * <code>repeated .leman.v1.IndexCoverage stale_indices = 18;</code>
@@ -6009,8 +6020,8 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * Indexes on the column (of a view: on any of its columns) that do not cover the whole table after the job's commits:
-     * a fast search misses values there. Empty while the job runs, and where it committed nothing.
+     * Indexes on the column (of a view: on any of its columns) that do not cover the whole table after the job's commits,
+     * so a fast search misses values there. Empty while the job runs, and if it committed nothing.
      * </pre>
      *
      * <code>repeated .leman.v1.IndexCoverage stale_indices = 18;</code>
@@ -6039,7 +6050,7 @@ java.lang.String defaultValue) {
         dev.leman.v1.RefreshResult, dev.leman.v1.RefreshResult.Builder, dev.leman.v1.RefreshResultOrBuilder> refreshResultBuilder_;
     /**
      * <pre>
-     * What a refresh did so far.
+     * The result of a refresh so far.
      * </pre>
      *
      * <code>.leman.v1.RefreshResult refresh_result = 19;</code>
@@ -6050,7 +6061,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * What a refresh did so far.
+     * The result of a refresh so far.
      * </pre>
      *
      * <code>.leman.v1.RefreshResult refresh_result = 19;</code>
@@ -6065,7 +6076,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * What a refresh did so far.
+     * The result of a refresh so far.
      * </pre>
      *
      * <code>.leman.v1.RefreshResult refresh_result = 19;</code>
@@ -6085,7 +6096,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * What a refresh did so far.
+     * The result of a refresh so far.
      * </pre>
      *
      * <code>.leman.v1.RefreshResult refresh_result = 19;</code>
@@ -6103,7 +6114,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * What a refresh did so far.
+     * The result of a refresh so far.
      * </pre>
      *
      * <code>.leman.v1.RefreshResult refresh_result = 19;</code>
@@ -6128,7 +6139,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * What a refresh did so far.
+     * The result of a refresh so far.
      * </pre>
      *
      * <code>.leman.v1.RefreshResult refresh_result = 19;</code>
@@ -6145,7 +6156,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * What a refresh did so far.
+     * The result of a refresh so far.
      * </pre>
      *
      * <code>.leman.v1.RefreshResult refresh_result = 19;</code>
@@ -6157,7 +6168,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * What a refresh did so far.
+     * The result of a refresh so far.
      * </pre>
      *
      * <code>.leman.v1.RefreshResult refresh_result = 19;</code>
@@ -6172,7 +6183,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * What a refresh did so far.
+     * The result of a refresh so far.
      * </pre>
      *
      * <code>.leman.v1.RefreshResult refresh_result = 19;</code>
@@ -6219,7 +6230,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * What its caller said of it, see CreateJobRequest.labels.
+     * The caller's labels, see CreateJobRequest.labels.
      * </pre>
      *
      * <code>map&lt;string, string&gt; labels = 20;</code>
@@ -6240,7 +6251,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * What its caller said of it, see CreateJobRequest.labels.
+     * The caller's labels, see CreateJobRequest.labels.
      * </pre>
      *
      * <code>map&lt;string, string&gt; labels = 20;</code>
@@ -6251,7 +6262,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * What its caller said of it, see CreateJobRequest.labels.
+     * The caller's labels, see CreateJobRequest.labels.
      * </pre>
      *
      * <code>map&lt;string, string&gt; labels = 20;</code>
@@ -6269,7 +6280,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * What its caller said of it, see CreateJobRequest.labels.
+     * The caller's labels, see CreateJobRequest.labels.
      * </pre>
      *
      * <code>map&lt;string, string&gt; labels = 20;</code>
@@ -6293,7 +6304,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * What its caller said of it, see CreateJobRequest.labels.
+     * The caller's labels, see CreateJobRequest.labels.
      * </pre>
      *
      * <code>map&lt;string, string&gt; labels = 20;</code>
@@ -6316,7 +6327,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * What its caller said of it, see CreateJobRequest.labels.
+     * The caller's labels, see CreateJobRequest.labels.
      * </pre>
      *
      * <code>map&lt;string, string&gt; labels = 20;</code>
@@ -6333,7 +6344,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * What its caller said of it, see CreateJobRequest.labels.
+     * The caller's labels, see CreateJobRequest.labels.
      * </pre>
      *
      * <code>map&lt;string, string&gt; labels = 20;</code>
@@ -6349,8 +6360,7 @@ java.lang.String defaultValue) {
     private int priority_ ;
     /**
      * <pre>
-     * Among jobs that wait, those with a higher priority have their turn first, whatever their database or caller: −100 to
-     * 100.
+     * Of waiting jobs, those with a higher priority run first, across databases and callers: −100 to 100.
      * </pre>
      *
      * <code>int32 priority = 21;</code>
@@ -6362,8 +6372,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * Among jobs that wait, those with a higher priority have their turn first, whatever their database or caller: −100 to
-     * 100.
+     * Of waiting jobs, those with a higher priority run first, across databases and callers: −100 to 100.
      * </pre>
      *
      * <code>int32 priority = 21;</code>
@@ -6379,8 +6388,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * Among jobs that wait, those with a higher priority have their turn first, whatever their database or caller: −100 to
-     * 100.
+     * Of waiting jobs, those with a higher priority run first, across databases and callers: −100 to 100.
      * </pre>
      *
      * <code>int32 priority = 21;</code>
@@ -6398,7 +6406,7 @@ java.lang.String defaultValue) {
         com.google.protobuf.Timestamp, com.google.protobuf.Timestamp.Builder, com.google.protobuf.TimestampOrBuilder> startTimeBuilder_;
     /**
      * <pre>
-     * When it first had its turn; unset: it has not had it yet.
+     * When it first had its turn; unset: not yet.
      * </pre>
      *
      * <code>.google.protobuf.Timestamp start_time = 22;</code>
@@ -6409,7 +6417,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * When it first had its turn; unset: it has not had it yet.
+     * When it first had its turn; unset: not yet.
      * </pre>
      *
      * <code>.google.protobuf.Timestamp start_time = 22;</code>
@@ -6424,7 +6432,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * When it first had its turn; unset: it has not had it yet.
+     * When it first had its turn; unset: not yet.
      * </pre>
      *
      * <code>.google.protobuf.Timestamp start_time = 22;</code>
@@ -6444,7 +6452,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * When it first had its turn; unset: it has not had it yet.
+     * When it first had its turn; unset: not yet.
      * </pre>
      *
      * <code>.google.protobuf.Timestamp start_time = 22;</code>
@@ -6462,7 +6470,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * When it first had its turn; unset: it has not had it yet.
+     * When it first had its turn; unset: not yet.
      * </pre>
      *
      * <code>.google.protobuf.Timestamp start_time = 22;</code>
@@ -6487,7 +6495,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * When it first had its turn; unset: it has not had it yet.
+     * When it first had its turn; unset: not yet.
      * </pre>
      *
      * <code>.google.protobuf.Timestamp start_time = 22;</code>
@@ -6504,7 +6512,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * When it first had its turn; unset: it has not had it yet.
+     * When it first had its turn; unset: not yet.
      * </pre>
      *
      * <code>.google.protobuf.Timestamp start_time = 22;</code>
@@ -6516,7 +6524,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * When it first had its turn; unset: it has not had it yet.
+     * When it first had its turn; unset: not yet.
      * </pre>
      *
      * <code>.google.protobuf.Timestamp start_time = 22;</code>
@@ -6531,7 +6539,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * When it first had its turn; unset: it has not had it yet.
+     * When it first had its turn; unset: not yet.
      * </pre>
      *
      * <code>.google.protobuf.Timestamp start_time = 22;</code>
@@ -6555,7 +6563,7 @@ java.lang.String defaultValue) {
         com.google.protobuf.Timestamp, com.google.protobuf.Timestamp.Builder, com.google.protobuf.TimestampOrBuilder> endTimeBuilder_;
     /**
      * <pre>
-     * When it ended; unset: it has not ended.
+     * When it ended; unset: not yet.
      * </pre>
      *
      * <code>.google.protobuf.Timestamp end_time = 23;</code>
@@ -6566,7 +6574,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * When it ended; unset: it has not ended.
+     * When it ended; unset: not yet.
      * </pre>
      *
      * <code>.google.protobuf.Timestamp end_time = 23;</code>
@@ -6581,7 +6589,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * When it ended; unset: it has not ended.
+     * When it ended; unset: not yet.
      * </pre>
      *
      * <code>.google.protobuf.Timestamp end_time = 23;</code>
@@ -6601,7 +6609,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * When it ended; unset: it has not ended.
+     * When it ended; unset: not yet.
      * </pre>
      *
      * <code>.google.protobuf.Timestamp end_time = 23;</code>
@@ -6619,7 +6627,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * When it ended; unset: it has not ended.
+     * When it ended; unset: not yet.
      * </pre>
      *
      * <code>.google.protobuf.Timestamp end_time = 23;</code>
@@ -6644,7 +6652,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * When it ended; unset: it has not ended.
+     * When it ended; unset: not yet.
      * </pre>
      *
      * <code>.google.protobuf.Timestamp end_time = 23;</code>
@@ -6661,7 +6669,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * When it ended; unset: it has not ended.
+     * When it ended; unset: not yet.
      * </pre>
      *
      * <code>.google.protobuf.Timestamp end_time = 23;</code>
@@ -6673,7 +6681,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * When it ended; unset: it has not ended.
+     * When it ended; unset: not yet.
      * </pre>
      *
      * <code>.google.protobuf.Timestamp end_time = 23;</code>
@@ -6688,7 +6696,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * When it ended; unset: it has not ended.
+     * When it ended; unset: not yet.
      * </pre>
      *
      * <code>.google.protobuf.Timestamp end_time = 23;</code>
@@ -6809,11 +6817,11 @@ java.lang.String defaultValue) {
         com.google.protobuf.Timestamp, com.google.protobuf.Timestamp.Builder, com.google.protobuf.TimestampOrBuilder> expectedStartTimeBuilder_;
     /**
      * <pre>
-     * When a job that waits will have its turn, if no other comes before it: from the rows that running jobs have left and
-     * the rate that is measured of each; for those that wait before it, from their planned rows and what a row of the same
-     * function cost one worker in earlier jobs, where jobs that run at once share the task slots. Not in the past, and not
-     * before that of a job in a place before it. Unset: it does not wait, or too little is known of those before it, such as
-     * a function that never ran, or a refresh. An estimate: it moves with what is measured.
+     * The expected start of a waiting job, if no other comes before it. It is computed from the remaining rows of running
+     * jobs and their measured rates; for waiting jobs before it, from their planned rows and the cost of a row of the
+     * same function in earlier jobs, where concurrent jobs share the task slots. Never in the past, and never before that
+     * of a job in an earlier place. Unset: it does not wait, or too little is known of those before it, such as a
+     * function that never ran, or a refresh. An estimate: it changes with the measurements.
      * </pre>
      *
      * <code>.google.protobuf.Timestamp expected_start_time = 25;</code>
@@ -6824,11 +6832,11 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * When a job that waits will have its turn, if no other comes before it: from the rows that running jobs have left and
-     * the rate that is measured of each; for those that wait before it, from their planned rows and what a row of the same
-     * function cost one worker in earlier jobs, where jobs that run at once share the task slots. Not in the past, and not
-     * before that of a job in a place before it. Unset: it does not wait, or too little is known of those before it, such as
-     * a function that never ran, or a refresh. An estimate: it moves with what is measured.
+     * The expected start of a waiting job, if no other comes before it. It is computed from the remaining rows of running
+     * jobs and their measured rates; for waiting jobs before it, from their planned rows and the cost of a row of the
+     * same function in earlier jobs, where concurrent jobs share the task slots. Never in the past, and never before that
+     * of a job in an earlier place. Unset: it does not wait, or too little is known of those before it, such as a
+     * function that never ran, or a refresh. An estimate: it changes with the measurements.
      * </pre>
      *
      * <code>.google.protobuf.Timestamp expected_start_time = 25;</code>
@@ -6843,11 +6851,11 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * When a job that waits will have its turn, if no other comes before it: from the rows that running jobs have left and
-     * the rate that is measured of each; for those that wait before it, from their planned rows and what a row of the same
-     * function cost one worker in earlier jobs, where jobs that run at once share the task slots. Not in the past, and not
-     * before that of a job in a place before it. Unset: it does not wait, or too little is known of those before it, such as
-     * a function that never ran, or a refresh. An estimate: it moves with what is measured.
+     * The expected start of a waiting job, if no other comes before it. It is computed from the remaining rows of running
+     * jobs and their measured rates; for waiting jobs before it, from their planned rows and the cost of a row of the
+     * same function in earlier jobs, where concurrent jobs share the task slots. Never in the past, and never before that
+     * of a job in an earlier place. Unset: it does not wait, or too little is known of those before it, such as a
+     * function that never ran, or a refresh. An estimate: it changes with the measurements.
      * </pre>
      *
      * <code>.google.protobuf.Timestamp expected_start_time = 25;</code>
@@ -6867,11 +6875,11 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * When a job that waits will have its turn, if no other comes before it: from the rows that running jobs have left and
-     * the rate that is measured of each; for those that wait before it, from their planned rows and what a row of the same
-     * function cost one worker in earlier jobs, where jobs that run at once share the task slots. Not in the past, and not
-     * before that of a job in a place before it. Unset: it does not wait, or too little is known of those before it, such as
-     * a function that never ran, or a refresh. An estimate: it moves with what is measured.
+     * The expected start of a waiting job, if no other comes before it. It is computed from the remaining rows of running
+     * jobs and their measured rates; for waiting jobs before it, from their planned rows and the cost of a row of the
+     * same function in earlier jobs, where concurrent jobs share the task slots. Never in the past, and never before that
+     * of a job in an earlier place. Unset: it does not wait, or too little is known of those before it, such as a
+     * function that never ran, or a refresh. An estimate: it changes with the measurements.
      * </pre>
      *
      * <code>.google.protobuf.Timestamp expected_start_time = 25;</code>
@@ -6889,11 +6897,11 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * When a job that waits will have its turn, if no other comes before it: from the rows that running jobs have left and
-     * the rate that is measured of each; for those that wait before it, from their planned rows and what a row of the same
-     * function cost one worker in earlier jobs, where jobs that run at once share the task slots. Not in the past, and not
-     * before that of a job in a place before it. Unset: it does not wait, or too little is known of those before it, such as
-     * a function that never ran, or a refresh. An estimate: it moves with what is measured.
+     * The expected start of a waiting job, if no other comes before it. It is computed from the remaining rows of running
+     * jobs and their measured rates; for waiting jobs before it, from their planned rows and the cost of a row of the
+     * same function in earlier jobs, where concurrent jobs share the task slots. Never in the past, and never before that
+     * of a job in an earlier place. Unset: it does not wait, or too little is known of those before it, such as a
+     * function that never ran, or a refresh. An estimate: it changes with the measurements.
      * </pre>
      *
      * <code>.google.protobuf.Timestamp expected_start_time = 25;</code>
@@ -6918,11 +6926,11 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * When a job that waits will have its turn, if no other comes before it: from the rows that running jobs have left and
-     * the rate that is measured of each; for those that wait before it, from their planned rows and what a row of the same
-     * function cost one worker in earlier jobs, where jobs that run at once share the task slots. Not in the past, and not
-     * before that of a job in a place before it. Unset: it does not wait, or too little is known of those before it, such as
-     * a function that never ran, or a refresh. An estimate: it moves with what is measured.
+     * The expected start of a waiting job, if no other comes before it. It is computed from the remaining rows of running
+     * jobs and their measured rates; for waiting jobs before it, from their planned rows and the cost of a row of the
+     * same function in earlier jobs, where concurrent jobs share the task slots. Never in the past, and never before that
+     * of a job in an earlier place. Unset: it does not wait, or too little is known of those before it, such as a
+     * function that never ran, or a refresh. An estimate: it changes with the measurements.
      * </pre>
      *
      * <code>.google.protobuf.Timestamp expected_start_time = 25;</code>
@@ -6939,11 +6947,11 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * When a job that waits will have its turn, if no other comes before it: from the rows that running jobs have left and
-     * the rate that is measured of each; for those that wait before it, from their planned rows and what a row of the same
-     * function cost one worker in earlier jobs, where jobs that run at once share the task slots. Not in the past, and not
-     * before that of a job in a place before it. Unset: it does not wait, or too little is known of those before it, such as
-     * a function that never ran, or a refresh. An estimate: it moves with what is measured.
+     * The expected start of a waiting job, if no other comes before it. It is computed from the remaining rows of running
+     * jobs and their measured rates; for waiting jobs before it, from their planned rows and the cost of a row of the
+     * same function in earlier jobs, where concurrent jobs share the task slots. Never in the past, and never before that
+     * of a job in an earlier place. Unset: it does not wait, or too little is known of those before it, such as a
+     * function that never ran, or a refresh. An estimate: it changes with the measurements.
      * </pre>
      *
      * <code>.google.protobuf.Timestamp expected_start_time = 25;</code>
@@ -6955,11 +6963,11 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * When a job that waits will have its turn, if no other comes before it: from the rows that running jobs have left and
-     * the rate that is measured of each; for those that wait before it, from their planned rows and what a row of the same
-     * function cost one worker in earlier jobs, where jobs that run at once share the task slots. Not in the past, and not
-     * before that of a job in a place before it. Unset: it does not wait, or too little is known of those before it, such as
-     * a function that never ran, or a refresh. An estimate: it moves with what is measured.
+     * The expected start of a waiting job, if no other comes before it. It is computed from the remaining rows of running
+     * jobs and their measured rates; for waiting jobs before it, from their planned rows and the cost of a row of the
+     * same function in earlier jobs, where concurrent jobs share the task slots. Never in the past, and never before that
+     * of a job in an earlier place. Unset: it does not wait, or too little is known of those before it, such as a
+     * function that never ran, or a refresh. An estimate: it changes with the measurements.
      * </pre>
      *
      * <code>.google.protobuf.Timestamp expected_start_time = 25;</code>
@@ -6974,11 +6982,11 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * When a job that waits will have its turn, if no other comes before it: from the rows that running jobs have left and
-     * the rate that is measured of each; for those that wait before it, from their planned rows and what a row of the same
-     * function cost one worker in earlier jobs, where jobs that run at once share the task slots. Not in the past, and not
-     * before that of a job in a place before it. Unset: it does not wait, or too little is known of those before it, such as
-     * a function that never ran, or a refresh. An estimate: it moves with what is measured.
+     * The expected start of a waiting job, if no other comes before it. It is computed from the remaining rows of running
+     * jobs and their measured rates; for waiting jobs before it, from their planned rows and the cost of a row of the
+     * same function in earlier jobs, where concurrent jobs share the task slots. Never in the past, and never before that
+     * of a job in an earlier place. Unset: it does not wait, or too little is known of those before it, such as a
+     * function that never ran, or a refresh. An estimate: it changes with the measurements.
      * </pre>
      *
      * <code>.google.protobuf.Timestamp expected_start_time = 25;</code>
@@ -7007,8 +7015,8 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * The environment variables that its functions have by CreateJobRequest.env, in alphabetical order. Their values are
-     * told to no one.
+     * The names of its functions' environment variables from CreateJobRequest.env, in alphabetical order. Their values
+     * are never returned.
      * </pre>
      *
      * <code>repeated string env_names = 26;</code>
@@ -7021,8 +7029,8 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * The environment variables that its functions have by CreateJobRequest.env, in alphabetical order. Their values are
-     * told to no one.
+     * The names of its functions' environment variables from CreateJobRequest.env, in alphabetical order. Their values
+     * are never returned.
      * </pre>
      *
      * <code>repeated string env_names = 26;</code>
@@ -7033,8 +7041,8 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * The environment variables that its functions have by CreateJobRequest.env, in alphabetical order. Their values are
-     * told to no one.
+     * The names of its functions' environment variables from CreateJobRequest.env, in alphabetical order. Their values
+     * are never returned.
      * </pre>
      *
      * <code>repeated string env_names = 26;</code>
@@ -7046,8 +7054,8 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * The environment variables that its functions have by CreateJobRequest.env, in alphabetical order. Their values are
-     * told to no one.
+     * The names of its functions' environment variables from CreateJobRequest.env, in alphabetical order. Their values
+     * are never returned.
      * </pre>
      *
      * <code>repeated string env_names = 26;</code>
@@ -7060,8 +7068,8 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * The environment variables that its functions have by CreateJobRequest.env, in alphabetical order. Their values are
-     * told to no one.
+     * The names of its functions' environment variables from CreateJobRequest.env, in alphabetical order. Their values
+     * are never returned.
      * </pre>
      *
      * <code>repeated string env_names = 26;</code>
@@ -7080,8 +7088,8 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * The environment variables that its functions have by CreateJobRequest.env, in alphabetical order. Their values are
-     * told to no one.
+     * The names of its functions' environment variables from CreateJobRequest.env, in alphabetical order. Their values
+     * are never returned.
      * </pre>
      *
      * <code>repeated string env_names = 26;</code>
@@ -7099,8 +7107,8 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * The environment variables that its functions have by CreateJobRequest.env, in alphabetical order. Their values are
-     * told to no one.
+     * The names of its functions' environment variables from CreateJobRequest.env, in alphabetical order. Their values
+     * are never returned.
      * </pre>
      *
      * <code>repeated string env_names = 26;</code>
@@ -7118,8 +7126,8 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * The environment variables that its functions have by CreateJobRequest.env, in alphabetical order. Their values are
-     * told to no one.
+     * The names of its functions' environment variables from CreateJobRequest.env, in alphabetical order. Their values
+     * are never returned.
      * </pre>
      *
      * <code>repeated string env_names = 26;</code>
@@ -7134,8 +7142,8 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * The environment variables that its functions have by CreateJobRequest.env, in alphabetical order. Their values are
-     * told to no one.
+     * The names of its functions' environment variables from CreateJobRequest.env, in alphabetical order. Their values
+     * are never returned.
      * </pre>
      *
      * <code>repeated string env_names = 26;</code>
@@ -7156,8 +7164,8 @@ java.lang.String defaultValue) {
     private java.lang.Object traceparent_ = "";
     /**
      * <pre>
-     * What its trace began with, as `traceparent` of W3C Trace Context has it: the trace's id is the second of its four
-     * parts. Empty: it is not traced (docs/observability.md).
+     * The start of its trace as `traceparent` of W3C Trace Context: the trace's id is the second of its four parts.
+     * Empty: it is not traced (docs/observability.md).
      * </pre>
      *
      * <code>string traceparent = 27;</code>
@@ -7177,8 +7185,8 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * What its trace began with, as `traceparent` of W3C Trace Context has it: the trace's id is the second of its four
-     * parts. Empty: it is not traced (docs/observability.md).
+     * The start of its trace as `traceparent` of W3C Trace Context: the trace's id is the second of its four parts.
+     * Empty: it is not traced (docs/observability.md).
      * </pre>
      *
      * <code>string traceparent = 27;</code>
@@ -7199,8 +7207,8 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * What its trace began with, as `traceparent` of W3C Trace Context has it: the trace's id is the second of its four
-     * parts. Empty: it is not traced (docs/observability.md).
+     * The start of its trace as `traceparent` of W3C Trace Context: the trace's id is the second of its four parts.
+     * Empty: it is not traced (docs/observability.md).
      * </pre>
      *
      * <code>string traceparent = 27;</code>
@@ -7217,8 +7225,8 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * What its trace began with, as `traceparent` of W3C Trace Context has it: the trace's id is the second of its four
-     * parts. Empty: it is not traced (docs/observability.md).
+     * The start of its trace as `traceparent` of W3C Trace Context: the trace's id is the second of its four parts.
+     * Empty: it is not traced (docs/observability.md).
      * </pre>
      *
      * <code>string traceparent = 27;</code>
@@ -7232,8 +7240,8 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * What its trace began with, as `traceparent` of W3C Trace Context has it: the trace's id is the second of its four
-     * parts. Empty: it is not traced (docs/observability.md).
+     * The start of its trace as `traceparent` of W3C Trace Context: the trace's id is the second of its four parts.
+     * Empty: it is not traced (docs/observability.md).
      * </pre>
      *
      * <code>string traceparent = 27;</code>

@@ -6,7 +6,7 @@ package dev.leman.v1;
 
 /**
  * <pre>
- * Something worth a line in a log.
+ * An event for a log.
  * </pre>
  *
  * Protobuf type {@code leman.v1.JobEvent}
@@ -120,7 +120,7 @@ private static final long serialVersionUID = 0L;
     KIND_REPLAN(7),
     /**
      * <pre>
-     * Something that the job needs is away, and is waited for.
+     * The job waits for something that is unavailable.
      * </pre>
      *
      * <code>KIND_WAIT = 8;</code>
@@ -128,7 +128,7 @@ private static final long serialVersionUID = 0L;
     KIND_WAIT(8),
     /**
      * <pre>
-     * Something has not moved for a while, see Stall.
+     * Something made no progress for a while, see Stall.
      * </pre>
      *
      * <code>KIND_STALL = 9;</code>
@@ -136,8 +136,8 @@ private static final long serialVersionUID = 0L;
     KIND_STALL(9),
     /**
      * <pre>
-     * What the function asks for on a worker is there, or is waited for; or how long the job's environment variables are
-     * kept.
+     * The resources of the function are available, or the job waits for them; or how long the job's environment
+     * variables are kept.
      * </pre>
      *
      * <code>KIND_RESOURCES = 10;</code>
@@ -145,7 +145,7 @@ private static final long serialVersionUID = 0L;
     KIND_RESOURCES(10),
     /**
      * <pre>
-     * Values that were stored for rows that moved since were stored again.
+     * Stored values of rows that moved were stored again.
      * </pre>
      *
      * <code>KIND_MIGRATED = 11;</code>
@@ -153,7 +153,7 @@ private static final long serialVersionUID = 0L;
     KIND_MIGRATED(11),
     /**
      * <pre>
-     * Indexes are brought up to date.
+     * Indexes are updated.
      * </pre>
      *
      * <code>KIND_INDEX = 12;</code>
@@ -161,7 +161,7 @@ private static final long serialVersionUID = 0L;
     KIND_INDEX(12),
     /**
      * <pre>
-     * What an earlier refresh left could not be removed yet.
+     * Leftovers of an earlier refresh could not be removed yet.
      * </pre>
      *
      * <code>KIND_LEFTOVERS = 13;</code>
@@ -236,7 +236,7 @@ private static final long serialVersionUID = 0L;
     public static final int KIND_REPLAN_VALUE = 7;
     /**
      * <pre>
-     * Something that the job needs is away, and is waited for.
+     * The job waits for something that is unavailable.
      * </pre>
      *
      * <code>KIND_WAIT = 8;</code>
@@ -244,7 +244,7 @@ private static final long serialVersionUID = 0L;
     public static final int KIND_WAIT_VALUE = 8;
     /**
      * <pre>
-     * Something has not moved for a while, see Stall.
+     * Something made no progress for a while, see Stall.
      * </pre>
      *
      * <code>KIND_STALL = 9;</code>
@@ -252,8 +252,8 @@ private static final long serialVersionUID = 0L;
     public static final int KIND_STALL_VALUE = 9;
     /**
      * <pre>
-     * What the function asks for on a worker is there, or is waited for; or how long the job's environment variables are
-     * kept.
+     * The resources of the function are available, or the job waits for them; or how long the job's environment
+     * variables are kept.
      * </pre>
      *
      * <code>KIND_RESOURCES = 10;</code>
@@ -261,7 +261,7 @@ private static final long serialVersionUID = 0L;
     public static final int KIND_RESOURCES_VALUE = 10;
     /**
      * <pre>
-     * Values that were stored for rows that moved since were stored again.
+     * Stored values of rows that moved were stored again.
      * </pre>
      *
      * <code>KIND_MIGRATED = 11;</code>
@@ -269,7 +269,7 @@ private static final long serialVersionUID = 0L;
     public static final int KIND_MIGRATED_VALUE = 11;
     /**
      * <pre>
-     * Indexes are brought up to date.
+     * Indexes are updated.
      * </pre>
      *
      * <code>KIND_INDEX = 12;</code>
@@ -277,7 +277,7 @@ private static final long serialVersionUID = 0L;
     public static final int KIND_INDEX_VALUE = 12;
     /**
      * <pre>
-     * What an earlier refresh left could not be removed yet.
+     * Leftovers of an earlier refresh could not be removed yet.
      * </pre>
      *
      * <code>KIND_LEFTOVERS = 13;</code>
@@ -384,7 +384,7 @@ private static final long serialVersionUID = 0L;
   private long sequence_ = 0L;
   /**
    * <pre>
-   * Grows within a job: that of the first message with the event is as high, or higher.
+   * Grows within a job: the first message with the event has the same sequence or a higher one.
    * </pre>
    *
    * <code>int64 sequence = 1;</code>
@@ -464,7 +464,7 @@ private static final long serialVersionUID = 0L;
   private volatile java.lang.Object message_ = "";
   /**
    * <pre>
-   * For a person.
+   * A message for people.
    * </pre>
    *
    * <code>string message = 4;</code>
@@ -485,7 +485,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * For a person.
+   * A message for people.
    * </pre>
    *
    * <code>string message = 4;</code>
@@ -702,7 +702,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Something worth a line in a log.
+   * An event for a log.
    * </pre>
    *
    * Protobuf type {@code leman.v1.JobEvent}
@@ -930,7 +930,7 @@ private static final long serialVersionUID = 0L;
     private long sequence_ ;
     /**
      * <pre>
-     * Grows within a job: that of the first message with the event is as high, or higher.
+     * Grows within a job: the first message with the event has the same sequence or a higher one.
      * </pre>
      *
      * <code>int64 sequence = 1;</code>
@@ -942,7 +942,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Grows within a job: that of the first message with the event is as high, or higher.
+     * Grows within a job: the first message with the event has the same sequence or a higher one.
      * </pre>
      *
      * <code>int64 sequence = 1;</code>
@@ -958,7 +958,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Grows within a job: that of the first message with the event is as high, or higher.
+     * Grows within a job: the first message with the event has the same sequence or a higher one.
      * </pre>
      *
      * <code>int64 sequence = 1;</code>
@@ -1204,7 +1204,7 @@ private static final long serialVersionUID = 0L;
     private java.lang.Object message_ = "";
     /**
      * <pre>
-     * For a person.
+     * A message for people.
      * </pre>
      *
      * <code>string message = 4;</code>
@@ -1224,7 +1224,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * For a person.
+     * A message for people.
      * </pre>
      *
      * <code>string message = 4;</code>
@@ -1245,7 +1245,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * For a person.
+     * A message for people.
      * </pre>
      *
      * <code>string message = 4;</code>
@@ -1262,7 +1262,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * For a person.
+     * A message for people.
      * </pre>
      *
      * <code>string message = 4;</code>
@@ -1276,7 +1276,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * For a person.
+     * A message for people.
      * </pre>
      *
      * <code>string message = 4;</code>

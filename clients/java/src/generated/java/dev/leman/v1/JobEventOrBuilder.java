@@ -10,7 +10,7 @@ public interface JobEventOrBuilder extends
 
   /**
    * <pre>
-   * Grows within a job: that of the first message with the event is as high, or higher.
+   * Grows within a job: the first message with the event has the same sequence or a higher one.
    * </pre>
    *
    * <code>int64 sequence = 1;</code>
@@ -66,7 +66,7 @@ public interface JobEventOrBuilder extends
 
   /**
    * <pre>
-   * For a person.
+   * A message for people.
    * </pre>
    *
    * <code>string message = 4;</code>
@@ -75,7 +75,7 @@ public interface JobEventOrBuilder extends
   java.lang.String getMessage();
   /**
    * <pre>
-   * For a person.
+   * A message for people.
    * </pre>
    *
    * <code>string message = 4;</code>

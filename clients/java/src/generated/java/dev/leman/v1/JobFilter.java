@@ -6,7 +6,7 @@ package dev.leman.v1;
 
 /**
  * <pre>
- * Which jobs are meant: those for which all that is set holds.
+ * A filter of jobs; all given conditions must hold.
  * </pre>
  *
  * Protobuf type {@code leman.v1.JobFilter}
@@ -75,7 +75,7 @@ private static final long serialVersionUID = 0L;
           };
   /**
    * <pre>
-   * In one of these states; empty: in any.
+   * In one of these states; empty: any.
    * </pre>
    *
    * <code>repeated .leman.v1.Job.State states = 1;</code>
@@ -88,7 +88,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * In one of these states; empty: in any.
+   * In one of these states; empty: any.
    * </pre>
    *
    * <code>repeated .leman.v1.Job.State states = 1;</code>
@@ -100,7 +100,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * In one of these states; empty: in any.
+   * In one of these states; empty: any.
    * </pre>
    *
    * <code>repeated .leman.v1.Job.State states = 1;</code>
@@ -113,7 +113,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * In one of these states; empty: in any.
+   * In one of these states; empty: any.
    * </pre>
    *
    * <code>repeated .leman.v1.Job.State states = 1;</code>
@@ -126,7 +126,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * In one of these states; empty: in any.
+   * In one of these states; empty: any.
    * </pre>
    *
    * <code>repeated .leman.v1.Job.State states = 1;</code>
@@ -145,7 +145,7 @@ private static final long serialVersionUID = 0L;
       com.google.protobuf.LazyStringArrayList.emptyList();
   /**
    * <pre>
-   * Of one of these tables or views; empty: of any.
+   * Of one of these tables or views; empty: any.
    * </pre>
    *
    * <code>repeated string tables = 2;</code>
@@ -157,7 +157,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Of one of these tables or views; empty: of any.
+   * Of one of these tables or views; empty: any.
    * </pre>
    *
    * <code>repeated string tables = 2;</code>
@@ -168,7 +168,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Of one of these tables or views; empty: of any.
+   * Of one of these tables or views; empty: any.
    * </pre>
    *
    * <code>repeated string tables = 2;</code>
@@ -180,7 +180,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Of one of these tables or views; empty: of any.
+   * Of one of these tables or views; empty: any.
    * </pre>
    *
    * <code>repeated string tables = 2;</code>
@@ -415,7 +415,7 @@ java.lang.String defaultValue) {
   private volatile java.lang.Object initiator_ = "";
   /**
    * <pre>
-   * Asked for by this caller; empty: by any.
+   * Created by this caller; empty: any.
    * </pre>
    *
    * <code>string initiator = 7;</code>
@@ -436,7 +436,7 @@ java.lang.String defaultValue) {
   }
   /**
    * <pre>
-   * Asked for by this caller; empty: by any.
+   * Created by this caller; empty: any.
    * </pre>
    *
    * <code>string initiator = 7;</code>
@@ -721,7 +721,7 @@ java.lang.String defaultValue) {
   }
   /**
    * <pre>
-   * Which jobs are meant: those for which all that is set holds.
+   * A filter of jobs; all given conditions must hold.
    * </pre>
    *
    * Protobuf type {@code leman.v1.JobFilter}
@@ -1067,7 +1067,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * In one of these states; empty: in any.
+     * In one of these states; empty: any.
      * </pre>
      *
      * <code>repeated .leman.v1.Job.State states = 1;</code>
@@ -1079,7 +1079,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * In one of these states; empty: in any.
+     * In one of these states; empty: any.
      * </pre>
      *
      * <code>repeated .leman.v1.Job.State states = 1;</code>
@@ -1090,7 +1090,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * In one of these states; empty: in any.
+     * In one of these states; empty: any.
      * </pre>
      *
      * <code>repeated .leman.v1.Job.State states = 1;</code>
@@ -1102,7 +1102,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * In one of these states; empty: in any.
+     * In one of these states; empty: any.
      * </pre>
      *
      * <code>repeated .leman.v1.Job.State states = 1;</code>
@@ -1122,7 +1122,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * In one of these states; empty: in any.
+     * In one of these states; empty: any.
      * </pre>
      *
      * <code>repeated .leman.v1.Job.State states = 1;</code>
@@ -1140,7 +1140,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * In one of these states; empty: in any.
+     * In one of these states; empty: any.
      * </pre>
      *
      * <code>repeated .leman.v1.Job.State states = 1;</code>
@@ -1158,7 +1158,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * In one of these states; empty: in any.
+     * In one of these states; empty: any.
      * </pre>
      *
      * <code>repeated .leman.v1.Job.State states = 1;</code>
@@ -1172,7 +1172,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * In one of these states; empty: in any.
+     * In one of these states; empty: any.
      * </pre>
      *
      * <code>repeated .leman.v1.Job.State states = 1;</code>
@@ -1184,7 +1184,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * In one of these states; empty: in any.
+     * In one of these states; empty: any.
      * </pre>
      *
      * <code>repeated .leman.v1.Job.State states = 1;</code>
@@ -1196,7 +1196,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * In one of these states; empty: in any.
+     * In one of these states; empty: any.
      * </pre>
      *
      * <code>repeated .leman.v1.Job.State states = 1;</code>
@@ -1213,7 +1213,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * In one of these states; empty: in any.
+     * In one of these states; empty: any.
      * </pre>
      *
      * <code>repeated .leman.v1.Job.State states = 1;</code>
@@ -1228,7 +1228,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * In one of these states; empty: in any.
+     * In one of these states; empty: any.
      * </pre>
      *
      * <code>repeated .leman.v1.Job.State states = 1;</code>
@@ -1255,7 +1255,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * Of one of these tables or views; empty: of any.
+     * Of one of these tables or views; empty: any.
      * </pre>
      *
      * <code>repeated string tables = 2;</code>
@@ -1268,7 +1268,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * Of one of these tables or views; empty: of any.
+     * Of one of these tables or views; empty: any.
      * </pre>
      *
      * <code>repeated string tables = 2;</code>
@@ -1279,7 +1279,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * Of one of these tables or views; empty: of any.
+     * Of one of these tables or views; empty: any.
      * </pre>
      *
      * <code>repeated string tables = 2;</code>
@@ -1291,7 +1291,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * Of one of these tables or views; empty: of any.
+     * Of one of these tables or views; empty: any.
      * </pre>
      *
      * <code>repeated string tables = 2;</code>
@@ -1304,7 +1304,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * Of one of these tables or views; empty: of any.
+     * Of one of these tables or views; empty: any.
      * </pre>
      *
      * <code>repeated string tables = 2;</code>
@@ -1323,7 +1323,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * Of one of these tables or views; empty: of any.
+     * Of one of these tables or views; empty: any.
      * </pre>
      *
      * <code>repeated string tables = 2;</code>
@@ -1341,7 +1341,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * Of one of these tables or views; empty: of any.
+     * Of one of these tables or views; empty: any.
      * </pre>
      *
      * <code>repeated string tables = 2;</code>
@@ -1359,7 +1359,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * Of one of these tables or views; empty: of any.
+     * Of one of these tables or views; empty: any.
      * </pre>
      *
      * <code>repeated string tables = 2;</code>
@@ -1374,7 +1374,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * Of one of these tables or views; empty: of any.
+     * Of one of these tables or views; empty: any.
      * </pre>
      *
      * <code>repeated string tables = 2;</code>
@@ -1956,7 +1956,7 @@ java.lang.String defaultValue) {
     private java.lang.Object initiator_ = "";
     /**
      * <pre>
-     * Asked for by this caller; empty: by any.
+     * Created by this caller; empty: any.
      * </pre>
      *
      * <code>string initiator = 7;</code>
@@ -1976,7 +1976,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * Asked for by this caller; empty: by any.
+     * Created by this caller; empty: any.
      * </pre>
      *
      * <code>string initiator = 7;</code>
@@ -1997,7 +1997,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * Asked for by this caller; empty: by any.
+     * Created by this caller; empty: any.
      * </pre>
      *
      * <code>string initiator = 7;</code>
@@ -2014,7 +2014,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * Asked for by this caller; empty: by any.
+     * Created by this caller; empty: any.
      * </pre>
      *
      * <code>string initiator = 7;</code>
@@ -2028,7 +2028,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * Asked for by this caller; empty: by any.
+     * Created by this caller; empty: any.
      * </pre>
      *
      * <code>string initiator = 7;</code>

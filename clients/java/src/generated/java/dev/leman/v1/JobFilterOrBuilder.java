@@ -10,7 +10,7 @@ public interface JobFilterOrBuilder extends
 
   /**
    * <pre>
-   * In one of these states; empty: in any.
+   * In one of these states; empty: any.
    * </pre>
    *
    * <code>repeated .leman.v1.Job.State states = 1;</code>
@@ -19,7 +19,7 @@ public interface JobFilterOrBuilder extends
   java.util.List<dev.leman.v1.Job.State> getStatesList();
   /**
    * <pre>
-   * In one of these states; empty: in any.
+   * In one of these states; empty: any.
    * </pre>
    *
    * <code>repeated .leman.v1.Job.State states = 1;</code>
@@ -28,7 +28,7 @@ public interface JobFilterOrBuilder extends
   int getStatesCount();
   /**
    * <pre>
-   * In one of these states; empty: in any.
+   * In one of these states; empty: any.
    * </pre>
    *
    * <code>repeated .leman.v1.Job.State states = 1;</code>
@@ -38,7 +38,7 @@ public interface JobFilterOrBuilder extends
   dev.leman.v1.Job.State getStates(int index);
   /**
    * <pre>
-   * In one of these states; empty: in any.
+   * In one of these states; empty: any.
    * </pre>
    *
    * <code>repeated .leman.v1.Job.State states = 1;</code>
@@ -48,7 +48,7 @@ public interface JobFilterOrBuilder extends
   getStatesValueList();
   /**
    * <pre>
-   * In one of these states; empty: in any.
+   * In one of these states; empty: any.
    * </pre>
    *
    * <code>repeated .leman.v1.Job.State states = 1;</code>
@@ -59,7 +59,7 @@ public interface JobFilterOrBuilder extends
 
   /**
    * <pre>
-   * Of one of these tables or views; empty: of any.
+   * Of one of these tables or views; empty: any.
    * </pre>
    *
    * <code>repeated string tables = 2;</code>
@@ -69,7 +69,7 @@ public interface JobFilterOrBuilder extends
       getTablesList();
   /**
    * <pre>
-   * Of one of these tables or views; empty: of any.
+   * Of one of these tables or views; empty: any.
    * </pre>
    *
    * <code>repeated string tables = 2;</code>
@@ -78,7 +78,7 @@ public interface JobFilterOrBuilder extends
   int getTablesCount();
   /**
    * <pre>
-   * Of one of these tables or views; empty: of any.
+   * Of one of these tables or views; empty: any.
    * </pre>
    *
    * <code>repeated string tables = 2;</code>
@@ -88,7 +88,7 @@ public interface JobFilterOrBuilder extends
   java.lang.String getTables(int index);
   /**
    * <pre>
-   * Of one of these tables or views; empty: of any.
+   * Of one of these tables or views; empty: any.
    * </pre>
    *
    * <code>repeated string tables = 2;</code>
@@ -228,7 +228,7 @@ java.lang.String defaultValue);
 
   /**
    * <pre>
-   * Asked for by this caller; empty: by any.
+   * Created by this caller; empty: any.
    * </pre>
    *
    * <code>string initiator = 7;</code>
@@ -237,7 +237,7 @@ java.lang.String defaultValue);
   java.lang.String getInitiator();
   /**
    * <pre>
-   * Asked for by this caller; empty: by any.
+   * Created by this caller; empty: any.
    * </pre>
    *
    * <code>string initiator = 7;</code>

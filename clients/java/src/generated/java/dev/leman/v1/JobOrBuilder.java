@@ -10,7 +10,7 @@ public interface JobOrBuilder extends
 
   /**
    * <pre>
-   * Given by the service.
+   * Assigned by the service.
    * </pre>
    *
    * <code>string job_id = 1;</code>
@@ -19,7 +19,7 @@ public interface JobOrBuilder extends
   java.lang.String getJobId();
   /**
    * <pre>
-   * Given by the service.
+   * Assigned by the service.
    * </pre>
    *
    * <code>string job_id = 1;</code>
@@ -30,7 +30,7 @@ public interface JobOrBuilder extends
 
   /**
    * <pre>
-   * Where it stands.
+   * The current state.
    * </pre>
    *
    * <code>.leman.v1.Job.State state = 2;</code>
@@ -39,7 +39,7 @@ public interface JobOrBuilder extends
   int getStateValue();
   /**
    * <pre>
-   * Where it stands.
+   * The current state.
    * </pre>
    *
    * <code>.leman.v1.Job.State state = 2;</code>
@@ -103,7 +103,7 @@ public interface JobOrBuilder extends
 
   /**
    * <pre>
-   * How far it is.
+   * The progress.
    * </pre>
    *
    * <code>.leman.v1.Progress progress = 5;</code>
@@ -112,7 +112,7 @@ public interface JobOrBuilder extends
   boolean hasProgress();
   /**
    * <pre>
-   * How far it is.
+   * The progress.
    * </pre>
    *
    * <code>.leman.v1.Progress progress = 5;</code>
@@ -121,7 +121,7 @@ public interface JobOrBuilder extends
   dev.leman.v1.Progress getProgress();
   /**
    * <pre>
-   * How far it is.
+   * The progress.
    * </pre>
    *
    * <code>.leman.v1.Progress progress = 5;</code>
@@ -130,10 +130,10 @@ public interface JobOrBuilder extends
 
   /**
    * <pre>
-   * Why it failed. Beside the reasons of CreateJob, which a later plan of the job may meet:
-   * * UDF_FAILED, TOO_MANY_ERRORS: the function failed on a row, or on more rows than its error policy allows; fix the
-   *   function or the policy. The details tell the row.
-   * * WORKER_LOST, UDF_TIMEOUT: a row, or too many rows one after another, ended the worker that computed it, or overran
+   * Why it failed. Besides the reasons of CreateJob, which a later plan of the job may meet:
+   * * UDF_FAILED, TOO_MANY_ERRORS: the function failed on a row, or on more rows than its error policy allows; correct
+   *   the function or the policy. The details name the row.
+   * * WORKER_LOST, UDF_TIMEOUT: a row, or too many rows in succession, ended the worker that computed it, or exceeded
    *   the function's timeout; as for UDF_FAILED, or give the workers more memory.
    * * UDF_NOT_LOADABLE, UDF_DIGEST_MISMATCH, UDF_PYTHON_MISMATCH: workers cannot load the function, or it ends their
    *   process meanwhile; install what it imports, or mend it and register it again.
@@ -145,12 +145,13 @@ public interface JobOrBuilder extends
    * * EXECUTOR_LOST: executors died under the job again and again; look at their logs, then run it again.
    * * TYPE_NOT_STORABLE: Lance does not store values of the column's type in the table's file format; use another type, or a
    *   newer format.
-   * * NO_PROGRESS: plan after plan found the same work, as others write to the table; run it again when they are done.
-   * * SPARK_STARTING, SPARK_FAILED, CLUSTER_BUSY: Spark ended, gave up on a worker, or had no cores free for long; run it
-   *   again.
-   * * TABLE_REPLACED: its table or view was dropped, and another one has the name, or that of the source of which a refresh
-   *   was asked for a version; run it again if it is meant for the one that is there now.
-   * * VIEW_CHANGED, STORAGE_ERROR: a refresh met other writers, or storage that failed, again and again; run it again.
+   * * NO_PROGRESS: plan after plan found the same work, because others write to the table; run it again when they are
+   *   done.
+   * * SPARK_STARTING, SPARK_FAILED, CLUSTER_BUSY: Spark ended, gave up on a worker, or had no free cores for long; run
+   *   it again.
+   * * TABLE_REPLACED: its table or view, or the source of a refresh to a given version, was dropped, and a new one has
+   *   the name; run it again if the new one is meant.
+   * * VIEW_CHANGED, STORAGE_ERROR: other writers or failing storage stopped a refresh at every try; run it again.
    * * STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING: the storage refuses; do what the message says, then
    *   run it again.
    * * INTERNAL_BUG: a bug; report it.
@@ -162,10 +163,10 @@ public interface JobOrBuilder extends
   boolean hasError();
   /**
    * <pre>
-   * Why it failed. Beside the reasons of CreateJob, which a later plan of the job may meet:
-   * * UDF_FAILED, TOO_MANY_ERRORS: the function failed on a row, or on more rows than its error policy allows; fix the
-   *   function or the policy. The details tell the row.
-   * * WORKER_LOST, UDF_TIMEOUT: a row, or too many rows one after another, ended the worker that computed it, or overran
+   * Why it failed. Besides the reasons of CreateJob, which a later plan of the job may meet:
+   * * UDF_FAILED, TOO_MANY_ERRORS: the function failed on a row, or on more rows than its error policy allows; correct
+   *   the function or the policy. The details name the row.
+   * * WORKER_LOST, UDF_TIMEOUT: a row, or too many rows in succession, ended the worker that computed it, or exceeded
    *   the function's timeout; as for UDF_FAILED, or give the workers more memory.
    * * UDF_NOT_LOADABLE, UDF_DIGEST_MISMATCH, UDF_PYTHON_MISMATCH: workers cannot load the function, or it ends their
    *   process meanwhile; install what it imports, or mend it and register it again.
@@ -177,12 +178,13 @@ public interface JobOrBuilder extends
    * * EXECUTOR_LOST: executors died under the job again and again; look at their logs, then run it again.
    * * TYPE_NOT_STORABLE: Lance does not store values of the column's type in the table's file format; use another type, or a
    *   newer format.
-   * * NO_PROGRESS: plan after plan found the same work, as others write to the table; run it again when they are done.
-   * * SPARK_STARTING, SPARK_FAILED, CLUSTER_BUSY: Spark ended, gave up on a worker, or had no cores free for long; run it
-   *   again.
-   * * TABLE_REPLACED: its table or view was dropped, and another one has the name, or that of the source of which a refresh
-   *   was asked for a version; run it again if it is meant for the one that is there now.
-   * * VIEW_CHANGED, STORAGE_ERROR: a refresh met other writers, or storage that failed, again and again; run it again.
+   * * NO_PROGRESS: plan after plan found the same work, because others write to the table; run it again when they are
+   *   done.
+   * * SPARK_STARTING, SPARK_FAILED, CLUSTER_BUSY: Spark ended, gave up on a worker, or had no free cores for long; run
+   *   it again.
+   * * TABLE_REPLACED: its table or view, or the source of a refresh to a given version, was dropped, and a new one has
+   *   the name; run it again if the new one is meant.
+   * * VIEW_CHANGED, STORAGE_ERROR: other writers or failing storage stopped a refresh at every try; run it again.
    * * STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING: the storage refuses; do what the message says, then
    *   run it again.
    * * INTERNAL_BUG: a bug; report it.
@@ -194,10 +196,10 @@ public interface JobOrBuilder extends
   com.google.rpc.Status getError();
   /**
    * <pre>
-   * Why it failed. Beside the reasons of CreateJob, which a later plan of the job may meet:
-   * * UDF_FAILED, TOO_MANY_ERRORS: the function failed on a row, or on more rows than its error policy allows; fix the
-   *   function or the policy. The details tell the row.
-   * * WORKER_LOST, UDF_TIMEOUT: a row, or too many rows one after another, ended the worker that computed it, or overran
+   * Why it failed. Besides the reasons of CreateJob, which a later plan of the job may meet:
+   * * UDF_FAILED, TOO_MANY_ERRORS: the function failed on a row, or on more rows than its error policy allows; correct
+   *   the function or the policy. The details name the row.
+   * * WORKER_LOST, UDF_TIMEOUT: a row, or too many rows in succession, ended the worker that computed it, or exceeded
    *   the function's timeout; as for UDF_FAILED, or give the workers more memory.
    * * UDF_NOT_LOADABLE, UDF_DIGEST_MISMATCH, UDF_PYTHON_MISMATCH: workers cannot load the function, or it ends their
    *   process meanwhile; install what it imports, or mend it and register it again.
@@ -209,12 +211,13 @@ public interface JobOrBuilder extends
    * * EXECUTOR_LOST: executors died under the job again and again; look at their logs, then run it again.
    * * TYPE_NOT_STORABLE: Lance does not store values of the column's type in the table's file format; use another type, or a
    *   newer format.
-   * * NO_PROGRESS: plan after plan found the same work, as others write to the table; run it again when they are done.
-   * * SPARK_STARTING, SPARK_FAILED, CLUSTER_BUSY: Spark ended, gave up on a worker, or had no cores free for long; run it
-   *   again.
-   * * TABLE_REPLACED: its table or view was dropped, and another one has the name, or that of the source of which a refresh
-   *   was asked for a version; run it again if it is meant for the one that is there now.
-   * * VIEW_CHANGED, STORAGE_ERROR: a refresh met other writers, or storage that failed, again and again; run it again.
+   * * NO_PROGRESS: plan after plan found the same work, because others write to the table; run it again when they are
+   *   done.
+   * * SPARK_STARTING, SPARK_FAILED, CLUSTER_BUSY: Spark ended, gave up on a worker, or had no free cores for long; run
+   *   it again.
+   * * TABLE_REPLACED: its table or view, or the source of a refresh to a given version, was dropped, and a new one has
+   *   the name; run it again if the new one is meant.
+   * * VIEW_CHANGED, STORAGE_ERROR: other writers or failing storage stopped a refresh at every try; run it again.
    * * STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING: the storage refuses; do what the message says, then
    *   run it again.
    * * INTERNAL_BUG: a bug; report it.
@@ -280,7 +283,7 @@ public interface JobOrBuilder extends
 
   /**
    * <pre>
-   * The function of a backfill, as resolved; unset: it is not resolved yet, or the job refreshes a view.
+   * The function of a backfill, with its version; unset: not resolved yet, or the job refreshes a view.
    * </pre>
    *
    * <code>.leman.v1.UdfRef udf = 9;</code>
@@ -289,7 +292,7 @@ public interface JobOrBuilder extends
   boolean hasUdf();
   /**
    * <pre>
-   * The function of a backfill, as resolved; unset: it is not resolved yet, or the job refreshes a view.
+   * The function of a backfill, with its version; unset: not resolved yet, or the job refreshes a view.
    * </pre>
    *
    * <code>.leman.v1.UdfRef udf = 9;</code>
@@ -298,7 +301,7 @@ public interface JobOrBuilder extends
   dev.leman.v1.UdfRef getUdf();
   /**
    * <pre>
-   * The function of a backfill, as resolved; unset: it is not resolved yet, or the job refreshes a view.
+   * The function of a backfill, with its version; unset: not resolved yet, or the job refreshes a view.
    * </pre>
    *
    * <code>.leman.v1.UdfRef udf = 9;</code>
@@ -351,7 +354,7 @@ public interface JobOrBuilder extends
 
   /**
    * <pre>
-   * One sentence on the plan, for a person.
+   * One sentence on the plan, as text.
    * </pre>
    *
    * <code>string plan_summary = 11;</code>
@@ -360,7 +363,7 @@ public interface JobOrBuilder extends
   java.lang.String getPlanSummary();
   /**
    * <pre>
-   * One sentence on the plan, for a person.
+   * One sentence on the plan, as text.
    * </pre>
    *
    * <code>string plan_summary = 11;</code>
@@ -371,7 +374,7 @@ public interface JobOrBuilder extends
 
   /**
    * <pre>
-   * Version of the table after the job's last commit; unset: it committed nothing.
+   * Version of the table after the job's last commit; unset: no commit.
    * </pre>
    *
    * <code>optional int64 table_version = 12;</code>
@@ -380,7 +383,7 @@ public interface JobOrBuilder extends
   boolean hasTableVersion();
   /**
    * <pre>
-   * Version of the table after the job's last commit; unset: it committed nothing.
+   * Version of the table after the job's last commit; unset: no commit.
    * </pre>
    *
    * <code>optional int64 table_version = 12;</code>
@@ -390,7 +393,7 @@ public interface JobOrBuilder extends
 
   /**
    * <pre>
-   * How often an executor has begun the job: more than once when one died or was stopped.
+   * How often an executor has begun the job: more than once if an executor died or was stopped.
    * </pre>
    *
    * <code>int32 attempt = 13;</code>
@@ -400,7 +403,7 @@ public interface JobOrBuilder extends
 
   /**
    * <pre>
-   * The job whose failed rows it tried again; empty: it is no retry.
+   * The job whose failed rows it retries; empty: it is not a retry.
    * </pre>
    *
    * <code>string retry_of = 14;</code>
@@ -409,7 +412,7 @@ public interface JobOrBuilder extends
   java.lang.String getRetryOf();
   /**
    * <pre>
-   * The job whose failed rows it tried again; empty: it is no retry.
+   * The job whose failed rows it retries; empty: it is not a retry.
    * </pre>
    *
    * <code>string retry_of = 14;</code>
@@ -420,12 +423,12 @@ public interface JobOrBuilder extends
 
   /**
    * <pre>
-   * Its place among the jobs that wait for their turn, 1: it is next; unset: it does not wait, or in another executor's
-   * queue. Higher priorities come first. Among equals databases take turns, and callers (`initiator`) within a database:
-   * the one with the fewest running jobs, then the one that has waited longest for a turn, then the one with the oldest
-   * job; of one caller's jobs the oldest is next. The place is that in the order of the turns to come, as
-   * `expected_start_time` has them; where that is not known, jobs are taken to end in the order in which they began. At
-   * one moment each place is that of one job; it changes where others come, or end in another order.
+   * Its place in the queue, 1: it is next; unset: it does not wait, or in another executor's queue. Higher priorities
+   * come first. Within a priority databases take turns, and callers (`initiator`) within a database: the next one has
+   * the fewest running jobs, then the longest wait for a turn, then the oldest job; a caller's oldest job is next.
+   * Places follow the expected order of turns, as in `expected_start_time`; if that is unknown, jobs are assumed to end
+   * in the order in which they began. At one moment each place belongs to one job; it changes when others arrive, or
+   * end in another order.
    * </pre>
    *
    * <code>optional int32 queue_position = 15;</code>
@@ -434,12 +437,12 @@ public interface JobOrBuilder extends
   boolean hasQueuePosition();
   /**
    * <pre>
-   * Its place among the jobs that wait for their turn, 1: it is next; unset: it does not wait, or in another executor's
-   * queue. Higher priorities come first. Among equals databases take turns, and callers (`initiator`) within a database:
-   * the one with the fewest running jobs, then the one that has waited longest for a turn, then the one with the oldest
-   * job; of one caller's jobs the oldest is next. The place is that in the order of the turns to come, as
-   * `expected_start_time` has them; where that is not known, jobs are taken to end in the order in which they began. At
-   * one moment each place is that of one job; it changes where others come, or end in another order.
+   * Its place in the queue, 1: it is next; unset: it does not wait, or in another executor's queue. Higher priorities
+   * come first. Within a priority databases take turns, and callers (`initiator`) within a database: the next one has
+   * the fewest running jobs, then the longest wait for a turn, then the oldest job; a caller's oldest job is next.
+   * Places follow the expected order of turns, as in `expected_start_time`; if that is unknown, jobs are assumed to end
+   * in the order in which they began. At one moment each place belongs to one job; it changes when others arrive, or
+   * end in another order.
    * </pre>
    *
    * <code>optional int32 queue_position = 15;</code>
@@ -449,8 +452,8 @@ public interface JobOrBuilder extends
 
   /**
    * <pre>
-   * What a running job waits for, where nothing has moved there for a while (LEMAN_WRITER__STALL_IDLE_CHECKS looks at
-   * intervals of LEMAN_WRITER__STALL_CHECK_SECONDS). Each was an event of kind `stall` too.
+   * What a running job waits for without progress (LEMAN_WRITER__STALL_IDLE_CHECKS checks at intervals of
+   * LEMAN_WRITER__STALL_CHECK_SECONDS). Each was an event of kind `stall` too.
    * </pre>
    *
    * <code>repeated .leman.v1.Stall stalls = 16;</code>
@@ -459,8 +462,8 @@ public interface JobOrBuilder extends
       getStallsList();
   /**
    * <pre>
-   * What a running job waits for, where nothing has moved there for a while (LEMAN_WRITER__STALL_IDLE_CHECKS looks at
-   * intervals of LEMAN_WRITER__STALL_CHECK_SECONDS). Each was an event of kind `stall` too.
+   * What a running job waits for without progress (LEMAN_WRITER__STALL_IDLE_CHECKS checks at intervals of
+   * LEMAN_WRITER__STALL_CHECK_SECONDS). Each was an event of kind `stall` too.
    * </pre>
    *
    * <code>repeated .leman.v1.Stall stalls = 16;</code>
@@ -468,8 +471,8 @@ public interface JobOrBuilder extends
   dev.leman.v1.Stall getStalls(int index);
   /**
    * <pre>
-   * What a running job waits for, where nothing has moved there for a while (LEMAN_WRITER__STALL_IDLE_CHECKS looks at
-   * intervals of LEMAN_WRITER__STALL_CHECK_SECONDS). Each was an event of kind `stall` too.
+   * What a running job waits for without progress (LEMAN_WRITER__STALL_IDLE_CHECKS checks at intervals of
+   * LEMAN_WRITER__STALL_CHECK_SECONDS). Each was an event of kind `stall` too.
    * </pre>
    *
    * <code>repeated .leman.v1.Stall stalls = 16;</code>
@@ -477,8 +480,8 @@ public interface JobOrBuilder extends
   int getStallsCount();
   /**
    * <pre>
-   * What a running job waits for, where nothing has moved there for a while (LEMAN_WRITER__STALL_IDLE_CHECKS looks at
-   * intervals of LEMAN_WRITER__STALL_CHECK_SECONDS). Each was an event of kind `stall` too.
+   * What a running job waits for without progress (LEMAN_WRITER__STALL_IDLE_CHECKS checks at intervals of
+   * LEMAN_WRITER__STALL_CHECK_SECONDS). Each was an event of kind `stall` too.
    * </pre>
    *
    * <code>repeated .leman.v1.Stall stalls = 16;</code>
@@ -487,8 +490,8 @@ public interface JobOrBuilder extends
       getStallsOrBuilderList();
   /**
    * <pre>
-   * What a running job waits for, where nothing has moved there for a while (LEMAN_WRITER__STALL_IDLE_CHECKS looks at
-   * intervals of LEMAN_WRITER__STALL_CHECK_SECONDS). Each was an event of kind `stall` too.
+   * What a running job waits for without progress (LEMAN_WRITER__STALL_IDLE_CHECKS checks at intervals of
+   * LEMAN_WRITER__STALL_CHECK_SECONDS). Each was an event of kind `stall` too.
    * </pre>
    *
    * <code>repeated .leman.v1.Stall stalls = 16;</code>
@@ -498,9 +501,9 @@ public interface JobOrBuilder extends
 
   /**
    * <pre>
-   * Other jobs that recorded failures: of the `progress.rows_failed_before` rows, and of those `progress.rows_failed` that
-   * a job which was not finished (cancelled, for example) had left stored. As far as history tells: the newest first, a
-   * few at the most. Set when the job has ended.
+   * Other jobs that recorded failures: of the `progress.rows_failed_before` rows, and of those `progress.rows_failed`
+   * that an unfinished job (a cancelled one, for example) had stored. From history: the newest first, only a few. Set
+   * when the job has ended.
    * </pre>
    *
    * <code>repeated string failed_in = 17;</code>
@@ -510,9 +513,9 @@ public interface JobOrBuilder extends
       getFailedInList();
   /**
    * <pre>
-   * Other jobs that recorded failures: of the `progress.rows_failed_before` rows, and of those `progress.rows_failed` that
-   * a job which was not finished (cancelled, for example) had left stored. As far as history tells: the newest first, a
-   * few at the most. Set when the job has ended.
+   * Other jobs that recorded failures: of the `progress.rows_failed_before` rows, and of those `progress.rows_failed`
+   * that an unfinished job (a cancelled one, for example) had stored. From history: the newest first, only a few. Set
+   * when the job has ended.
    * </pre>
    *
    * <code>repeated string failed_in = 17;</code>
@@ -521,9 +524,9 @@ public interface JobOrBuilder extends
   int getFailedInCount();
   /**
    * <pre>
-   * Other jobs that recorded failures: of the `progress.rows_failed_before` rows, and of those `progress.rows_failed` that
-   * a job which was not finished (cancelled, for example) had left stored. As far as history tells: the newest first, a
-   * few at the most. Set when the job has ended.
+   * Other jobs that recorded failures: of the `progress.rows_failed_before` rows, and of those `progress.rows_failed`
+   * that an unfinished job (a cancelled one, for example) had stored. From history: the newest first, only a few. Set
+   * when the job has ended.
    * </pre>
    *
    * <code>repeated string failed_in = 17;</code>
@@ -533,9 +536,9 @@ public interface JobOrBuilder extends
   java.lang.String getFailedIn(int index);
   /**
    * <pre>
-   * Other jobs that recorded failures: of the `progress.rows_failed_before` rows, and of those `progress.rows_failed` that
-   * a job which was not finished (cancelled, for example) had left stored. As far as history tells: the newest first, a
-   * few at the most. Set when the job has ended.
+   * Other jobs that recorded failures: of the `progress.rows_failed_before` rows, and of those `progress.rows_failed`
+   * that an unfinished job (a cancelled one, for example) had stored. From history: the newest first, only a few. Set
+   * when the job has ended.
    * </pre>
    *
    * <code>repeated string failed_in = 17;</code>
@@ -547,8 +550,8 @@ public interface JobOrBuilder extends
 
   /**
    * <pre>
-   * Indexes on the column (of a view: on any of its columns) that do not cover the whole table after the job's commits:
-   * a fast search misses values there. Empty while the job runs, and where it committed nothing.
+   * Indexes on the column (of a view: on any of its columns) that do not cover the whole table after the job's commits,
+   * so a fast search misses values there. Empty while the job runs, and if it committed nothing.
    * </pre>
    *
    * <code>repeated .leman.v1.IndexCoverage stale_indices = 18;</code>
@@ -557,8 +560,8 @@ public interface JobOrBuilder extends
       getStaleIndicesList();
   /**
    * <pre>
-   * Indexes on the column (of a view: on any of its columns) that do not cover the whole table after the job's commits:
-   * a fast search misses values there. Empty while the job runs, and where it committed nothing.
+   * Indexes on the column (of a view: on any of its columns) that do not cover the whole table after the job's commits,
+   * so a fast search misses values there. Empty while the job runs, and if it committed nothing.
    * </pre>
    *
    * <code>repeated .leman.v1.IndexCoverage stale_indices = 18;</code>
@@ -566,8 +569,8 @@ public interface JobOrBuilder extends
   dev.leman.v1.IndexCoverage getStaleIndices(int index);
   /**
    * <pre>
-   * Indexes on the column (of a view: on any of its columns) that do not cover the whole table after the job's commits:
-   * a fast search misses values there. Empty while the job runs, and where it committed nothing.
+   * Indexes on the column (of a view: on any of its columns) that do not cover the whole table after the job's commits,
+   * so a fast search misses values there. Empty while the job runs, and if it committed nothing.
    * </pre>
    *
    * <code>repeated .leman.v1.IndexCoverage stale_indices = 18;</code>
@@ -575,8 +578,8 @@ public interface JobOrBuilder extends
   int getStaleIndicesCount();
   /**
    * <pre>
-   * Indexes on the column (of a view: on any of its columns) that do not cover the whole table after the job's commits:
-   * a fast search misses values there. Empty while the job runs, and where it committed nothing.
+   * Indexes on the column (of a view: on any of its columns) that do not cover the whole table after the job's commits,
+   * so a fast search misses values there. Empty while the job runs, and if it committed nothing.
    * </pre>
    *
    * <code>repeated .leman.v1.IndexCoverage stale_indices = 18;</code>
@@ -585,8 +588,8 @@ public interface JobOrBuilder extends
       getStaleIndicesOrBuilderList();
   /**
    * <pre>
-   * Indexes on the column (of a view: on any of its columns) that do not cover the whole table after the job's commits:
-   * a fast search misses values there. Empty while the job runs, and where it committed nothing.
+   * Indexes on the column (of a view: on any of its columns) that do not cover the whole table after the job's commits,
+   * so a fast search misses values there. Empty while the job runs, and if it committed nothing.
    * </pre>
    *
    * <code>repeated .leman.v1.IndexCoverage stale_indices = 18;</code>
@@ -596,7 +599,7 @@ public interface JobOrBuilder extends
 
   /**
    * <pre>
-   * What a refresh did so far.
+   * The result of a refresh so far.
    * </pre>
    *
    * <code>.leman.v1.RefreshResult refresh_result = 19;</code>
@@ -605,7 +608,7 @@ public interface JobOrBuilder extends
   boolean hasRefreshResult();
   /**
    * <pre>
-   * What a refresh did so far.
+   * The result of a refresh so far.
    * </pre>
    *
    * <code>.leman.v1.RefreshResult refresh_result = 19;</code>
@@ -614,7 +617,7 @@ public interface JobOrBuilder extends
   dev.leman.v1.RefreshResult getRefreshResult();
   /**
    * <pre>
-   * What a refresh did so far.
+   * The result of a refresh so far.
    * </pre>
    *
    * <code>.leman.v1.RefreshResult refresh_result = 19;</code>
@@ -623,7 +626,7 @@ public interface JobOrBuilder extends
 
   /**
    * <pre>
-   * What its caller said of it, see CreateJobRequest.labels.
+   * The caller's labels, see CreateJobRequest.labels.
    * </pre>
    *
    * <code>map&lt;string, string&gt; labels = 20;</code>
@@ -631,7 +634,7 @@ public interface JobOrBuilder extends
   int getLabelsCount();
   /**
    * <pre>
-   * What its caller said of it, see CreateJobRequest.labels.
+   * The caller's labels, see CreateJobRequest.labels.
    * </pre>
    *
    * <code>map&lt;string, string&gt; labels = 20;</code>
@@ -646,7 +649,7 @@ public interface JobOrBuilder extends
   getLabels();
   /**
    * <pre>
-   * What its caller said of it, see CreateJobRequest.labels.
+   * The caller's labels, see CreateJobRequest.labels.
    * </pre>
    *
    * <code>map&lt;string, string&gt; labels = 20;</code>
@@ -655,7 +658,7 @@ public interface JobOrBuilder extends
   getLabelsMap();
   /**
    * <pre>
-   * What its caller said of it, see CreateJobRequest.labels.
+   * The caller's labels, see CreateJobRequest.labels.
    * </pre>
    *
    * <code>map&lt;string, string&gt; labels = 20;</code>
@@ -667,7 +670,7 @@ java.lang.String getLabelsOrDefault(
 java.lang.String defaultValue);
   /**
    * <pre>
-   * What its caller said of it, see CreateJobRequest.labels.
+   * The caller's labels, see CreateJobRequest.labels.
    * </pre>
    *
    * <code>map&lt;string, string&gt; labels = 20;</code>
@@ -677,8 +680,7 @@ java.lang.String defaultValue);
 
   /**
    * <pre>
-   * Among jobs that wait, those with a higher priority have their turn first, whatever their database or caller: −100 to
-   * 100.
+   * Of waiting jobs, those with a higher priority run first, across databases and callers: −100 to 100.
    * </pre>
    *
    * <code>int32 priority = 21;</code>
@@ -688,7 +690,7 @@ java.lang.String defaultValue);
 
   /**
    * <pre>
-   * When it first had its turn; unset: it has not had it yet.
+   * When it first had its turn; unset: not yet.
    * </pre>
    *
    * <code>.google.protobuf.Timestamp start_time = 22;</code>
@@ -697,7 +699,7 @@ java.lang.String defaultValue);
   boolean hasStartTime();
   /**
    * <pre>
-   * When it first had its turn; unset: it has not had it yet.
+   * When it first had its turn; unset: not yet.
    * </pre>
    *
    * <code>.google.protobuf.Timestamp start_time = 22;</code>
@@ -706,7 +708,7 @@ java.lang.String defaultValue);
   com.google.protobuf.Timestamp getStartTime();
   /**
    * <pre>
-   * When it first had its turn; unset: it has not had it yet.
+   * When it first had its turn; unset: not yet.
    * </pre>
    *
    * <code>.google.protobuf.Timestamp start_time = 22;</code>
@@ -715,7 +717,7 @@ java.lang.String defaultValue);
 
   /**
    * <pre>
-   * When it ended; unset: it has not ended.
+   * When it ended; unset: not yet.
    * </pre>
    *
    * <code>.google.protobuf.Timestamp end_time = 23;</code>
@@ -724,7 +726,7 @@ java.lang.String defaultValue);
   boolean hasEndTime();
   /**
    * <pre>
-   * When it ended; unset: it has not ended.
+   * When it ended; unset: not yet.
    * </pre>
    *
    * <code>.google.protobuf.Timestamp end_time = 23;</code>
@@ -733,7 +735,7 @@ java.lang.String defaultValue);
   com.google.protobuf.Timestamp getEndTime();
   /**
    * <pre>
-   * When it ended; unset: it has not ended.
+   * When it ended; unset: not yet.
    * </pre>
    *
    * <code>.google.protobuf.Timestamp end_time = 23;</code>
@@ -764,11 +766,11 @@ java.lang.String defaultValue);
 
   /**
    * <pre>
-   * When a job that waits will have its turn, if no other comes before it: from the rows that running jobs have left and
-   * the rate that is measured of each; for those that wait before it, from their planned rows and what a row of the same
-   * function cost one worker in earlier jobs, where jobs that run at once share the task slots. Not in the past, and not
-   * before that of a job in a place before it. Unset: it does not wait, or too little is known of those before it, such as
-   * a function that never ran, or a refresh. An estimate: it moves with what is measured.
+   * The expected start of a waiting job, if no other comes before it. It is computed from the remaining rows of running
+   * jobs and their measured rates; for waiting jobs before it, from their planned rows and the cost of a row of the
+   * same function in earlier jobs, where concurrent jobs share the task slots. Never in the past, and never before that
+   * of a job in an earlier place. Unset: it does not wait, or too little is known of those before it, such as a
+   * function that never ran, or a refresh. An estimate: it changes with the measurements.
    * </pre>
    *
    * <code>.google.protobuf.Timestamp expected_start_time = 25;</code>
@@ -777,11 +779,11 @@ java.lang.String defaultValue);
   boolean hasExpectedStartTime();
   /**
    * <pre>
-   * When a job that waits will have its turn, if no other comes before it: from the rows that running jobs have left and
-   * the rate that is measured of each; for those that wait before it, from their planned rows and what a row of the same
-   * function cost one worker in earlier jobs, where jobs that run at once share the task slots. Not in the past, and not
-   * before that of a job in a place before it. Unset: it does not wait, or too little is known of those before it, such as
-   * a function that never ran, or a refresh. An estimate: it moves with what is measured.
+   * The expected start of a waiting job, if no other comes before it. It is computed from the remaining rows of running
+   * jobs and their measured rates; for waiting jobs before it, from their planned rows and the cost of a row of the
+   * same function in earlier jobs, where concurrent jobs share the task slots. Never in the past, and never before that
+   * of a job in an earlier place. Unset: it does not wait, or too little is known of those before it, such as a
+   * function that never ran, or a refresh. An estimate: it changes with the measurements.
    * </pre>
    *
    * <code>.google.protobuf.Timestamp expected_start_time = 25;</code>
@@ -790,11 +792,11 @@ java.lang.String defaultValue);
   com.google.protobuf.Timestamp getExpectedStartTime();
   /**
    * <pre>
-   * When a job that waits will have its turn, if no other comes before it: from the rows that running jobs have left and
-   * the rate that is measured of each; for those that wait before it, from their planned rows and what a row of the same
-   * function cost one worker in earlier jobs, where jobs that run at once share the task slots. Not in the past, and not
-   * before that of a job in a place before it. Unset: it does not wait, or too little is known of those before it, such as
-   * a function that never ran, or a refresh. An estimate: it moves with what is measured.
+   * The expected start of a waiting job, if no other comes before it. It is computed from the remaining rows of running
+   * jobs and their measured rates; for waiting jobs before it, from their planned rows and the cost of a row of the
+   * same function in earlier jobs, where concurrent jobs share the task slots. Never in the past, and never before that
+   * of a job in an earlier place. Unset: it does not wait, or too little is known of those before it, such as a
+   * function that never ran, or a refresh. An estimate: it changes with the measurements.
    * </pre>
    *
    * <code>.google.protobuf.Timestamp expected_start_time = 25;</code>
@@ -803,8 +805,8 @@ java.lang.String defaultValue);
 
   /**
    * <pre>
-   * The environment variables that its functions have by CreateJobRequest.env, in alphabetical order. Their values are
-   * told to no one.
+   * The names of its functions' environment variables from CreateJobRequest.env, in alphabetical order. Their values
+   * are never returned.
    * </pre>
    *
    * <code>repeated string env_names = 26;</code>
@@ -814,8 +816,8 @@ java.lang.String defaultValue);
       getEnvNamesList();
   /**
    * <pre>
-   * The environment variables that its functions have by CreateJobRequest.env, in alphabetical order. Their values are
-   * told to no one.
+   * The names of its functions' environment variables from CreateJobRequest.env, in alphabetical order. Their values
+   * are never returned.
    * </pre>
    *
    * <code>repeated string env_names = 26;</code>
@@ -824,8 +826,8 @@ java.lang.String defaultValue);
   int getEnvNamesCount();
   /**
    * <pre>
-   * The environment variables that its functions have by CreateJobRequest.env, in alphabetical order. Their values are
-   * told to no one.
+   * The names of its functions' environment variables from CreateJobRequest.env, in alphabetical order. Their values
+   * are never returned.
    * </pre>
    *
    * <code>repeated string env_names = 26;</code>
@@ -835,8 +837,8 @@ java.lang.String defaultValue);
   java.lang.String getEnvNames(int index);
   /**
    * <pre>
-   * The environment variables that its functions have by CreateJobRequest.env, in alphabetical order. Their values are
-   * told to no one.
+   * The names of its functions' environment variables from CreateJobRequest.env, in alphabetical order. Their values
+   * are never returned.
    * </pre>
    *
    * <code>repeated string env_names = 26;</code>
@@ -848,8 +850,8 @@ java.lang.String defaultValue);
 
   /**
    * <pre>
-   * What its trace began with, as `traceparent` of W3C Trace Context has it: the trace's id is the second of its four
-   * parts. Empty: it is not traced (docs/observability.md).
+   * The start of its trace as `traceparent` of W3C Trace Context: the trace's id is the second of its four parts.
+   * Empty: it is not traced (docs/observability.md).
    * </pre>
    *
    * <code>string traceparent = 27;</code>
@@ -858,8 +860,8 @@ java.lang.String defaultValue);
   java.lang.String getTraceparent();
   /**
    * <pre>
-   * What its trace began with, as `traceparent` of W3C Trace Context has it: the trace's id is the second of its four
-   * parts. Empty: it is not traced (docs/observability.md).
+   * The start of its trace as `traceparent` of W3C Trace Context: the trace's id is the second of its four parts.
+   * Empty: it is not traced (docs/observability.md).
    * </pre>
    *
    * <code>string traceparent = 27;</code>

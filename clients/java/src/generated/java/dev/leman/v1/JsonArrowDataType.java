@@ -289,8 +289,8 @@ private static final long serialVersionUID = 0L;
   private volatile java.lang.Object dictionaryIndexType_ = "";
   /**
    * <pre>
-   * Where values are encoded by a dictionary: the integer type of its indexes, such as `int32`. The other fields describe
-   * the values. Empty: they are not.
+   * If values are dictionary-encoded: the integer type of the indexes, such as `int32`. The other fields describe the
+   * values. Empty: they are not.
    * </pre>
    *
    * <code>string dictionary_index_type = 6;</code>
@@ -311,8 +311,8 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Where values are encoded by a dictionary: the integer type of its indexes, such as `int32`. The other fields describe
-   * the values. Empty: they are not.
+   * If values are dictionary-encoded: the integer type of the indexes, such as `int32`. The other fields describe the
+   * values. Empty: they are not.
    * </pre>
    *
    * <code>string dictionary_index_type = 6;</code>
@@ -1501,8 +1501,8 @@ private static final long serialVersionUID = 0L;
     private java.lang.Object dictionaryIndexType_ = "";
     /**
      * <pre>
-     * Where values are encoded by a dictionary: the integer type of its indexes, such as `int32`. The other fields describe
-     * the values. Empty: they are not.
+     * If values are dictionary-encoded: the integer type of the indexes, such as `int32`. The other fields describe the
+     * values. Empty: they are not.
      * </pre>
      *
      * <code>string dictionary_index_type = 6;</code>
@@ -1522,8 +1522,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Where values are encoded by a dictionary: the integer type of its indexes, such as `int32`. The other fields describe
-     * the values. Empty: they are not.
+     * If values are dictionary-encoded: the integer type of the indexes, such as `int32`. The other fields describe the
+     * values. Empty: they are not.
      * </pre>
      *
      * <code>string dictionary_index_type = 6;</code>
@@ -1544,8 +1544,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Where values are encoded by a dictionary: the integer type of its indexes, such as `int32`. The other fields describe
-     * the values. Empty: they are not.
+     * If values are dictionary-encoded: the integer type of the indexes, such as `int32`. The other fields describe the
+     * values. Empty: they are not.
      * </pre>
      *
      * <code>string dictionary_index_type = 6;</code>
@@ -1562,8 +1562,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Where values are encoded by a dictionary: the integer type of its indexes, such as `int32`. The other fields describe
-     * the values. Empty: they are not.
+     * If values are dictionary-encoded: the integer type of the indexes, such as `int32`. The other fields describe the
+     * values. Empty: they are not.
      * </pre>
      *
      * <code>string dictionary_index_type = 6;</code>
@@ -1577,8 +1577,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Where values are encoded by a dictionary: the integer type of its indexes, such as `int32`. The other fields describe
-     * the values. Empty: they are not.
+     * If values are dictionary-encoded: the integer type of the indexes, such as `int32`. The other fields describe the
+     * values. Empty: they are not.
      * </pre>
      *
      * <code>string dictionary_index_type = 6;</code>

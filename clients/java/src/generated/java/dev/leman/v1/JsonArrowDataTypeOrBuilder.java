@@ -139,8 +139,8 @@ public interface JsonArrowDataTypeOrBuilder extends
 
   /**
    * <pre>
-   * Where values are encoded by a dictionary: the integer type of its indexes, such as `int32`. The other fields describe
-   * the values. Empty: they are not.
+   * If values are dictionary-encoded: the integer type of the indexes, such as `int32`. The other fields describe the
+   * values. Empty: they are not.
    * </pre>
    *
    * <code>string dictionary_index_type = 6;</code>
@@ -149,8 +149,8 @@ public interface JsonArrowDataTypeOrBuilder extends
   java.lang.String getDictionaryIndexType();
   /**
    * <pre>
-   * Where values are encoded by a dictionary: the integer type of its indexes, such as `int32`. The other fields describe
-   * the values. Empty: they are not.
+   * If values are dictionary-encoded: the integer type of the indexes, such as `int32`. The other fields describe the
+   * values. Empty: they are not.
    * </pre>
    *
    * <code>string dictionary_index_type = 6;</code>

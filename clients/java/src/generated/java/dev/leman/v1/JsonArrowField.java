@@ -197,7 +197,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Its metadata, as far as that is text. `ARROW:extension:name` and `ARROW:extension:metadata` say that the type is the
+   * Its metadata, as far as that is text. `ARROW:extension:name` and `ARROW:extension:metadata` mark the type as the
    * storage of an extension type.
    * </pre>
    *
@@ -219,7 +219,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Its metadata, as far as that is text. `ARROW:extension:name` and `ARROW:extension:metadata` say that the type is the
+   * Its metadata, as far as that is text. `ARROW:extension:name` and `ARROW:extension:metadata` mark the type as the
    * storage of an extension type.
    * </pre>
    *
@@ -231,7 +231,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Its metadata, as far as that is text. `ARROW:extension:name` and `ARROW:extension:metadata` say that the type is the
+   * Its metadata, as far as that is text. `ARROW:extension:name` and `ARROW:extension:metadata` mark the type as the
    * storage of an extension type.
    * </pre>
    *
@@ -250,7 +250,7 @@ java.lang.String defaultValue) {
   }
   /**
    * <pre>
-   * Its metadata, as far as that is text. `ARROW:extension:name` and `ARROW:extension:metadata` say that the type is the
+   * Its metadata, as far as that is text. `ARROW:extension:name` and `ARROW:extension:metadata` mark the type as the
    * storage of an extension type.
    * </pre>
    *
@@ -1067,7 +1067,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * Its metadata, as far as that is text. `ARROW:extension:name` and `ARROW:extension:metadata` say that the type is the
+     * Its metadata, as far as that is text. `ARROW:extension:name` and `ARROW:extension:metadata` mark the type as the
      * storage of an extension type.
      * </pre>
      *
@@ -1089,7 +1089,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * Its metadata, as far as that is text. `ARROW:extension:name` and `ARROW:extension:metadata` say that the type is the
+     * Its metadata, as far as that is text. `ARROW:extension:name` and `ARROW:extension:metadata` mark the type as the
      * storage of an extension type.
      * </pre>
      *
@@ -1101,7 +1101,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * Its metadata, as far as that is text. `ARROW:extension:name` and `ARROW:extension:metadata` say that the type is the
+     * Its metadata, as far as that is text. `ARROW:extension:name` and `ARROW:extension:metadata` mark the type as the
      * storage of an extension type.
      * </pre>
      *
@@ -1120,7 +1120,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * Its metadata, as far as that is text. `ARROW:extension:name` and `ARROW:extension:metadata` say that the type is the
+     * Its metadata, as far as that is text. `ARROW:extension:name` and `ARROW:extension:metadata` mark the type as the
      * storage of an extension type.
      * </pre>
      *
@@ -1145,7 +1145,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * Its metadata, as far as that is text. `ARROW:extension:name` and `ARROW:extension:metadata` say that the type is the
+     * Its metadata, as far as that is text. `ARROW:extension:name` and `ARROW:extension:metadata` mark the type as the
      * storage of an extension type.
      * </pre>
      *
@@ -1169,7 +1169,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * Its metadata, as far as that is text. `ARROW:extension:name` and `ARROW:extension:metadata` say that the type is the
+     * Its metadata, as far as that is text. `ARROW:extension:name` and `ARROW:extension:metadata` mark the type as the
      * storage of an extension type.
      * </pre>
      *
@@ -1187,7 +1187,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * Its metadata, as far as that is text. `ARROW:extension:name` and `ARROW:extension:metadata` say that the type is the
+     * Its metadata, as far as that is text. `ARROW:extension:name` and `ARROW:extension:metadata` mark the type as the
      * storage of an extension type.
      * </pre>
      *

@@ -76,7 +76,7 @@ public interface JsonArrowFieldOrBuilder extends
 
   /**
    * <pre>
-   * Its metadata, as far as that is text. `ARROW:extension:name` and `ARROW:extension:metadata` say that the type is the
+   * Its metadata, as far as that is text. `ARROW:extension:name` and `ARROW:extension:metadata` mark the type as the
    * storage of an extension type.
    * </pre>
    *
@@ -85,7 +85,7 @@ public interface JsonArrowFieldOrBuilder extends
   int getMetadataCount();
   /**
    * <pre>
-   * Its metadata, as far as that is text. `ARROW:extension:name` and `ARROW:extension:metadata` say that the type is the
+   * Its metadata, as far as that is text. `ARROW:extension:name` and `ARROW:extension:metadata` mark the type as the
    * storage of an extension type.
    * </pre>
    *
@@ -101,7 +101,7 @@ public interface JsonArrowFieldOrBuilder extends
   getMetadata();
   /**
    * <pre>
-   * Its metadata, as far as that is text. `ARROW:extension:name` and `ARROW:extension:metadata` say that the type is the
+   * Its metadata, as far as that is text. `ARROW:extension:name` and `ARROW:extension:metadata` mark the type as the
    * storage of an extension type.
    * </pre>
    *
@@ -111,7 +111,7 @@ public interface JsonArrowFieldOrBuilder extends
   getMetadataMap();
   /**
    * <pre>
-   * Its metadata, as far as that is text. `ARROW:extension:name` and `ARROW:extension:metadata` say that the type is the
+   * Its metadata, as far as that is text. `ARROW:extension:name` and `ARROW:extension:metadata` mark the type as the
    * storage of an extension type.
    * </pre>
    *
@@ -124,7 +124,7 @@ java.lang.String getMetadataOrDefault(
 java.lang.String defaultValue);
   /**
    * <pre>
-   * Its metadata, as far as that is text. `ARROW:extension:name` and `ARROW:extension:metadata` say that the type is the
+   * Its metadata, as far as that is text. `ARROW:extension:name` and `ARROW:extension:metadata` mark the type as the
    * storage of an extension type.
    * </pre>
    *

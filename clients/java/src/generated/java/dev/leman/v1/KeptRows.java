@@ -86,7 +86,7 @@ private static final long serialVersionUID = 0L;
   private long rows_ = 0L;
   /**
    * <pre>
-   * How many rows, deleted ones not counted where a whole fragment is of that version.
+   * Number of rows; without deleted ones if a whole fragment is of that version.
    * </pre>
    *
    * <code>int64 rows = 2;</code>
@@ -632,7 +632,7 @@ private static final long serialVersionUID = 0L;
     private long rows_ ;
     /**
      * <pre>
-     * How many rows, deleted ones not counted where a whole fragment is of that version.
+     * Number of rows; without deleted ones if a whole fragment is of that version.
      * </pre>
      *
      * <code>int64 rows = 2;</code>
@@ -644,7 +644,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * How many rows, deleted ones not counted where a whole fragment is of that version.
+     * Number of rows; without deleted ones if a whole fragment is of that version.
      * </pre>
      *
      * <code>int64 rows = 2;</code>
@@ -660,7 +660,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * How many rows, deleted ones not counted where a whole fragment is of that version.
+     * Number of rows; without deleted ones if a whole fragment is of that version.
      * </pre>
      *
      * <code>int64 rows = 2;</code>

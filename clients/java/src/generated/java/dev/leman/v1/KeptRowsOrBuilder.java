@@ -37,7 +37,7 @@ public interface KeptRowsOrBuilder extends
 
   /**
    * <pre>
-   * How many rows, deleted ones not counted where a whole fragment is of that version.
+   * Number of rows; without deleted ones if a whole fragment is of that version.
    * </pre>
    *
    * <code>int64 rows = 2;</code>

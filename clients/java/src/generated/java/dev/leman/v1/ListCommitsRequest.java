@@ -103,7 +103,7 @@ private static final long serialVersionUID = 0L;
   private volatile java.lang.Object pageToken_ = "";
   /**
    * <pre>
-   * `next_page_token` of the page before; empty: the first page.
+   * `next_page_token` of the previous page; empty: the first page.
    * </pre>
    *
    * <code>string page_token = 3;</code>
@@ -124,7 +124,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * `next_page_token` of the page before; empty: the first page.
+   * `next_page_token` of the previous page; empty: the first page.
    * </pre>
    *
    * <code>string page_token = 3;</code>
@@ -747,7 +747,7 @@ private static final long serialVersionUID = 0L;
     private java.lang.Object pageToken_ = "";
     /**
      * <pre>
-     * `next_page_token` of the page before; empty: the first page.
+     * `next_page_token` of the previous page; empty: the first page.
      * </pre>
      *
      * <code>string page_token = 3;</code>
@@ -767,7 +767,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * `next_page_token` of the page before; empty: the first page.
+     * `next_page_token` of the previous page; empty: the first page.
      * </pre>
      *
      * <code>string page_token = 3;</code>
@@ -788,7 +788,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * `next_page_token` of the page before; empty: the first page.
+     * `next_page_token` of the previous page; empty: the first page.
      * </pre>
      *
      * <code>string page_token = 3;</code>
@@ -805,7 +805,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * `next_page_token` of the page before; empty: the first page.
+     * `next_page_token` of the previous page; empty: the first page.
      * </pre>
      *
      * <code>string page_token = 3;</code>
@@ -819,7 +819,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * `next_page_token` of the page before; empty: the first page.
+     * `next_page_token` of the previous page; empty: the first page.
      * </pre>
      *
      * <code>string page_token = 3;</code>

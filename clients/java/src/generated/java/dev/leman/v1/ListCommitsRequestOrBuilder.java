@@ -47,7 +47,7 @@ public interface ListCommitsRequestOrBuilder extends
 
   /**
    * <pre>
-   * `next_page_token` of the page before; empty: the first page.
+   * `next_page_token` of the previous page; empty: the first page.
    * </pre>
    *
    * <code>string page_token = 3;</code>
@@ -56,7 +56,7 @@ public interface ListCommitsRequestOrBuilder extends
   java.lang.String getPageToken();
   /**
    * <pre>
-   * `next_page_token` of the page before; empty: the first page.
+   * `next_page_token` of the previous page; empty: the first page.
    * </pre>
    *
    * <code>string page_token = 3;</code>

@@ -64,7 +64,7 @@ private static final long serialVersionUID = 0L;
   private volatile java.lang.Object pageToken_ = "";
   /**
    * <pre>
-   * `next_page_token` of the page before; empty: the first page.
+   * `next_page_token` of the previous page; empty: the first page.
    * </pre>
    *
    * <code>string page_token = 2;</code>
@@ -85,7 +85,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * `next_page_token` of the page before; empty: the first page.
+   * `next_page_token` of the previous page; empty: the first page.
    * </pre>
    *
    * <code>string page_token = 2;</code>
@@ -506,7 +506,7 @@ private static final long serialVersionUID = 0L;
     private java.lang.Object pageToken_ = "";
     /**
      * <pre>
-     * `next_page_token` of the page before; empty: the first page.
+     * `next_page_token` of the previous page; empty: the first page.
      * </pre>
      *
      * <code>string page_token = 2;</code>
@@ -526,7 +526,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * `next_page_token` of the page before; empty: the first page.
+     * `next_page_token` of the previous page; empty: the first page.
      * </pre>
      *
      * <code>string page_token = 2;</code>
@@ -547,7 +547,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * `next_page_token` of the page before; empty: the first page.
+     * `next_page_token` of the previous page; empty: the first page.
      * </pre>
      *
      * <code>string page_token = 2;</code>
@@ -564,7 +564,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * `next_page_token` of the page before; empty: the first page.
+     * `next_page_token` of the previous page; empty: the first page.
      * </pre>
      *
      * <code>string page_token = 2;</code>
@@ -578,7 +578,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * `next_page_token` of the page before; empty: the first page.
+     * `next_page_token` of the previous page; empty: the first page.
      * </pre>
      *
      * <code>string page_token = 2;</code>

@@ -161,7 +161,7 @@ private static final long serialVersionUID = 0L;
       com.google.protobuf.LazyStringArrayList.emptyList();
   /**
    * <pre>
-   * On the first page: names of which the registration is damaged, each with what to do, for a person.
+   * On the first page: names with a damaged registration, with what to do, as texts.
    * </pre>
    *
    * <code>repeated string warnings = 3;</code>
@@ -173,7 +173,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * On the first page: names of which the registration is damaged, each with what to do, for a person.
+   * On the first page: names with a damaged registration, with what to do, as texts.
    * </pre>
    *
    * <code>repeated string warnings = 3;</code>
@@ -184,7 +184,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * On the first page: names of which the registration is damaged, each with what to do, for a person.
+   * On the first page: names with a damaged registration, with what to do, as texts.
    * </pre>
    *
    * <code>repeated string warnings = 3;</code>
@@ -196,7 +196,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * On the first page: names of which the registration is damaged, each with what to do, for a person.
+   * On the first page: names with a damaged registration, with what to do, as texts.
    * </pre>
    *
    * <code>repeated string warnings = 3;</code>
@@ -1063,7 +1063,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * On the first page: names of which the registration is damaged, each with what to do, for a person.
+     * On the first page: names with a damaged registration, with what to do, as texts.
      * </pre>
      *
      * <code>repeated string warnings = 3;</code>
@@ -1076,7 +1076,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * On the first page: names of which the registration is damaged, each with what to do, for a person.
+     * On the first page: names with a damaged registration, with what to do, as texts.
      * </pre>
      *
      * <code>repeated string warnings = 3;</code>
@@ -1087,7 +1087,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * On the first page: names of which the registration is damaged, each with what to do, for a person.
+     * On the first page: names with a damaged registration, with what to do, as texts.
      * </pre>
      *
      * <code>repeated string warnings = 3;</code>
@@ -1099,7 +1099,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * On the first page: names of which the registration is damaged, each with what to do, for a person.
+     * On the first page: names with a damaged registration, with what to do, as texts.
      * </pre>
      *
      * <code>repeated string warnings = 3;</code>
@@ -1112,7 +1112,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * On the first page: names of which the registration is damaged, each with what to do, for a person.
+     * On the first page: names with a damaged registration, with what to do, as texts.
      * </pre>
      *
      * <code>repeated string warnings = 3;</code>
@@ -1131,7 +1131,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * On the first page: names of which the registration is damaged, each with what to do, for a person.
+     * On the first page: names with a damaged registration, with what to do, as texts.
      * </pre>
      *
      * <code>repeated string warnings = 3;</code>
@@ -1149,7 +1149,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * On the first page: names of which the registration is damaged, each with what to do, for a person.
+     * On the first page: names with a damaged registration, with what to do, as texts.
      * </pre>
      *
      * <code>repeated string warnings = 3;</code>
@@ -1167,7 +1167,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * On the first page: names of which the registration is damaged, each with what to do, for a person.
+     * On the first page: names with a damaged registration, with what to do, as texts.
      * </pre>
      *
      * <code>repeated string warnings = 3;</code>
@@ -1182,7 +1182,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * On the first page: names of which the registration is damaged, each with what to do, for a person.
+     * On the first page: names with a damaged registration, with what to do, as texts.
      * </pre>
      *
      * <code>repeated string warnings = 3;</code>

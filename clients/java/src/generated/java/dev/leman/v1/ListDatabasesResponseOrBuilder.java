@@ -74,7 +74,7 @@ public interface ListDatabasesResponseOrBuilder extends
 
   /**
    * <pre>
-   * On the first page: names of which the registration is damaged, each with what to do, for a person.
+   * On the first page: names with a damaged registration, with what to do, as texts.
    * </pre>
    *
    * <code>repeated string warnings = 3;</code>
@@ -84,7 +84,7 @@ public interface ListDatabasesResponseOrBuilder extends
       getWarningsList();
   /**
    * <pre>
-   * On the first page: names of which the registration is damaged, each with what to do, for a person.
+   * On the first page: names with a damaged registration, with what to do, as texts.
    * </pre>
    *
    * <code>repeated string warnings = 3;</code>
@@ -93,7 +93,7 @@ public interface ListDatabasesResponseOrBuilder extends
   int getWarningsCount();
   /**
    * <pre>
-   * On the first page: names of which the registration is damaged, each with what to do, for a person.
+   * On the first page: names with a damaged registration, with what to do, as texts.
    * </pre>
    *
    * <code>repeated string warnings = 3;</code>
@@ -103,7 +103,7 @@ public interface ListDatabasesResponseOrBuilder extends
   java.lang.String getWarnings(int index);
   /**
    * <pre>
-   * On the first page: names of which the registration is damaged, each with what to do, for a person.
+   * On the first page: names with a damaged registration, with what to do, as texts.
    * </pre>
    *
    * <code>repeated string warnings = 3;</code>

@@ -161,7 +161,7 @@ private static final long serialVersionUID = 0L;
   private volatile java.lang.Object pageToken_ = "";
   /**
    * <pre>
-   * `next_page_token` of the page before; empty: the first page.
+   * `next_page_token` of the previous page; empty: the first page.
    * </pre>
    *
    * <code>string page_token = 4;</code>
@@ -182,7 +182,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * `next_page_token` of the page before; empty: the first page.
+   * `next_page_token` of the previous page; empty: the first page.
    * </pre>
    *
    * <code>string page_token = 4;</code>
@@ -254,8 +254,8 @@ private static final long serialVersionUID = 0L;
   private boolean placesOnly_ = false;
   /**
    * <pre>
-   * Only where the rows are (job_id, column, row_address, row_id), and that of all of them: without it, rows of a function
-   * whose error policy stores no errors are left out, as nothing but their place is stored.
+   * Return only the positions (job_id, column, row_address, row_id), of all failed rows. Otherwise rows of a function
+   * whose error policy stores no errors are left out, as only their positions are stored.
    * </pre>
    *
    * <code>bool places_only = 6;</code>
@@ -946,7 +946,7 @@ private static final long serialVersionUID = 0L;
     private java.lang.Object pageToken_ = "";
     /**
      * <pre>
-     * `next_page_token` of the page before; empty: the first page.
+     * `next_page_token` of the previous page; empty: the first page.
      * </pre>
      *
      * <code>string page_token = 4;</code>
@@ -966,7 +966,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * `next_page_token` of the page before; empty: the first page.
+     * `next_page_token` of the previous page; empty: the first page.
      * </pre>
      *
      * <code>string page_token = 4;</code>
@@ -987,7 +987,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * `next_page_token` of the page before; empty: the first page.
+     * `next_page_token` of the previous page; empty: the first page.
      * </pre>
      *
      * <code>string page_token = 4;</code>
@@ -1004,7 +1004,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * `next_page_token` of the page before; empty: the first page.
+     * `next_page_token` of the previous page; empty: the first page.
      * </pre>
      *
      * <code>string page_token = 4;</code>
@@ -1018,7 +1018,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * `next_page_token` of the page before; empty: the first page.
+     * `next_page_token` of the previous page; empty: the first page.
      * </pre>
      *
      * <code>string page_token = 4;</code>
@@ -1130,8 +1130,8 @@ private static final long serialVersionUID = 0L;
     private boolean placesOnly_ ;
     /**
      * <pre>
-     * Only where the rows are (job_id, column, row_address, row_id), and that of all of them: without it, rows of a function
-     * whose error policy stores no errors are left out, as nothing but their place is stored.
+     * Return only the positions (job_id, column, row_address, row_id), of all failed rows. Otherwise rows of a function
+     * whose error policy stores no errors are left out, as only their positions are stored.
      * </pre>
      *
      * <code>bool places_only = 6;</code>
@@ -1143,8 +1143,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Only where the rows are (job_id, column, row_address, row_id), and that of all of them: without it, rows of a function
-     * whose error policy stores no errors are left out, as nothing but their place is stored.
+     * Return only the positions (job_id, column, row_address, row_id), of all failed rows. Otherwise rows of a function
+     * whose error policy stores no errors are left out, as only their positions are stored.
      * </pre>
      *
      * <code>bool places_only = 6;</code>
@@ -1160,8 +1160,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Only where the rows are (job_id, column, row_address, row_id), and that of all of them: without it, rows of a function
-     * whose error policy stores no errors are left out, as nothing but their place is stored.
+     * Return only the positions (job_id, column, row_address, row_id), of all failed rows. Otherwise rows of a function
+     * whose error policy stores no errors are left out, as only their positions are stored.
      * </pre>
      *
      * <code>bool places_only = 6;</code>

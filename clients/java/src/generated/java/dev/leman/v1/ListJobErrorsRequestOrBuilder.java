@@ -60,7 +60,7 @@ public interface ListJobErrorsRequestOrBuilder extends
 
   /**
    * <pre>
-   * `next_page_token` of the page before; empty: the first page.
+   * `next_page_token` of the previous page; empty: the first page.
    * </pre>
    *
    * <code>string page_token = 4;</code>
@@ -69,7 +69,7 @@ public interface ListJobErrorsRequestOrBuilder extends
   java.lang.String getPageToken();
   /**
    * <pre>
-   * `next_page_token` of the page before; empty: the first page.
+   * `next_page_token` of the previous page; empty: the first page.
    * </pre>
    *
    * <code>string page_token = 4;</code>
@@ -100,8 +100,8 @@ public interface ListJobErrorsRequestOrBuilder extends
 
   /**
    * <pre>
-   * Only where the rows are (job_id, column, row_address, row_id), and that of all of them: without it, rows of a function
-   * whose error policy stores no errors are left out, as nothing but their place is stored.
+   * Return only the positions (job_id, column, row_address, row_id), of all failed rows. Otherwise rows of a function
+   * whose error policy stores no errors are left out, as only their positions are stored.
    * </pre>
    *
    * <code>bool places_only = 6;</code>

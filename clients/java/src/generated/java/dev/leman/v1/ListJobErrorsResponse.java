@@ -52,8 +52,8 @@ private static final long serialVersionUID = 0L;
   private java.util.List<dev.leman.v1.RowError> errors_;
   /**
    * <pre>
-   * One page, in the order of row addresses, then columns. A listing shows what was stored when its first page was asked
-   * for.
+   * One page, in the order of row addresses, then columns. A listing shows what was stored at the request of its first
+   * page.
    * </pre>
    *
    * <code>repeated .leman.v1.RowError errors = 1;</code>
@@ -64,8 +64,8 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * One page, in the order of row addresses, then columns. A listing shows what was stored when its first page was asked
-   * for.
+   * One page, in the order of row addresses, then columns. A listing shows what was stored at the request of its first
+   * page.
    * </pre>
    *
    * <code>repeated .leman.v1.RowError errors = 1;</code>
@@ -77,8 +77,8 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * One page, in the order of row addresses, then columns. A listing shows what was stored when its first page was asked
-   * for.
+   * One page, in the order of row addresses, then columns. A listing shows what was stored at the request of its first
+   * page.
    * </pre>
    *
    * <code>repeated .leman.v1.RowError errors = 1;</code>
@@ -89,8 +89,8 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * One page, in the order of row addresses, then columns. A listing shows what was stored when its first page was asked
-   * for.
+   * One page, in the order of row addresses, then columns. A listing shows what was stored at the request of its first
+   * page.
    * </pre>
    *
    * <code>repeated .leman.v1.RowError errors = 1;</code>
@@ -101,8 +101,8 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * One page, in the order of row addresses, then columns. A listing shows what was stored when its first page was asked
-   * for.
+   * One page, in the order of row addresses, then columns. A listing shows what was stored at the request of its first
+   * page.
    * </pre>
    *
    * <code>repeated .leman.v1.RowError errors = 1;</code>
@@ -166,7 +166,7 @@ private static final long serialVersionUID = 0L;
       com.google.protobuf.LazyStringArrayList.emptyList();
   /**
    * <pre>
-   * On the first page: what of the database's failed rows was damaged or is missing, for people. The listing may lack rows.
+   * On the first page: damaged or missing parts of the database's failed rows, as texts. Rows may be missing here.
    * </pre>
    *
    * <code>repeated string warnings = 3;</code>
@@ -178,7 +178,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * On the first page: what of the database's failed rows was damaged or is missing, for people. The listing may lack rows.
+   * On the first page: damaged or missing parts of the database's failed rows, as texts. Rows may be missing here.
    * </pre>
    *
    * <code>repeated string warnings = 3;</code>
@@ -189,7 +189,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * On the first page: what of the database's failed rows was damaged or is missing, for people. The listing may lack rows.
+   * On the first page: damaged or missing parts of the database's failed rows, as texts. Rows may be missing here.
    * </pre>
    *
    * <code>repeated string warnings = 3;</code>
@@ -201,7 +201,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * On the first page: what of the database's failed rows was damaged or is missing, for people. The listing may lack rows.
+   * On the first page: damaged or missing parts of the database's failed rows, as texts. Rows may be missing here.
    * </pre>
    *
    * <code>repeated string warnings = 3;</code>
@@ -668,8 +668,8 @@ private static final long serialVersionUID = 0L;
 
     /**
      * <pre>
-     * One page, in the order of row addresses, then columns. A listing shows what was stored when its first page was asked
-     * for.
+     * One page, in the order of row addresses, then columns. A listing shows what was stored at the request of its first
+     * page.
      * </pre>
      *
      * <code>repeated .leman.v1.RowError errors = 1;</code>
@@ -683,8 +683,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * One page, in the order of row addresses, then columns. A listing shows what was stored when its first page was asked
-     * for.
+     * One page, in the order of row addresses, then columns. A listing shows what was stored at the request of its first
+     * page.
      * </pre>
      *
      * <code>repeated .leman.v1.RowError errors = 1;</code>
@@ -698,8 +698,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * One page, in the order of row addresses, then columns. A listing shows what was stored when its first page was asked
-     * for.
+     * One page, in the order of row addresses, then columns. A listing shows what was stored at the request of its first
+     * page.
      * </pre>
      *
      * <code>repeated .leman.v1.RowError errors = 1;</code>
@@ -713,8 +713,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * One page, in the order of row addresses, then columns. A listing shows what was stored when its first page was asked
-     * for.
+     * One page, in the order of row addresses, then columns. A listing shows what was stored at the request of its first
+     * page.
      * </pre>
      *
      * <code>repeated .leman.v1.RowError errors = 1;</code>
@@ -735,8 +735,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * One page, in the order of row addresses, then columns. A listing shows what was stored when its first page was asked
-     * for.
+     * One page, in the order of row addresses, then columns. A listing shows what was stored at the request of its first
+     * page.
      * </pre>
      *
      * <code>repeated .leman.v1.RowError errors = 1;</code>
@@ -754,8 +754,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * One page, in the order of row addresses, then columns. A listing shows what was stored when its first page was asked
-     * for.
+     * One page, in the order of row addresses, then columns. A listing shows what was stored at the request of its first
+     * page.
      * </pre>
      *
      * <code>repeated .leman.v1.RowError errors = 1;</code>
@@ -775,8 +775,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * One page, in the order of row addresses, then columns. A listing shows what was stored when its first page was asked
-     * for.
+     * One page, in the order of row addresses, then columns. A listing shows what was stored at the request of its first
+     * page.
      * </pre>
      *
      * <code>repeated .leman.v1.RowError errors = 1;</code>
@@ -797,8 +797,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * One page, in the order of row addresses, then columns. A listing shows what was stored when its first page was asked
-     * for.
+     * One page, in the order of row addresses, then columns. A listing shows what was stored at the request of its first
+     * page.
      * </pre>
      *
      * <code>repeated .leman.v1.RowError errors = 1;</code>
@@ -816,8 +816,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * One page, in the order of row addresses, then columns. A listing shows what was stored when its first page was asked
-     * for.
+     * One page, in the order of row addresses, then columns. A listing shows what was stored at the request of its first
+     * page.
      * </pre>
      *
      * <code>repeated .leman.v1.RowError errors = 1;</code>
@@ -835,8 +835,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * One page, in the order of row addresses, then columns. A listing shows what was stored when its first page was asked
-     * for.
+     * One page, in the order of row addresses, then columns. A listing shows what was stored at the request of its first
+     * page.
      * </pre>
      *
      * <code>repeated .leman.v1.RowError errors = 1;</code>
@@ -855,8 +855,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * One page, in the order of row addresses, then columns. A listing shows what was stored when its first page was asked
-     * for.
+     * One page, in the order of row addresses, then columns. A listing shows what was stored at the request of its first
+     * page.
      * </pre>
      *
      * <code>repeated .leman.v1.RowError errors = 1;</code>
@@ -873,8 +873,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * One page, in the order of row addresses, then columns. A listing shows what was stored when its first page was asked
-     * for.
+     * One page, in the order of row addresses, then columns. A listing shows what was stored at the request of its first
+     * page.
      * </pre>
      *
      * <code>repeated .leman.v1.RowError errors = 1;</code>
@@ -891,8 +891,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * One page, in the order of row addresses, then columns. A listing shows what was stored when its first page was asked
-     * for.
+     * One page, in the order of row addresses, then columns. A listing shows what was stored at the request of its first
+     * page.
      * </pre>
      *
      * <code>repeated .leman.v1.RowError errors = 1;</code>
@@ -903,8 +903,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * One page, in the order of row addresses, then columns. A listing shows what was stored when its first page was asked
-     * for.
+     * One page, in the order of row addresses, then columns. A listing shows what was stored at the request of its first
+     * page.
      * </pre>
      *
      * <code>repeated .leman.v1.RowError errors = 1;</code>
@@ -918,8 +918,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * One page, in the order of row addresses, then columns. A listing shows what was stored when its first page was asked
-     * for.
+     * One page, in the order of row addresses, then columns. A listing shows what was stored at the request of its first
+     * page.
      * </pre>
      *
      * <code>repeated .leman.v1.RowError errors = 1;</code>
@@ -934,8 +934,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * One page, in the order of row addresses, then columns. A listing shows what was stored when its first page was asked
-     * for.
+     * One page, in the order of row addresses, then columns. A listing shows what was stored at the request of its first
+     * page.
      * </pre>
      *
      * <code>repeated .leman.v1.RowError errors = 1;</code>
@@ -946,8 +946,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * One page, in the order of row addresses, then columns. A listing shows what was stored when its first page was asked
-     * for.
+     * One page, in the order of row addresses, then columns. A listing shows what was stored at the request of its first
+     * page.
      * </pre>
      *
      * <code>repeated .leman.v1.RowError errors = 1;</code>
@@ -959,8 +959,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * One page, in the order of row addresses, then columns. A listing shows what was stored when its first page was asked
-     * for.
+     * One page, in the order of row addresses, then columns. A listing shows what was stored at the request of its first
+     * page.
      * </pre>
      *
      * <code>repeated .leman.v1.RowError errors = 1;</code>
@@ -1086,7 +1086,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * On the first page: what of the database's failed rows was damaged or is missing, for people. The listing may lack rows.
+     * On the first page: damaged or missing parts of the database's failed rows, as texts. Rows may be missing here.
      * </pre>
      *
      * <code>repeated string warnings = 3;</code>
@@ -1099,7 +1099,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * On the first page: what of the database's failed rows was damaged or is missing, for people. The listing may lack rows.
+     * On the first page: damaged or missing parts of the database's failed rows, as texts. Rows may be missing here.
      * </pre>
      *
      * <code>repeated string warnings = 3;</code>
@@ -1110,7 +1110,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * On the first page: what of the database's failed rows was damaged or is missing, for people. The listing may lack rows.
+     * On the first page: damaged or missing parts of the database's failed rows, as texts. Rows may be missing here.
      * </pre>
      *
      * <code>repeated string warnings = 3;</code>
@@ -1122,7 +1122,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * On the first page: what of the database's failed rows was damaged or is missing, for people. The listing may lack rows.
+     * On the first page: damaged or missing parts of the database's failed rows, as texts. Rows may be missing here.
      * </pre>
      *
      * <code>repeated string warnings = 3;</code>
@@ -1135,7 +1135,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * On the first page: what of the database's failed rows was damaged or is missing, for people. The listing may lack rows.
+     * On the first page: damaged or missing parts of the database's failed rows, as texts. Rows may be missing here.
      * </pre>
      *
      * <code>repeated string warnings = 3;</code>
@@ -1154,7 +1154,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * On the first page: what of the database's failed rows was damaged or is missing, for people. The listing may lack rows.
+     * On the first page: damaged or missing parts of the database's failed rows, as texts. Rows may be missing here.
      * </pre>
      *
      * <code>repeated string warnings = 3;</code>
@@ -1172,7 +1172,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * On the first page: what of the database's failed rows was damaged or is missing, for people. The listing may lack rows.
+     * On the first page: damaged or missing parts of the database's failed rows, as texts. Rows may be missing here.
      * </pre>
      *
      * <code>repeated string warnings = 3;</code>
@@ -1190,7 +1190,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * On the first page: what of the database's failed rows was damaged or is missing, for people. The listing may lack rows.
+     * On the first page: damaged or missing parts of the database's failed rows, as texts. Rows may be missing here.
      * </pre>
      *
      * <code>repeated string warnings = 3;</code>
@@ -1205,7 +1205,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * On the first page: what of the database's failed rows was damaged or is missing, for people. The listing may lack rows.
+     * On the first page: damaged or missing parts of the database's failed rows, as texts. Rows may be missing here.
      * </pre>
      *
      * <code>repeated string warnings = 3;</code>

@@ -10,8 +10,8 @@ public interface ListJobErrorsResponseOrBuilder extends
 
   /**
    * <pre>
-   * One page, in the order of row addresses, then columns. A listing shows what was stored when its first page was asked
-   * for.
+   * One page, in the order of row addresses, then columns. A listing shows what was stored at the request of its first
+   * page.
    * </pre>
    *
    * <code>repeated .leman.v1.RowError errors = 1;</code>
@@ -20,8 +20,8 @@ public interface ListJobErrorsResponseOrBuilder extends
       getErrorsList();
   /**
    * <pre>
-   * One page, in the order of row addresses, then columns. A listing shows what was stored when its first page was asked
-   * for.
+   * One page, in the order of row addresses, then columns. A listing shows what was stored at the request of its first
+   * page.
    * </pre>
    *
    * <code>repeated .leman.v1.RowError errors = 1;</code>
@@ -29,8 +29,8 @@ public interface ListJobErrorsResponseOrBuilder extends
   dev.leman.v1.RowError getErrors(int index);
   /**
    * <pre>
-   * One page, in the order of row addresses, then columns. A listing shows what was stored when its first page was asked
-   * for.
+   * One page, in the order of row addresses, then columns. A listing shows what was stored at the request of its first
+   * page.
    * </pre>
    *
    * <code>repeated .leman.v1.RowError errors = 1;</code>
@@ -38,8 +38,8 @@ public interface ListJobErrorsResponseOrBuilder extends
   int getErrorsCount();
   /**
    * <pre>
-   * One page, in the order of row addresses, then columns. A listing shows what was stored when its first page was asked
-   * for.
+   * One page, in the order of row addresses, then columns. A listing shows what was stored at the request of its first
+   * page.
    * </pre>
    *
    * <code>repeated .leman.v1.RowError errors = 1;</code>
@@ -48,8 +48,8 @@ public interface ListJobErrorsResponseOrBuilder extends
       getErrorsOrBuilderList();
   /**
    * <pre>
-   * One page, in the order of row addresses, then columns. A listing shows what was stored when its first page was asked
-   * for.
+   * One page, in the order of row addresses, then columns. A listing shows what was stored at the request of its first
+   * page.
    * </pre>
    *
    * <code>repeated .leman.v1.RowError errors = 1;</code>
@@ -79,7 +79,7 @@ public interface ListJobErrorsResponseOrBuilder extends
 
   /**
    * <pre>
-   * On the first page: what of the database's failed rows was damaged or is missing, for people. The listing may lack rows.
+   * On the first page: damaged or missing parts of the database's failed rows, as texts. Rows may be missing here.
    * </pre>
    *
    * <code>repeated string warnings = 3;</code>
@@ -89,7 +89,7 @@ public interface ListJobErrorsResponseOrBuilder extends
       getWarningsList();
   /**
    * <pre>
-   * On the first page: what of the database's failed rows was damaged or is missing, for people. The listing may lack rows.
+   * On the first page: damaged or missing parts of the database's failed rows, as texts. Rows may be missing here.
    * </pre>
    *
    * <code>repeated string warnings = 3;</code>
@@ -98,7 +98,7 @@ public interface ListJobErrorsResponseOrBuilder extends
   int getWarningsCount();
   /**
    * <pre>
-   * On the first page: what of the database's failed rows was damaged or is missing, for people. The listing may lack rows.
+   * On the first page: damaged or missing parts of the database's failed rows, as texts. Rows may be missing here.
    * </pre>
    *
    * <code>repeated string warnings = 3;</code>
@@ -108,7 +108,7 @@ public interface ListJobErrorsResponseOrBuilder extends
   java.lang.String getWarnings(int index);
   /**
    * <pre>
-   * On the first page: what of the database's failed rows was damaged or is missing, for people. The listing may lack rows.
+   * On the first page: damaged or missing parts of the database's failed rows, as texts. Rows may be missing here.
    * </pre>
    *
    * <code>repeated string warnings = 3;</code>

@@ -152,7 +152,7 @@ private static final long serialVersionUID = 0L;
   private volatile java.lang.Object pageToken_ = "";
   /**
    * <pre>
-   * `next_page_token` of the page before; empty: the first page. Everything else is as for the page before.
+   * `next_page_token` of the previous page; empty: the first page. All other fields must be as for the previous page.
    * </pre>
    *
    * <code>string page_token = 4;</code>
@@ -173,7 +173,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * `next_page_token` of the page before; empty: the first page. Everything else is as for the page before.
+   * `next_page_token` of the previous page; empty: the first page. All other fields must be as for the previous page.
    * </pre>
    *
    * <code>string page_token = 4;</code>
@@ -224,7 +224,7 @@ private static final long serialVersionUID = 0L;
   private boolean includeTotalSize_ = false;
   /**
    * <pre>
-   * Say in `total_size` how many jobs there are on all pages.
+   * Return in `total_size` the number of jobs on all pages.
    * </pre>
    *
    * <code>bool include_total_size = 6;</code>
@@ -999,7 +999,7 @@ private static final long serialVersionUID = 0L;
     private java.lang.Object pageToken_ = "";
     /**
      * <pre>
-     * `next_page_token` of the page before; empty: the first page. Everything else is as for the page before.
+     * `next_page_token` of the previous page; empty: the first page. All other fields must be as for the previous page.
      * </pre>
      *
      * <code>string page_token = 4;</code>
@@ -1019,7 +1019,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * `next_page_token` of the page before; empty: the first page. Everything else is as for the page before.
+     * `next_page_token` of the previous page; empty: the first page. All other fields must be as for the previous page.
      * </pre>
      *
      * <code>string page_token = 4;</code>
@@ -1040,7 +1040,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * `next_page_token` of the page before; empty: the first page. Everything else is as for the page before.
+     * `next_page_token` of the previous page; empty: the first page. All other fields must be as for the previous page.
      * </pre>
      *
      * <code>string page_token = 4;</code>
@@ -1057,7 +1057,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * `next_page_token` of the page before; empty: the first page. Everything else is as for the page before.
+     * `next_page_token` of the previous page; empty: the first page. All other fields must be as for the previous page.
      * </pre>
      *
      * <code>string page_token = 4;</code>
@@ -1071,7 +1071,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * `next_page_token` of the page before; empty: the first page. Everything else is as for the page before.
+     * `next_page_token` of the previous page; empty: the first page. All other fields must be as for the previous page.
      * </pre>
      *
      * <code>string page_token = 4;</code>
@@ -1164,7 +1164,7 @@ private static final long serialVersionUID = 0L;
     private boolean includeTotalSize_ ;
     /**
      * <pre>
-     * Say in `total_size` how many jobs there are on all pages.
+     * Return in `total_size` the number of jobs on all pages.
      * </pre>
      *
      * <code>bool include_total_size = 6;</code>
@@ -1176,7 +1176,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Say in `total_size` how many jobs there are on all pages.
+     * Return in `total_size` the number of jobs on all pages.
      * </pre>
      *
      * <code>bool include_total_size = 6;</code>
@@ -1192,7 +1192,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Say in `total_size` how many jobs there are on all pages.
+     * Return in `total_size` the number of jobs on all pages.
      * </pre>
      *
      * <code>bool include_total_size = 6;</code>

@@ -67,7 +67,7 @@ public interface ListJobsRequestOrBuilder extends
 
   /**
    * <pre>
-   * `next_page_token` of the page before; empty: the first page. Everything else is as for the page before.
+   * `next_page_token` of the previous page; empty: the first page. All other fields must be as for the previous page.
    * </pre>
    *
    * <code>string page_token = 4;</code>
@@ -76,7 +76,7 @@ public interface ListJobsRequestOrBuilder extends
   java.lang.String getPageToken();
   /**
    * <pre>
-   * `next_page_token` of the page before; empty: the first page. Everything else is as for the page before.
+   * `next_page_token` of the previous page; empty: the first page. All other fields must be as for the previous page.
    * </pre>
    *
    * <code>string page_token = 4;</code>
@@ -106,7 +106,7 @@ public interface ListJobsRequestOrBuilder extends
 
   /**
    * <pre>
-   * Say in `total_size` how many jobs there are on all pages.
+   * Return in `total_size` the number of jobs on all pages.
    * </pre>
    *
    * <code>bool include_total_size = 6;</code>

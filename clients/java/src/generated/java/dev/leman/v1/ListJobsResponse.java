@@ -162,7 +162,7 @@ private static final long serialVersionUID = 0L;
       com.google.protobuf.LazyStringArrayList.emptyList();
   /**
    * <pre>
-   * For people: what of the database's job history was damaged and set aside. Such jobs may be missing here.
+   * Damaged parts of the database's job history that were set aside, as texts. Jobs may be missing here.
    * </pre>
    *
    * <code>repeated string warnings = 3;</code>
@@ -174,7 +174,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * For people: what of the database's job history was damaged and set aside. Such jobs may be missing here.
+   * Damaged parts of the database's job history that were set aside, as texts. Jobs may be missing here.
    * </pre>
    *
    * <code>repeated string warnings = 3;</code>
@@ -185,7 +185,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * For people: what of the database's job history was damaged and set aside. Such jobs may be missing here.
+   * Damaged parts of the database's job history that were set aside, as texts. Jobs may be missing here.
    * </pre>
    *
    * <code>repeated string warnings = 3;</code>
@@ -197,7 +197,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * For people: what of the database's job history was damaged and set aside. Such jobs may be missing here.
+   * Damaged parts of the database's job history that were set aside, as texts. Jobs may be missing here.
    * </pre>
    *
    * <code>repeated string warnings = 3;</code>
@@ -213,7 +213,7 @@ private static final long serialVersionUID = 0L;
   private long totalSize_ = 0L;
   /**
    * <pre>
-   * How many jobs the filter lets through, on all pages; set where it was asked for.
+   * Number of matching jobs on all pages; set if it was requested.
    * </pre>
    *
    * <code>optional int64 total_size = 4;</code>
@@ -225,7 +225,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * How many jobs the filter lets through, on all pages; set where it was asked for.
+   * Number of matching jobs on all pages; set if it was requested.
    * </pre>
    *
    * <code>optional int64 total_size = 4;</code>
@@ -1123,7 +1123,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * For people: what of the database's job history was damaged and set aside. Such jobs may be missing here.
+     * Damaged parts of the database's job history that were set aside, as texts. Jobs may be missing here.
      * </pre>
      *
      * <code>repeated string warnings = 3;</code>
@@ -1136,7 +1136,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * For people: what of the database's job history was damaged and set aside. Such jobs may be missing here.
+     * Damaged parts of the database's job history that were set aside, as texts. Jobs may be missing here.
      * </pre>
      *
      * <code>repeated string warnings = 3;</code>
@@ -1147,7 +1147,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * For people: what of the database's job history was damaged and set aside. Such jobs may be missing here.
+     * Damaged parts of the database's job history that were set aside, as texts. Jobs may be missing here.
      * </pre>
      *
      * <code>repeated string warnings = 3;</code>
@@ -1159,7 +1159,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * For people: what of the database's job history was damaged and set aside. Such jobs may be missing here.
+     * Damaged parts of the database's job history that were set aside, as texts. Jobs may be missing here.
      * </pre>
      *
      * <code>repeated string warnings = 3;</code>
@@ -1172,7 +1172,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * For people: what of the database's job history was damaged and set aside. Such jobs may be missing here.
+     * Damaged parts of the database's job history that were set aside, as texts. Jobs may be missing here.
      * </pre>
      *
      * <code>repeated string warnings = 3;</code>
@@ -1191,7 +1191,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * For people: what of the database's job history was damaged and set aside. Such jobs may be missing here.
+     * Damaged parts of the database's job history that were set aside, as texts. Jobs may be missing here.
      * </pre>
      *
      * <code>repeated string warnings = 3;</code>
@@ -1209,7 +1209,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * For people: what of the database's job history was damaged and set aside. Such jobs may be missing here.
+     * Damaged parts of the database's job history that were set aside, as texts. Jobs may be missing here.
      * </pre>
      *
      * <code>repeated string warnings = 3;</code>
@@ -1227,7 +1227,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * For people: what of the database's job history was damaged and set aside. Such jobs may be missing here.
+     * Damaged parts of the database's job history that were set aside, as texts. Jobs may be missing here.
      * </pre>
      *
      * <code>repeated string warnings = 3;</code>
@@ -1242,7 +1242,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * For people: what of the database's job history was damaged and set aside. Such jobs may be missing here.
+     * Damaged parts of the database's job history that were set aside, as texts. Jobs may be missing here.
      * </pre>
      *
      * <code>repeated string warnings = 3;</code>
@@ -1263,7 +1263,7 @@ private static final long serialVersionUID = 0L;
     private long totalSize_ ;
     /**
      * <pre>
-     * How many jobs the filter lets through, on all pages; set where it was asked for.
+     * Number of matching jobs on all pages; set if it was requested.
      * </pre>
      *
      * <code>optional int64 total_size = 4;</code>
@@ -1275,7 +1275,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * How many jobs the filter lets through, on all pages; set where it was asked for.
+     * Number of matching jobs on all pages; set if it was requested.
      * </pre>
      *
      * <code>optional int64 total_size = 4;</code>
@@ -1287,7 +1287,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * How many jobs the filter lets through, on all pages; set where it was asked for.
+     * Number of matching jobs on all pages; set if it was requested.
      * </pre>
      *
      * <code>optional int64 total_size = 4;</code>
@@ -1303,7 +1303,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * How many jobs the filter lets through, on all pages; set where it was asked for.
+     * Number of matching jobs on all pages; set if it was requested.
      * </pre>
      *
      * <code>optional int64 total_size = 4;</code>

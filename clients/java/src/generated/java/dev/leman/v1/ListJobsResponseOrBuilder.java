@@ -74,7 +74,7 @@ public interface ListJobsResponseOrBuilder extends
 
   /**
    * <pre>
-   * For people: what of the database's job history was damaged and set aside. Such jobs may be missing here.
+   * Damaged parts of the database's job history that were set aside, as texts. Jobs may be missing here.
    * </pre>
    *
    * <code>repeated string warnings = 3;</code>
@@ -84,7 +84,7 @@ public interface ListJobsResponseOrBuilder extends
       getWarningsList();
   /**
    * <pre>
-   * For people: what of the database's job history was damaged and set aside. Such jobs may be missing here.
+   * Damaged parts of the database's job history that were set aside, as texts. Jobs may be missing here.
    * </pre>
    *
    * <code>repeated string warnings = 3;</code>
@@ -93,7 +93,7 @@ public interface ListJobsResponseOrBuilder extends
   int getWarningsCount();
   /**
    * <pre>
-   * For people: what of the database's job history was damaged and set aside. Such jobs may be missing here.
+   * Damaged parts of the database's job history that were set aside, as texts. Jobs may be missing here.
    * </pre>
    *
    * <code>repeated string warnings = 3;</code>
@@ -103,7 +103,7 @@ public interface ListJobsResponseOrBuilder extends
   java.lang.String getWarnings(int index);
   /**
    * <pre>
-   * For people: what of the database's job history was damaged and set aside. Such jobs may be missing here.
+   * Damaged parts of the database's job history that were set aside, as texts. Jobs may be missing here.
    * </pre>
    *
    * <code>repeated string warnings = 3;</code>
@@ -115,7 +115,7 @@ public interface ListJobsResponseOrBuilder extends
 
   /**
    * <pre>
-   * How many jobs the filter lets through, on all pages; set where it was asked for.
+   * Number of matching jobs on all pages; set if it was requested.
    * </pre>
    *
    * <code>optional int64 total_size = 4;</code>
@@ -124,7 +124,7 @@ public interface ListJobsResponseOrBuilder extends
   boolean hasTotalSize();
   /**
    * <pre>
-   * How many jobs the filter lets through, on all pages; set where it was asked for.
+   * Number of matching jobs on all pages; set if it was requested.
    * </pre>
    *
    * <code>optional int64 total_size = 4;</code>

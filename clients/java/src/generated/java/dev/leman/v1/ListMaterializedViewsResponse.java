@@ -161,7 +161,7 @@ private static final long serialVersionUID = 0L;
       com.google.protobuf.LazyStringArrayList.emptyList();
   /**
    * <pre>
-   * Tables that could not be read, and damaged views, each with what is wrong and what to do, for a person.
+   * Unreadable tables and damaged views, with the problem and what to do, as texts.
    * </pre>
    *
    * <code>repeated string warnings = 3;</code>
@@ -173,7 +173,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Tables that could not be read, and damaged views, each with what is wrong and what to do, for a person.
+   * Unreadable tables and damaged views, with the problem and what to do, as texts.
    * </pre>
    *
    * <code>repeated string warnings = 3;</code>
@@ -184,7 +184,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Tables that could not be read, and damaged views, each with what is wrong and what to do, for a person.
+   * Unreadable tables and damaged views, with the problem and what to do, as texts.
    * </pre>
    *
    * <code>repeated string warnings = 3;</code>
@@ -196,7 +196,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Tables that could not be read, and damaged views, each with what is wrong and what to do, for a person.
+   * Unreadable tables and damaged views, with the problem and what to do, as texts.
    * </pre>
    *
    * <code>repeated string warnings = 3;</code>
@@ -1063,7 +1063,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Tables that could not be read, and damaged views, each with what is wrong and what to do, for a person.
+     * Unreadable tables and damaged views, with the problem and what to do, as texts.
      * </pre>
      *
      * <code>repeated string warnings = 3;</code>
@@ -1076,7 +1076,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Tables that could not be read, and damaged views, each with what is wrong and what to do, for a person.
+     * Unreadable tables and damaged views, with the problem and what to do, as texts.
      * </pre>
      *
      * <code>repeated string warnings = 3;</code>
@@ -1087,7 +1087,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Tables that could not be read, and damaged views, each with what is wrong and what to do, for a person.
+     * Unreadable tables and damaged views, with the problem and what to do, as texts.
      * </pre>
      *
      * <code>repeated string warnings = 3;</code>
@@ -1099,7 +1099,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Tables that could not be read, and damaged views, each with what is wrong and what to do, for a person.
+     * Unreadable tables and damaged views, with the problem and what to do, as texts.
      * </pre>
      *
      * <code>repeated string warnings = 3;</code>
@@ -1112,7 +1112,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Tables that could not be read, and damaged views, each with what is wrong and what to do, for a person.
+     * Unreadable tables and damaged views, with the problem and what to do, as texts.
      * </pre>
      *
      * <code>repeated string warnings = 3;</code>
@@ -1131,7 +1131,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Tables that could not be read, and damaged views, each with what is wrong and what to do, for a person.
+     * Unreadable tables and damaged views, with the problem and what to do, as texts.
      * </pre>
      *
      * <code>repeated string warnings = 3;</code>
@@ -1149,7 +1149,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Tables that could not be read, and damaged views, each with what is wrong and what to do, for a person.
+     * Unreadable tables and damaged views, with the problem and what to do, as texts.
      * </pre>
      *
      * <code>repeated string warnings = 3;</code>
@@ -1167,7 +1167,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Tables that could not be read, and damaged views, each with what is wrong and what to do, for a person.
+     * Unreadable tables and damaged views, with the problem and what to do, as texts.
      * </pre>
      *
      * <code>repeated string warnings = 3;</code>
@@ -1182,7 +1182,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Tables that could not be read, and damaged views, each with what is wrong and what to do, for a person.
+     * Unreadable tables and damaged views, with the problem and what to do, as texts.
      * </pre>
      *
      * <code>repeated string warnings = 3;</code>

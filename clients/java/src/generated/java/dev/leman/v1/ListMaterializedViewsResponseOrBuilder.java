@@ -74,7 +74,7 @@ public interface ListMaterializedViewsResponseOrBuilder extends
 
   /**
    * <pre>
-   * Tables that could not be read, and damaged views, each with what is wrong and what to do, for a person.
+   * Unreadable tables and damaged views, with the problem and what to do, as texts.
    * </pre>
    *
    * <code>repeated string warnings = 3;</code>
@@ -84,7 +84,7 @@ public interface ListMaterializedViewsResponseOrBuilder extends
       getWarningsList();
   /**
    * <pre>
-   * Tables that could not be read, and damaged views, each with what is wrong and what to do, for a person.
+   * Unreadable tables and damaged views, with the problem and what to do, as texts.
    * </pre>
    *
    * <code>repeated string warnings = 3;</code>
@@ -93,7 +93,7 @@ public interface ListMaterializedViewsResponseOrBuilder extends
   int getWarningsCount();
   /**
    * <pre>
-   * Tables that could not be read, and damaged views, each with what is wrong and what to do, for a person.
+   * Unreadable tables and damaged views, with the problem and what to do, as texts.
    * </pre>
    *
    * <code>repeated string warnings = 3;</code>
@@ -103,7 +103,7 @@ public interface ListMaterializedViewsResponseOrBuilder extends
   java.lang.String getWarnings(int index);
   /**
    * <pre>
-   * Tables that could not be read, and damaged views, each with what is wrong and what to do, for a person.
+   * Unreadable tables and damaged views, with the problem and what to do, as texts.
    * </pre>
    *
    * <code>repeated string warnings = 3;</code>

@@ -112,7 +112,7 @@ private static final long serialVersionUID = 0L;
   private volatile java.lang.Object pageToken_ = "";
   /**
    * <pre>
-   * `next_page_token` of the page before; empty: the first page.
+   * `next_page_token` of the previous page; empty: the first page.
    * </pre>
    *
    * <code>string page_token = 3;</code>
@@ -133,7 +133,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * `next_page_token` of the page before; empty: the first page.
+   * `next_page_token` of the previous page; empty: the first page.
    * </pre>
    *
    * <code>string page_token = 3;</code>
@@ -670,7 +670,7 @@ private static final long serialVersionUID = 0L;
     private java.lang.Object pageToken_ = "";
     /**
      * <pre>
-     * `next_page_token` of the page before; empty: the first page.
+     * `next_page_token` of the previous page; empty: the first page.
      * </pre>
      *
      * <code>string page_token = 3;</code>
@@ -690,7 +690,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * `next_page_token` of the page before; empty: the first page.
+     * `next_page_token` of the previous page; empty: the first page.
      * </pre>
      *
      * <code>string page_token = 3;</code>
@@ -711,7 +711,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * `next_page_token` of the page before; empty: the first page.
+     * `next_page_token` of the previous page; empty: the first page.
      * </pre>
      *
      * <code>string page_token = 3;</code>
@@ -728,7 +728,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * `next_page_token` of the page before; empty: the first page.
+     * `next_page_token` of the previous page; empty: the first page.
      * </pre>
      *
      * <code>string page_token = 3;</code>
@@ -742,7 +742,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * `next_page_token` of the page before; empty: the first page.
+     * `next_page_token` of the previous page; empty: the first page.
      * </pre>
      *
      * <code>string page_token = 3;</code>

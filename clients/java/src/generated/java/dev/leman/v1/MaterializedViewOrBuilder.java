@@ -60,7 +60,7 @@ public interface MaterializedViewOrBuilder extends
 
   /**
    * <pre>
-   * What it holds, with everything resolved.
+   * Its contents, with everything resolved.
    * </pre>
    *
    * <code>.leman.v1.ViewQuery query = 4;</code>
@@ -69,7 +69,7 @@ public interface MaterializedViewOrBuilder extends
   boolean hasQuery();
   /**
    * <pre>
-   * What it holds, with everything resolved.
+   * Its contents, with everything resolved.
    * </pre>
    *
    * <code>.leman.v1.ViewQuery query = 4;</code>
@@ -78,7 +78,7 @@ public interface MaterializedViewOrBuilder extends
   dev.leman.v1.ViewQuery getQuery();
   /**
    * <pre>
-   * What it holds, with everything resolved.
+   * Its contents, with everything resolved.
    * </pre>
    *
    * <code>.leman.v1.ViewQuery query = 4;</code>
@@ -107,7 +107,7 @@ public interface MaterializedViewOrBuilder extends
 
   /**
    * <pre>
-   * The source version that its set rows are right for.
+   * The source version of its set rows.
    * </pre>
    *
    * <code>int64 source_version = 6;</code>
@@ -146,7 +146,7 @@ public interface MaterializedViewOrBuilder extends
 
   /**
    * <pre>
-   * Rows with values: those that queries show.
+   * Rows with values, which queries show.
    * </pre>
    *
    * <code>int64 rows_set = 9;</code>
@@ -193,8 +193,8 @@ public interface MaterializedViewOrBuilder extends
 
   /**
    * <pre>
-   * Function columns whose values are of another function, or of other inputs, than the query says: an alteration came
-   * after them. The next refresh computes them for every row.
+   * Function columns whose values are of another function, or of other inputs, than the query says, after an
+   * alteration. The next refresh computes them for every row.
    * </pre>
    *
    * <code>repeated string stale_columns = 12;</code>
@@ -204,8 +204,8 @@ public interface MaterializedViewOrBuilder extends
       getStaleColumnsList();
   /**
    * <pre>
-   * Function columns whose values are of another function, or of other inputs, than the query says: an alteration came
-   * after them. The next refresh computes them for every row.
+   * Function columns whose values are of another function, or of other inputs, than the query says, after an
+   * alteration. The next refresh computes them for every row.
    * </pre>
    *
    * <code>repeated string stale_columns = 12;</code>
@@ -214,8 +214,8 @@ public interface MaterializedViewOrBuilder extends
   int getStaleColumnsCount();
   /**
    * <pre>
-   * Function columns whose values are of another function, or of other inputs, than the query says: an alteration came
-   * after them. The next refresh computes them for every row.
+   * Function columns whose values are of another function, or of other inputs, than the query says, after an
+   * alteration. The next refresh computes them for every row.
    * </pre>
    *
    * <code>repeated string stale_columns = 12;</code>
@@ -225,8 +225,8 @@ public interface MaterializedViewOrBuilder extends
   java.lang.String getStaleColumns(int index);
   /**
    * <pre>
-   * Function columns whose values are of another function, or of other inputs, than the query says: an alteration came
-   * after them. The next refresh computes them for every row.
+   * Function columns whose values are of another function, or of other inputs, than the query says, after an
+   * alteration. The next refresh computes them for every row.
    * </pre>
    *
    * <code>repeated string stale_columns = 12;</code>

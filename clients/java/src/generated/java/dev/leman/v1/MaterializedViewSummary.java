@@ -6,7 +6,7 @@ package dev.leman.v1;
 
 /**
  * <pre>
- * A view as a listing tells of it. GetMaterializedView has all of its query, and its columns.
+ * A view in a listing. GetMaterializedView returns its whole query, and its columns.
  * </pre>
  *
  * Protobuf type {@code leman.v1.MaterializedViewSummary}
@@ -162,7 +162,7 @@ private static final long serialVersionUID = 0L;
   private dev.leman.v1.TableRef source_;
   /**
    * <pre>
-   * The table or view that it is made from.
+   * Its source table or view.
    * </pre>
    *
    * <code>.leman.v1.TableRef source = 4;</code>
@@ -174,7 +174,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * The table or view that it is made from.
+   * Its source table or view.
    * </pre>
    *
    * <code>.leman.v1.TableRef source = 4;</code>
@@ -186,7 +186,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * The table or view that it is made from.
+   * Its source table or view.
    * </pre>
    *
    * <code>.leman.v1.TableRef source = 4;</code>
@@ -200,7 +200,7 @@ private static final long serialVersionUID = 0L;
   private long sourceVersion_ = 0L;
   /**
    * <pre>
-   * The source version that its set rows are right for.
+   * The source version of its set rows.
    * </pre>
    *
    * <code>int64 source_version = 5;</code>
@@ -256,8 +256,7 @@ private static final long serialVersionUID = 0L;
   private long rowsSet_ = 0L;
   /**
    * <pre>
-   * Rows with values: those that queries show. Unset where rows would have to be read to count them, as after a compaction
-   * of the view; GetMaterializedView reads them.
+   * Rows with values, which queries show.
    * </pre>
    *
    * <code>optional int64 rows_set = 8;</code>
@@ -269,8 +268,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Rows with values: those that queries show. Unset where rows would have to be read to count them, as after a compaction
-   * of the view; GetMaterializedView reads them.
+   * Rows with values, which queries show.
    * </pre>
    *
    * <code>optional int64 rows_set = 8;</code>
@@ -598,7 +596,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * A view as a listing tells of it. GetMaterializedView has all of its query, and its columns.
+   * A view in a listing. GetMaterializedView returns its whole query, and its columns.
    * </pre>
    *
    * Protobuf type {@code leman.v1.MaterializedViewSummary}
@@ -1129,7 +1127,7 @@ private static final long serialVersionUID = 0L;
         dev.leman.v1.TableRef, dev.leman.v1.TableRef.Builder, dev.leman.v1.TableRefOrBuilder> sourceBuilder_;
     /**
      * <pre>
-     * The table or view that it is made from.
+     * Its source table or view.
      * </pre>
      *
      * <code>.leman.v1.TableRef source = 4;</code>
@@ -1140,7 +1138,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The table or view that it is made from.
+     * Its source table or view.
      * </pre>
      *
      * <code>.leman.v1.TableRef source = 4;</code>
@@ -1155,7 +1153,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The table or view that it is made from.
+     * Its source table or view.
      * </pre>
      *
      * <code>.leman.v1.TableRef source = 4;</code>
@@ -1175,7 +1173,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The table or view that it is made from.
+     * Its source table or view.
      * </pre>
      *
      * <code>.leman.v1.TableRef source = 4;</code>
@@ -1193,7 +1191,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The table or view that it is made from.
+     * Its source table or view.
      * </pre>
      *
      * <code>.leman.v1.TableRef source = 4;</code>
@@ -1218,7 +1216,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The table or view that it is made from.
+     * Its source table or view.
      * </pre>
      *
      * <code>.leman.v1.TableRef source = 4;</code>
@@ -1235,7 +1233,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The table or view that it is made from.
+     * Its source table or view.
      * </pre>
      *
      * <code>.leman.v1.TableRef source = 4;</code>
@@ -1247,7 +1245,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The table or view that it is made from.
+     * Its source table or view.
      * </pre>
      *
      * <code>.leman.v1.TableRef source = 4;</code>
@@ -1262,7 +1260,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The table or view that it is made from.
+     * Its source table or view.
      * </pre>
      *
      * <code>.leman.v1.TableRef source = 4;</code>
@@ -1284,7 +1282,7 @@ private static final long serialVersionUID = 0L;
     private long sourceVersion_ ;
     /**
      * <pre>
-     * The source version that its set rows are right for.
+     * The source version of its set rows.
      * </pre>
      *
      * <code>int64 source_version = 5;</code>
@@ -1296,7 +1294,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The source version that its set rows are right for.
+     * The source version of its set rows.
      * </pre>
      *
      * <code>int64 source_version = 5;</code>
@@ -1312,7 +1310,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The source version that its set rows are right for.
+     * The source version of its set rows.
      * </pre>
      *
      * <code>int64 source_version = 5;</code>
@@ -1445,8 +1443,7 @@ private static final long serialVersionUID = 0L;
     private long rowsSet_ ;
     /**
      * <pre>
-     * Rows with values: those that queries show. Unset where rows would have to be read to count them, as after a compaction
-     * of the view; GetMaterializedView reads them.
+     * Rows with values, which queries show.
      * </pre>
      *
      * <code>optional int64 rows_set = 8;</code>
@@ -1458,8 +1455,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Rows with values: those that queries show. Unset where rows would have to be read to count them, as after a compaction
-     * of the view; GetMaterializedView reads them.
+     * Rows with values, which queries show.
      * </pre>
      *
      * <code>optional int64 rows_set = 8;</code>
@@ -1471,8 +1467,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Rows with values: those that queries show. Unset where rows would have to be read to count them, as after a compaction
-     * of the view; GetMaterializedView reads them.
+     * Rows with values, which queries show.
      * </pre>
      *
      * <code>optional int64 rows_set = 8;</code>
@@ -1488,8 +1483,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Rows with values: those that queries show. Unset where rows would have to be read to count them, as after a compaction
-     * of the view; GetMaterializedView reads them.
+     * Rows with values, which queries show.
      * </pre>
      *
      * <code>optional int64 rows_set = 8;</code>

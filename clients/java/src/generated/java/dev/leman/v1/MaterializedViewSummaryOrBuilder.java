@@ -60,7 +60,7 @@ public interface MaterializedViewSummaryOrBuilder extends
 
   /**
    * <pre>
-   * The table or view that it is made from.
+   * Its source table or view.
    * </pre>
    *
    * <code>.leman.v1.TableRef source = 4;</code>
@@ -69,7 +69,7 @@ public interface MaterializedViewSummaryOrBuilder extends
   boolean hasSource();
   /**
    * <pre>
-   * The table or view that it is made from.
+   * Its source table or view.
    * </pre>
    *
    * <code>.leman.v1.TableRef source = 4;</code>
@@ -78,7 +78,7 @@ public interface MaterializedViewSummaryOrBuilder extends
   dev.leman.v1.TableRef getSource();
   /**
    * <pre>
-   * The table or view that it is made from.
+   * Its source table or view.
    * </pre>
    *
    * <code>.leman.v1.TableRef source = 4;</code>
@@ -87,7 +87,7 @@ public interface MaterializedViewSummaryOrBuilder extends
 
   /**
    * <pre>
-   * The source version that its set rows are right for.
+   * The source version of its set rows.
    * </pre>
    *
    * <code>int64 source_version = 5;</code>
@@ -126,8 +126,7 @@ public interface MaterializedViewSummaryOrBuilder extends
 
   /**
    * <pre>
-   * Rows with values: those that queries show. Unset where rows would have to be read to count them, as after a compaction
-   * of the view; GetMaterializedView reads them.
+   * Rows with values, which queries show.
    * </pre>
    *
    * <code>optional int64 rows_set = 8;</code>
@@ -136,8 +135,7 @@ public interface MaterializedViewSummaryOrBuilder extends
   boolean hasRowsSet();
   /**
    * <pre>
-   * Rows with values: those that queries show. Unset where rows would have to be read to count them, as after a compaction
-   * of the view; GetMaterializedView reads them.
+   * Rows with values, which queries show.
    * </pre>
    *
    * <code>optional int64 rows_set = 8;</code>

@@ -6,7 +6,7 @@ package dev.leman.v1;
 
 /**
  * <pre>
- * What is to become of rows that match, and of those that do not.
+ * How a merge treats rows that match, and those that do not.
  * </pre>
  *
  * Protobuf type {@code leman.v1.MergeRowsHeader}
@@ -92,7 +92,7 @@ private static final long serialVersionUID = 0L;
   private volatile java.lang.Object requestId_ = "";
   /**
    * <pre>
-   * Chosen by the caller; remembered as that of AppendRowsHeader, with the rows that came.
+   * Chosen by the caller; remembered like that of AppendRowsHeader, with the rows.
    * </pre>
    *
    * <code>string request_id = 2;</code>
@@ -113,7 +113,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Chosen by the caller; remembered as that of AppendRowsHeader, with the rows that came.
+   * Chosen by the caller; remembered like that of AppendRowsHeader, with the rows.
    * </pre>
    *
    * <code>string request_id = 2;</code>
@@ -140,7 +140,7 @@ private static final long serialVersionUID = 0L;
       com.google.protobuf.LazyStringArrayList.emptyList();
   /**
    * <pre>
-   * The columns by whose values rows are matched.
+   * The key columns.
    * </pre>
    *
    * <code>repeated string on = 3;</code>
@@ -152,7 +152,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * The columns by whose values rows are matched.
+   * The key columns.
    * </pre>
    *
    * <code>repeated string on = 3;</code>
@@ -163,7 +163,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * The columns by whose values rows are matched.
+   * The key columns.
    * </pre>
    *
    * <code>repeated string on = 3;</code>
@@ -175,7 +175,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * The columns by whose values rows are matched.
+   * The key columns.
    * </pre>
    *
    * <code>repeated string on = 3;</code>
@@ -191,7 +191,7 @@ private static final long serialVersionUID = 0L;
   private boolean updateMatched_ = false;
   /**
    * <pre>
-   * Whether a row of the table that matches gets the values that are sent.
+   * Whether a matching row of the table gets the new values.
    * </pre>
    *
    * <code>bool update_matched = 4;</code>
@@ -207,8 +207,8 @@ private static final long serialVersionUID = 0L;
   private volatile java.lang.Object updateWhere_ = "";
   /**
    * <pre>
-   * Only where this SQL is true, which names columns of the table `target.n`, and those that are sent `source.n`. Empty:
-   * each that matches. It has no CASE, and no time beside a column with a time zone; see docs/tables.md.
+   * Only if this SQL is true, in which `target.n` is a column of the table, and `source.n` one of the new rows. Empty:
+   * every match. It cannot have CASE, nor a time next to a column with a time zone; see docs/tables.md.
    * </pre>
    *
    * <code>string update_where = 5;</code>
@@ -229,8 +229,8 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Only where this SQL is true, which names columns of the table `target.n`, and those that are sent `source.n`. Empty:
-   * each that matches. It has no CASE, and no time beside a column with a time zone; see docs/tables.md.
+   * Only if this SQL is true, in which `target.n` is a column of the table, and `source.n` one of the new rows. Empty:
+   * every match. It cannot have CASE, nor a time next to a column with a time zone; see docs/tables.md.
    * </pre>
    *
    * <code>string update_where = 5;</code>
@@ -255,7 +255,7 @@ private static final long serialVersionUID = 0L;
   private boolean insertNotMatched_ = false;
   /**
    * <pre>
-   * Whether a row that is sent and matches none of the table is added.
+   * Whether a new row that matches none of the table is added.
    * </pre>
    *
    * <code>bool insert_not_matched = 6;</code>
@@ -270,7 +270,7 @@ private static final long serialVersionUID = 0L;
   private boolean deleteNotMatchedBySource_ = false;
   /**
    * <pre>
-   * Whether a row of the table that matches none that is sent is deleted.
+   * Whether a row of the table that matches no new row is deleted.
    * </pre>
    *
    * <code>bool delete_not_matched_by_source = 7;</code>
@@ -286,7 +286,7 @@ private static final long serialVersionUID = 0L;
   private volatile java.lang.Object deleteWhere_ = "";
   /**
    * <pre>
-   * Only where this SQL over the table's columns is true. Empty: each that matches none.
+   * Only if this SQL over the table's columns is true. Empty: every row without a match.
    * </pre>
    *
    * <code>string delete_where = 8;</code>
@@ -307,7 +307,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Only where this SQL over the table's columns is true. Empty: each that matches none.
+   * Only if this SQL over the table's columns is true. Empty: every row without a match.
    * </pre>
    *
    * <code>string delete_where = 8;</code>
@@ -575,7 +575,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * What is to become of rows that match, and of those that do not.
+   * How a merge treats rows that match, and those that do not.
    * </pre>
    *
    * Protobuf type {@code leman.v1.MergeRowsHeader}
@@ -1022,7 +1022,7 @@ private static final long serialVersionUID = 0L;
     private java.lang.Object requestId_ = "";
     /**
      * <pre>
-     * Chosen by the caller; remembered as that of AppendRowsHeader, with the rows that came.
+     * Chosen by the caller; remembered like that of AppendRowsHeader, with the rows.
      * </pre>
      *
      * <code>string request_id = 2;</code>
@@ -1042,7 +1042,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Chosen by the caller; remembered as that of AppendRowsHeader, with the rows that came.
+     * Chosen by the caller; remembered like that of AppendRowsHeader, with the rows.
      * </pre>
      *
      * <code>string request_id = 2;</code>
@@ -1063,7 +1063,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Chosen by the caller; remembered as that of AppendRowsHeader, with the rows that came.
+     * Chosen by the caller; remembered like that of AppendRowsHeader, with the rows.
      * </pre>
      *
      * <code>string request_id = 2;</code>
@@ -1080,7 +1080,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Chosen by the caller; remembered as that of AppendRowsHeader, with the rows that came.
+     * Chosen by the caller; remembered like that of AppendRowsHeader, with the rows.
      * </pre>
      *
      * <code>string request_id = 2;</code>
@@ -1094,7 +1094,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Chosen by the caller; remembered as that of AppendRowsHeader, with the rows that came.
+     * Chosen by the caller; remembered like that of AppendRowsHeader, with the rows.
      * </pre>
      *
      * <code>string request_id = 2;</code>
@@ -1121,7 +1121,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The columns by whose values rows are matched.
+     * The key columns.
      * </pre>
      *
      * <code>repeated string on = 3;</code>
@@ -1134,7 +1134,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The columns by whose values rows are matched.
+     * The key columns.
      * </pre>
      *
      * <code>repeated string on = 3;</code>
@@ -1145,7 +1145,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The columns by whose values rows are matched.
+     * The key columns.
      * </pre>
      *
      * <code>repeated string on = 3;</code>
@@ -1157,7 +1157,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The columns by whose values rows are matched.
+     * The key columns.
      * </pre>
      *
      * <code>repeated string on = 3;</code>
@@ -1170,7 +1170,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The columns by whose values rows are matched.
+     * The key columns.
      * </pre>
      *
      * <code>repeated string on = 3;</code>
@@ -1189,7 +1189,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The columns by whose values rows are matched.
+     * The key columns.
      * </pre>
      *
      * <code>repeated string on = 3;</code>
@@ -1207,7 +1207,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The columns by whose values rows are matched.
+     * The key columns.
      * </pre>
      *
      * <code>repeated string on = 3;</code>
@@ -1225,7 +1225,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The columns by whose values rows are matched.
+     * The key columns.
      * </pre>
      *
      * <code>repeated string on = 3;</code>
@@ -1240,7 +1240,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The columns by whose values rows are matched.
+     * The key columns.
      * </pre>
      *
      * <code>repeated string on = 3;</code>
@@ -1261,7 +1261,7 @@ private static final long serialVersionUID = 0L;
     private boolean updateMatched_ ;
     /**
      * <pre>
-     * Whether a row of the table that matches gets the values that are sent.
+     * Whether a matching row of the table gets the new values.
      * </pre>
      *
      * <code>bool update_matched = 4;</code>
@@ -1273,7 +1273,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Whether a row of the table that matches gets the values that are sent.
+     * Whether a matching row of the table gets the new values.
      * </pre>
      *
      * <code>bool update_matched = 4;</code>
@@ -1289,7 +1289,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Whether a row of the table that matches gets the values that are sent.
+     * Whether a matching row of the table gets the new values.
      * </pre>
      *
      * <code>bool update_matched = 4;</code>
@@ -1305,8 +1305,8 @@ private static final long serialVersionUID = 0L;
     private java.lang.Object updateWhere_ = "";
     /**
      * <pre>
-     * Only where this SQL is true, which names columns of the table `target.n`, and those that are sent `source.n`. Empty:
-     * each that matches. It has no CASE, and no time beside a column with a time zone; see docs/tables.md.
+     * Only if this SQL is true, in which `target.n` is a column of the table, and `source.n` one of the new rows. Empty:
+     * every match. It cannot have CASE, nor a time next to a column with a time zone; see docs/tables.md.
      * </pre>
      *
      * <code>string update_where = 5;</code>
@@ -1326,8 +1326,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Only where this SQL is true, which names columns of the table `target.n`, and those that are sent `source.n`. Empty:
-     * each that matches. It has no CASE, and no time beside a column with a time zone; see docs/tables.md.
+     * Only if this SQL is true, in which `target.n` is a column of the table, and `source.n` one of the new rows. Empty:
+     * every match. It cannot have CASE, nor a time next to a column with a time zone; see docs/tables.md.
      * </pre>
      *
      * <code>string update_where = 5;</code>
@@ -1348,8 +1348,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Only where this SQL is true, which names columns of the table `target.n`, and those that are sent `source.n`. Empty:
-     * each that matches. It has no CASE, and no time beside a column with a time zone; see docs/tables.md.
+     * Only if this SQL is true, in which `target.n` is a column of the table, and `source.n` one of the new rows. Empty:
+     * every match. It cannot have CASE, nor a time next to a column with a time zone; see docs/tables.md.
      * </pre>
      *
      * <code>string update_where = 5;</code>
@@ -1366,8 +1366,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Only where this SQL is true, which names columns of the table `target.n`, and those that are sent `source.n`. Empty:
-     * each that matches. It has no CASE, and no time beside a column with a time zone; see docs/tables.md.
+     * Only if this SQL is true, in which `target.n` is a column of the table, and `source.n` one of the new rows. Empty:
+     * every match. It cannot have CASE, nor a time next to a column with a time zone; see docs/tables.md.
      * </pre>
      *
      * <code>string update_where = 5;</code>
@@ -1381,8 +1381,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Only where this SQL is true, which names columns of the table `target.n`, and those that are sent `source.n`. Empty:
-     * each that matches. It has no CASE, and no time beside a column with a time zone; see docs/tables.md.
+     * Only if this SQL is true, in which `target.n` is a column of the table, and `source.n` one of the new rows. Empty:
+     * every match. It cannot have CASE, nor a time next to a column with a time zone; see docs/tables.md.
      * </pre>
      *
      * <code>string update_where = 5;</code>
@@ -1402,7 +1402,7 @@ private static final long serialVersionUID = 0L;
     private boolean insertNotMatched_ ;
     /**
      * <pre>
-     * Whether a row that is sent and matches none of the table is added.
+     * Whether a new row that matches none of the table is added.
      * </pre>
      *
      * <code>bool insert_not_matched = 6;</code>
@@ -1414,7 +1414,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Whether a row that is sent and matches none of the table is added.
+     * Whether a new row that matches none of the table is added.
      * </pre>
      *
      * <code>bool insert_not_matched = 6;</code>
@@ -1430,7 +1430,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Whether a row that is sent and matches none of the table is added.
+     * Whether a new row that matches none of the table is added.
      * </pre>
      *
      * <code>bool insert_not_matched = 6;</code>
@@ -1446,7 +1446,7 @@ private static final long serialVersionUID = 0L;
     private boolean deleteNotMatchedBySource_ ;
     /**
      * <pre>
-     * Whether a row of the table that matches none that is sent is deleted.
+     * Whether a row of the table that matches no new row is deleted.
      * </pre>
      *
      * <code>bool delete_not_matched_by_source = 7;</code>
@@ -1458,7 +1458,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Whether a row of the table that matches none that is sent is deleted.
+     * Whether a row of the table that matches no new row is deleted.
      * </pre>
      *
      * <code>bool delete_not_matched_by_source = 7;</code>
@@ -1474,7 +1474,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Whether a row of the table that matches none that is sent is deleted.
+     * Whether a row of the table that matches no new row is deleted.
      * </pre>
      *
      * <code>bool delete_not_matched_by_source = 7;</code>
@@ -1490,7 +1490,7 @@ private static final long serialVersionUID = 0L;
     private java.lang.Object deleteWhere_ = "";
     /**
      * <pre>
-     * Only where this SQL over the table's columns is true. Empty: each that matches none.
+     * Only if this SQL over the table's columns is true. Empty: every row without a match.
      * </pre>
      *
      * <code>string delete_where = 8;</code>
@@ -1510,7 +1510,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Only where this SQL over the table's columns is true. Empty: each that matches none.
+     * Only if this SQL over the table's columns is true. Empty: every row without a match.
      * </pre>
      *
      * <code>string delete_where = 8;</code>
@@ -1531,7 +1531,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Only where this SQL over the table's columns is true. Empty: each that matches none.
+     * Only if this SQL over the table's columns is true. Empty: every row without a match.
      * </pre>
      *
      * <code>string delete_where = 8;</code>
@@ -1548,7 +1548,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Only where this SQL over the table's columns is true. Empty: each that matches none.
+     * Only if this SQL over the table's columns is true. Empty: every row without a match.
      * </pre>
      *
      * <code>string delete_where = 8;</code>
@@ -1562,7 +1562,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Only where this SQL over the table's columns is true. Empty: each that matches none.
+     * Only if this SQL over the table's columns is true. Empty: every row without a match.
      * </pre>
      *
      * <code>string delete_where = 8;</code>

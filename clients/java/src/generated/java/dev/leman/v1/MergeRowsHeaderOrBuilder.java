@@ -37,7 +37,7 @@ public interface MergeRowsHeaderOrBuilder extends
 
   /**
    * <pre>
-   * Chosen by the caller; remembered as that of AppendRowsHeader, with the rows that came.
+   * Chosen by the caller; remembered like that of AppendRowsHeader, with the rows.
    * </pre>
    *
    * <code>string request_id = 2;</code>
@@ -46,7 +46,7 @@ public interface MergeRowsHeaderOrBuilder extends
   java.lang.String getRequestId();
   /**
    * <pre>
-   * Chosen by the caller; remembered as that of AppendRowsHeader, with the rows that came.
+   * Chosen by the caller; remembered like that of AppendRowsHeader, with the rows.
    * </pre>
    *
    * <code>string request_id = 2;</code>
@@ -57,7 +57,7 @@ public interface MergeRowsHeaderOrBuilder extends
 
   /**
    * <pre>
-   * The columns by whose values rows are matched.
+   * The key columns.
    * </pre>
    *
    * <code>repeated string on = 3;</code>
@@ -67,7 +67,7 @@ public interface MergeRowsHeaderOrBuilder extends
       getOnList();
   /**
    * <pre>
-   * The columns by whose values rows are matched.
+   * The key columns.
    * </pre>
    *
    * <code>repeated string on = 3;</code>
@@ -76,7 +76,7 @@ public interface MergeRowsHeaderOrBuilder extends
   int getOnCount();
   /**
    * <pre>
-   * The columns by whose values rows are matched.
+   * The key columns.
    * </pre>
    *
    * <code>repeated string on = 3;</code>
@@ -86,7 +86,7 @@ public interface MergeRowsHeaderOrBuilder extends
   java.lang.String getOn(int index);
   /**
    * <pre>
-   * The columns by whose values rows are matched.
+   * The key columns.
    * </pre>
    *
    * <code>repeated string on = 3;</code>
@@ -98,7 +98,7 @@ public interface MergeRowsHeaderOrBuilder extends
 
   /**
    * <pre>
-   * Whether a row of the table that matches gets the values that are sent.
+   * Whether a matching row of the table gets the new values.
    * </pre>
    *
    * <code>bool update_matched = 4;</code>
@@ -108,8 +108,8 @@ public interface MergeRowsHeaderOrBuilder extends
 
   /**
    * <pre>
-   * Only where this SQL is true, which names columns of the table `target.n`, and those that are sent `source.n`. Empty:
-   * each that matches. It has no CASE, and no time beside a column with a time zone; see docs/tables.md.
+   * Only if this SQL is true, in which `target.n` is a column of the table, and `source.n` one of the new rows. Empty:
+   * every match. It cannot have CASE, nor a time next to a column with a time zone; see docs/tables.md.
    * </pre>
    *
    * <code>string update_where = 5;</code>
@@ -118,8 +118,8 @@ public interface MergeRowsHeaderOrBuilder extends
   java.lang.String getUpdateWhere();
   /**
    * <pre>
-   * Only where this SQL is true, which names columns of the table `target.n`, and those that are sent `source.n`. Empty:
-   * each that matches. It has no CASE, and no time beside a column with a time zone; see docs/tables.md.
+   * Only if this SQL is true, in which `target.n` is a column of the table, and `source.n` one of the new rows. Empty:
+   * every match. It cannot have CASE, nor a time next to a column with a time zone; see docs/tables.md.
    * </pre>
    *
    * <code>string update_where = 5;</code>
@@ -130,7 +130,7 @@ public interface MergeRowsHeaderOrBuilder extends
 
   /**
    * <pre>
-   * Whether a row that is sent and matches none of the table is added.
+   * Whether a new row that matches none of the table is added.
    * </pre>
    *
    * <code>bool insert_not_matched = 6;</code>
@@ -140,7 +140,7 @@ public interface MergeRowsHeaderOrBuilder extends
 
   /**
    * <pre>
-   * Whether a row of the table that matches none that is sent is deleted.
+   * Whether a row of the table that matches no new row is deleted.
    * </pre>
    *
    * <code>bool delete_not_matched_by_source = 7;</code>
@@ -150,7 +150,7 @@ public interface MergeRowsHeaderOrBuilder extends
 
   /**
    * <pre>
-   * Only where this SQL over the table's columns is true. Empty: each that matches none.
+   * Only if this SQL over the table's columns is true. Empty: every row without a match.
    * </pre>
    *
    * <code>string delete_where = 8;</code>
@@ -159,7 +159,7 @@ public interface MergeRowsHeaderOrBuilder extends
   java.lang.String getDeleteWhere();
   /**
    * <pre>
-   * Only where this SQL over the table's columns is true. Empty: each that matches none.
+   * Only if this SQL over the table's columns is true. Empty: every row without a match.
    * </pre>
    *
    * <code>string delete_where = 8;</code>

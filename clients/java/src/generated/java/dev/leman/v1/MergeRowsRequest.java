@@ -131,7 +131,7 @@ private static final long serialVersionUID = 0L;
   public static final int ARROW_IPC_FIELD_NUMBER = 2;
   /**
    * <pre>
-   * Any other: the next bytes of an Arrow IPC stream, as many as a message may have.
+   * All others: the next bytes of an Arrow IPC stream, as many as fit into a message.
    * </pre>
    *
    * <code>bytes arrow_ipc = 2;</code>
@@ -143,7 +143,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Any other: the next bytes of an Arrow IPC stream, as many as a message may have.
+   * All others: the next bytes of an Arrow IPC stream, as many as fit into a message.
    * </pre>
    *
    * <code>bytes arrow_ipc = 2;</code>
@@ -739,7 +739,7 @@ private static final long serialVersionUID = 0L;
 
     /**
      * <pre>
-     * Any other: the next bytes of an Arrow IPC stream, as many as a message may have.
+     * All others: the next bytes of an Arrow IPC stream, as many as fit into a message.
      * </pre>
      *
      * <code>bytes arrow_ipc = 2;</code>
@@ -750,7 +750,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Any other: the next bytes of an Arrow IPC stream, as many as a message may have.
+     * All others: the next bytes of an Arrow IPC stream, as many as fit into a message.
      * </pre>
      *
      * <code>bytes arrow_ipc = 2;</code>
@@ -764,7 +764,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Any other: the next bytes of an Arrow IPC stream, as many as a message may have.
+     * All others: the next bytes of an Arrow IPC stream, as many as fit into a message.
      * </pre>
      *
      * <code>bytes arrow_ipc = 2;</code>
@@ -780,7 +780,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Any other: the next bytes of an Arrow IPC stream, as many as a message may have.
+     * All others: the next bytes of an Arrow IPC stream, as many as fit into a message.
      * </pre>
      *
      * <code>bytes arrow_ipc = 2;</code>

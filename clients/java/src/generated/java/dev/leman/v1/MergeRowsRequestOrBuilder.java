@@ -37,7 +37,7 @@ public interface MergeRowsRequestOrBuilder extends
 
   /**
    * <pre>
-   * Any other: the next bytes of an Arrow IPC stream, as many as a message may have.
+   * All others: the next bytes of an Arrow IPC stream, as many as fit into a message.
    * </pre>
    *
    * <code>bytes arrow_ipc = 2;</code>
@@ -46,7 +46,7 @@ public interface MergeRowsRequestOrBuilder extends
   boolean hasArrowIpc();
   /**
    * <pre>
-   * Any other: the next bytes of an Arrow IPC stream, as many as a message may have.
+   * All others: the next bytes of an Arrow IPC stream, as many as fit into a message.
    * </pre>
    *
    * <code>bytes arrow_ipc = 2;</code>

@@ -47,7 +47,7 @@ private static final long serialVersionUID = 0L;
   private long version_ = 0L;
   /**
    * <pre>
-   * The version of the table in which it is done; the latest, where there was nothing to do.
+   * The version of the table after the merge; the latest, if there was nothing to do.
    * </pre>
    *
    * <code>int64 version = 1;</code>
@@ -508,7 +508,7 @@ private static final long serialVersionUID = 0L;
     private long version_ ;
     /**
      * <pre>
-     * The version of the table in which it is done; the latest, where there was nothing to do.
+     * The version of the table after the merge; the latest, if there was nothing to do.
      * </pre>
      *
      * <code>int64 version = 1;</code>
@@ -520,7 +520,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The version of the table in which it is done; the latest, where there was nothing to do.
+     * The version of the table after the merge; the latest, if there was nothing to do.
      * </pre>
      *
      * <code>int64 version = 1;</code>
@@ -536,7 +536,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The version of the table in which it is done; the latest, where there was nothing to do.
+     * The version of the table after the merge; the latest, if there was nothing to do.
      * </pre>
      *
      * <code>int64 version = 1;</code>

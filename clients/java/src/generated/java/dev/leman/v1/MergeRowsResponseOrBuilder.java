@@ -10,7 +10,7 @@ public interface MergeRowsResponseOrBuilder extends
 
   /**
    * <pre>
-   * The version of the table in which it is done; the latest, where there was nothing to do.
+   * The version of the table after the merge; the latest, if there was nothing to do.
    * </pre>
    *
    * <code>int64 version = 1;</code>

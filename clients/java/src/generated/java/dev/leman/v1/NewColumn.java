@@ -6,7 +6,7 @@ package dev.leman.v1;
 
 /**
  * <pre>
- * A computed column: its name, and what computes it.
+ * A computed column: its name and its function.
  * </pre>
  *
  * Protobuf type {@code leman.v1.NewColumn}
@@ -252,8 +252,8 @@ private static final long serialVersionUID = 0L;
       com.google.protobuf.LazyStringArrayList.emptyList();
   /**
    * <pre>
-   * The table's columns that take the place of the function's inputs, in order; empty: as the function names them
-   * (AlterColumns: as the column maps them, where its function so far has inputs of the same names).
+   * The table's columns that replace the function's inputs, in order; empty: as the function names them (AlterColumns:
+   * the column's current inputs, if its current function has inputs of the same names).
    * </pre>
    *
    * <code>repeated string input_columns = 4;</code>
@@ -265,8 +265,8 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * The table's columns that take the place of the function's inputs, in order; empty: as the function names them
-   * (AlterColumns: as the column maps them, where its function so far has inputs of the same names).
+   * The table's columns that replace the function's inputs, in order; empty: as the function names them (AlterColumns:
+   * the column's current inputs, if its current function has inputs of the same names).
    * </pre>
    *
    * <code>repeated string input_columns = 4;</code>
@@ -277,8 +277,8 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * The table's columns that take the place of the function's inputs, in order; empty: as the function names them
-   * (AlterColumns: as the column maps them, where its function so far has inputs of the same names).
+   * The table's columns that replace the function's inputs, in order; empty: as the function names them (AlterColumns:
+   * the column's current inputs, if its current function has inputs of the same names).
    * </pre>
    *
    * <code>repeated string input_columns = 4;</code>
@@ -290,8 +290,8 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * The table's columns that take the place of the function's inputs, in order; empty: as the function names them
-   * (AlterColumns: as the column maps them, where its function so far has inputs of the same names).
+   * The table's columns that replace the function's inputs, in order; empty: as the function names them (AlterColumns:
+   * the column's current inputs, if its current function has inputs of the same names).
    * </pre>
    *
    * <code>repeated string input_columns = 4;</code>
@@ -307,8 +307,8 @@ private static final long serialVersionUID = 0L;
   private dev.leman.v1.ErrorPolicy errorPolicy_;
   /**
    * <pre>
-   * With `sql_expression`: what happens to rows for which it has no value (a failing cast, a division by zero); the
-   * error is called `SqlError`, and is never tried again. Absent: as it was registered before, or else the job fails.
+   * With `sql_expression`: what happens to rows without a value (a failing cast, a division by zero); the error is
+   * called `SqlError`, and is never retried. Absent: as it was registered before, or else the job fails.
    * </pre>
    *
    * <code>.leman.v1.ErrorPolicy error_policy = 5;</code>
@@ -320,8 +320,8 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * With `sql_expression`: what happens to rows for which it has no value (a failing cast, a division by zero); the
-   * error is called `SqlError`, and is never tried again. Absent: as it was registered before, or else the job fails.
+   * With `sql_expression`: what happens to rows without a value (a failing cast, a division by zero); the error is
+   * called `SqlError`, and is never retried. Absent: as it was registered before, or else the job fails.
    * </pre>
    *
    * <code>.leman.v1.ErrorPolicy error_policy = 5;</code>
@@ -333,8 +333,8 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * With `sql_expression`: what happens to rows for which it has no value (a failing cast, a division by zero); the
-   * error is called `SqlError`, and is never tried again. Absent: as it was registered before, or else the job fails.
+   * With `sql_expression`: what happens to rows without a value (a failing cast, a division by zero); the error is
+   * called `SqlError`, and is never retried. Absent: as it was registered before, or else the job fails.
    * </pre>
    *
    * <code>.leman.v1.ErrorPolicy error_policy = 5;</code>
@@ -573,7 +573,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * A computed column: its name, and what computes it.
+   * A computed column: its name and its function.
    * </pre>
    *
    * Protobuf type {@code leman.v1.NewColumn}
@@ -1257,8 +1257,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The table's columns that take the place of the function's inputs, in order; empty: as the function names them
-     * (AlterColumns: as the column maps them, where its function so far has inputs of the same names).
+     * The table's columns that replace the function's inputs, in order; empty: as the function names them (AlterColumns:
+     * the column's current inputs, if its current function has inputs of the same names).
      * </pre>
      *
      * <code>repeated string input_columns = 4;</code>
@@ -1271,8 +1271,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The table's columns that take the place of the function's inputs, in order; empty: as the function names them
-     * (AlterColumns: as the column maps them, where its function so far has inputs of the same names).
+     * The table's columns that replace the function's inputs, in order; empty: as the function names them (AlterColumns:
+     * the column's current inputs, if its current function has inputs of the same names).
      * </pre>
      *
      * <code>repeated string input_columns = 4;</code>
@@ -1283,8 +1283,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The table's columns that take the place of the function's inputs, in order; empty: as the function names them
-     * (AlterColumns: as the column maps them, where its function so far has inputs of the same names).
+     * The table's columns that replace the function's inputs, in order; empty: as the function names them (AlterColumns:
+     * the column's current inputs, if its current function has inputs of the same names).
      * </pre>
      *
      * <code>repeated string input_columns = 4;</code>
@@ -1296,8 +1296,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The table's columns that take the place of the function's inputs, in order; empty: as the function names them
-     * (AlterColumns: as the column maps them, where its function so far has inputs of the same names).
+     * The table's columns that replace the function's inputs, in order; empty: as the function names them (AlterColumns:
+     * the column's current inputs, if its current function has inputs of the same names).
      * </pre>
      *
      * <code>repeated string input_columns = 4;</code>
@@ -1310,8 +1310,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The table's columns that take the place of the function's inputs, in order; empty: as the function names them
-     * (AlterColumns: as the column maps them, where its function so far has inputs of the same names).
+     * The table's columns that replace the function's inputs, in order; empty: as the function names them (AlterColumns:
+     * the column's current inputs, if its current function has inputs of the same names).
      * </pre>
      *
      * <code>repeated string input_columns = 4;</code>
@@ -1330,8 +1330,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The table's columns that take the place of the function's inputs, in order; empty: as the function names them
-     * (AlterColumns: as the column maps them, where its function so far has inputs of the same names).
+     * The table's columns that replace the function's inputs, in order; empty: as the function names them (AlterColumns:
+     * the column's current inputs, if its current function has inputs of the same names).
      * </pre>
      *
      * <code>repeated string input_columns = 4;</code>
@@ -1349,8 +1349,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The table's columns that take the place of the function's inputs, in order; empty: as the function names them
-     * (AlterColumns: as the column maps them, where its function so far has inputs of the same names).
+     * The table's columns that replace the function's inputs, in order; empty: as the function names them (AlterColumns:
+     * the column's current inputs, if its current function has inputs of the same names).
      * </pre>
      *
      * <code>repeated string input_columns = 4;</code>
@@ -1368,8 +1368,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The table's columns that take the place of the function's inputs, in order; empty: as the function names them
-     * (AlterColumns: as the column maps them, where its function so far has inputs of the same names).
+     * The table's columns that replace the function's inputs, in order; empty: as the function names them (AlterColumns:
+     * the column's current inputs, if its current function has inputs of the same names).
      * </pre>
      *
      * <code>repeated string input_columns = 4;</code>
@@ -1384,8 +1384,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The table's columns that take the place of the function's inputs, in order; empty: as the function names them
-     * (AlterColumns: as the column maps them, where its function so far has inputs of the same names).
+     * The table's columns that replace the function's inputs, in order; empty: as the function names them (AlterColumns:
+     * the column's current inputs, if its current function has inputs of the same names).
      * </pre>
      *
      * <code>repeated string input_columns = 4;</code>
@@ -1408,8 +1408,8 @@ private static final long serialVersionUID = 0L;
         dev.leman.v1.ErrorPolicy, dev.leman.v1.ErrorPolicy.Builder, dev.leman.v1.ErrorPolicyOrBuilder> errorPolicyBuilder_;
     /**
      * <pre>
-     * With `sql_expression`: what happens to rows for which it has no value (a failing cast, a division by zero); the
-     * error is called `SqlError`, and is never tried again. Absent: as it was registered before, or else the job fails.
+     * With `sql_expression`: what happens to rows without a value (a failing cast, a division by zero); the error is
+     * called `SqlError`, and is never retried. Absent: as it was registered before, or else the job fails.
      * </pre>
      *
      * <code>.leman.v1.ErrorPolicy error_policy = 5;</code>
@@ -1420,8 +1420,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * With `sql_expression`: what happens to rows for which it has no value (a failing cast, a division by zero); the
-     * error is called `SqlError`, and is never tried again. Absent: as it was registered before, or else the job fails.
+     * With `sql_expression`: what happens to rows without a value (a failing cast, a division by zero); the error is
+     * called `SqlError`, and is never retried. Absent: as it was registered before, or else the job fails.
      * </pre>
      *
      * <code>.leman.v1.ErrorPolicy error_policy = 5;</code>
@@ -1436,8 +1436,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * With `sql_expression`: what happens to rows for which it has no value (a failing cast, a division by zero); the
-     * error is called `SqlError`, and is never tried again. Absent: as it was registered before, or else the job fails.
+     * With `sql_expression`: what happens to rows without a value (a failing cast, a division by zero); the error is
+     * called `SqlError`, and is never retried. Absent: as it was registered before, or else the job fails.
      * </pre>
      *
      * <code>.leman.v1.ErrorPolicy error_policy = 5;</code>
@@ -1457,8 +1457,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * With `sql_expression`: what happens to rows for which it has no value (a failing cast, a division by zero); the
-     * error is called `SqlError`, and is never tried again. Absent: as it was registered before, or else the job fails.
+     * With `sql_expression`: what happens to rows without a value (a failing cast, a division by zero); the error is
+     * called `SqlError`, and is never retried. Absent: as it was registered before, or else the job fails.
      * </pre>
      *
      * <code>.leman.v1.ErrorPolicy error_policy = 5;</code>
@@ -1476,8 +1476,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * With `sql_expression`: what happens to rows for which it has no value (a failing cast, a division by zero); the
-     * error is called `SqlError`, and is never tried again. Absent: as it was registered before, or else the job fails.
+     * With `sql_expression`: what happens to rows without a value (a failing cast, a division by zero); the error is
+     * called `SqlError`, and is never retried. Absent: as it was registered before, or else the job fails.
      * </pre>
      *
      * <code>.leman.v1.ErrorPolicy error_policy = 5;</code>
@@ -1502,8 +1502,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * With `sql_expression`: what happens to rows for which it has no value (a failing cast, a division by zero); the
-     * error is called `SqlError`, and is never tried again. Absent: as it was registered before, or else the job fails.
+     * With `sql_expression`: what happens to rows without a value (a failing cast, a division by zero); the error is
+     * called `SqlError`, and is never retried. Absent: as it was registered before, or else the job fails.
      * </pre>
      *
      * <code>.leman.v1.ErrorPolicy error_policy = 5;</code>
@@ -1520,8 +1520,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * With `sql_expression`: what happens to rows for which it has no value (a failing cast, a division by zero); the
-     * error is called `SqlError`, and is never tried again. Absent: as it was registered before, or else the job fails.
+     * With `sql_expression`: what happens to rows without a value (a failing cast, a division by zero); the error is
+     * called `SqlError`, and is never retried. Absent: as it was registered before, or else the job fails.
      * </pre>
      *
      * <code>.leman.v1.ErrorPolicy error_policy = 5;</code>
@@ -1533,8 +1533,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * With `sql_expression`: what happens to rows for which it has no value (a failing cast, a division by zero); the
-     * error is called `SqlError`, and is never tried again. Absent: as it was registered before, or else the job fails.
+     * With `sql_expression`: what happens to rows without a value (a failing cast, a division by zero); the error is
+     * called `SqlError`, and is never retried. Absent: as it was registered before, or else the job fails.
      * </pre>
      *
      * <code>.leman.v1.ErrorPolicy error_policy = 5;</code>
@@ -1549,8 +1549,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * With `sql_expression`: what happens to rows for which it has no value (a failing cast, a division by zero); the
-     * error is called `SqlError`, and is never tried again. Absent: as it was registered before, or else the job fails.
+     * With `sql_expression`: what happens to rows without a value (a failing cast, a division by zero); the error is
+     * called `SqlError`, and is never retried. Absent: as it was registered before, or else the job fails.
      * </pre>
      *
      * <code>.leman.v1.ErrorPolicy error_policy = 5;</code>

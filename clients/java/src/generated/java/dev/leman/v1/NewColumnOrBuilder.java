@@ -89,8 +89,8 @@ public interface NewColumnOrBuilder extends
 
   /**
    * <pre>
-   * The table's columns that take the place of the function's inputs, in order; empty: as the function names them
-   * (AlterColumns: as the column maps them, where its function so far has inputs of the same names).
+   * The table's columns that replace the function's inputs, in order; empty: as the function names them (AlterColumns:
+   * the column's current inputs, if its current function has inputs of the same names).
    * </pre>
    *
    * <code>repeated string input_columns = 4;</code>
@@ -100,8 +100,8 @@ public interface NewColumnOrBuilder extends
       getInputColumnsList();
   /**
    * <pre>
-   * The table's columns that take the place of the function's inputs, in order; empty: as the function names them
-   * (AlterColumns: as the column maps them, where its function so far has inputs of the same names).
+   * The table's columns that replace the function's inputs, in order; empty: as the function names them (AlterColumns:
+   * the column's current inputs, if its current function has inputs of the same names).
    * </pre>
    *
    * <code>repeated string input_columns = 4;</code>
@@ -110,8 +110,8 @@ public interface NewColumnOrBuilder extends
   int getInputColumnsCount();
   /**
    * <pre>
-   * The table's columns that take the place of the function's inputs, in order; empty: as the function names them
-   * (AlterColumns: as the column maps them, where its function so far has inputs of the same names).
+   * The table's columns that replace the function's inputs, in order; empty: as the function names them (AlterColumns:
+   * the column's current inputs, if its current function has inputs of the same names).
    * </pre>
    *
    * <code>repeated string input_columns = 4;</code>
@@ -121,8 +121,8 @@ public interface NewColumnOrBuilder extends
   java.lang.String getInputColumns(int index);
   /**
    * <pre>
-   * The table's columns that take the place of the function's inputs, in order; empty: as the function names them
-   * (AlterColumns: as the column maps them, where its function so far has inputs of the same names).
+   * The table's columns that replace the function's inputs, in order; empty: as the function names them (AlterColumns:
+   * the column's current inputs, if its current function has inputs of the same names).
    * </pre>
    *
    * <code>repeated string input_columns = 4;</code>
@@ -134,8 +134,8 @@ public interface NewColumnOrBuilder extends
 
   /**
    * <pre>
-   * With `sql_expression`: what happens to rows for which it has no value (a failing cast, a division by zero); the
-   * error is called `SqlError`, and is never tried again. Absent: as it was registered before, or else the job fails.
+   * With `sql_expression`: what happens to rows without a value (a failing cast, a division by zero); the error is
+   * called `SqlError`, and is never retried. Absent: as it was registered before, or else the job fails.
    * </pre>
    *
    * <code>.leman.v1.ErrorPolicy error_policy = 5;</code>
@@ -144,8 +144,8 @@ public interface NewColumnOrBuilder extends
   boolean hasErrorPolicy();
   /**
    * <pre>
-   * With `sql_expression`: what happens to rows for which it has no value (a failing cast, a division by zero); the
-   * error is called `SqlError`, and is never tried again. Absent: as it was registered before, or else the job fails.
+   * With `sql_expression`: what happens to rows without a value (a failing cast, a division by zero); the error is
+   * called `SqlError`, and is never retried. Absent: as it was registered before, or else the job fails.
    * </pre>
    *
    * <code>.leman.v1.ErrorPolicy error_policy = 5;</code>
@@ -154,8 +154,8 @@ public interface NewColumnOrBuilder extends
   dev.leman.v1.ErrorPolicy getErrorPolicy();
   /**
    * <pre>
-   * With `sql_expression`: what happens to rows for which it has no value (a failing cast, a division by zero); the
-   * error is called `SqlError`, and is never tried again. Absent: as it was registered before, or else the job fails.
+   * With `sql_expression`: what happens to rows without a value (a failing cast, a division by zero); the error is
+   * called `SqlError`, and is never retried. Absent: as it was registered before, or else the job fails.
    * </pre>
    *
    * <code>.leman.v1.ErrorPolicy error_policy = 5;</code>

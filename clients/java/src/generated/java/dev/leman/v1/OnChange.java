@@ -6,7 +6,7 @@ package dev.leman.v1;
 
 /**
  * <pre>
- * What becomes of a computed column that the table has already. A column that no function computes is refused in any case:
+ * What happens to a computed column that exists already. A column that no function computes is refused in any case:
  * ALREADY_EXISTS (COLUMN_EXISTS).
  * </pre>
  *
@@ -16,7 +16,7 @@ public enum OnChange
     implements com.google.protobuf.ProtocolMessageEnum {
   /**
    * <pre>
-   * It is refused, whatever computes it: ALREADY_EXISTS (COLUMN_EXISTS).
+   * It is refused, even if it has the same definition: ALREADY_EXISTS (COLUMN_EXISTS).
    * </pre>
    *
    * <code>ON_CHANGE_UNSPECIFIED = 0;</code>
@@ -25,7 +25,7 @@ public enum OnChange
   /**
    * <pre>
    * With the same definition it stays; with another one the request is refused: FAILED_PRECONDITION (COLUMN_CHANGED). A
-   * column of which no value was ever computed gets the new definition, as by ON_CHANGE_UPDATE: nothing is lost.
+   * column without any computed value gets the new definition, as by ON_CHANGE_UPDATE, as nothing is lost.
    * </pre>
    *
    * <code>ON_CHANGE_ERROR = 1;</code>
@@ -41,8 +41,8 @@ public enum OnChange
   ON_CHANGE_UPDATE(2),
   /**
    * <pre>
-   * It gets the definition of the request, and the values that it has count as current, those too that a job which did
-   * not finish has stored: see ColumnAlteration.keep_values.
+   * It gets the definition of the request, and its values count as current, including those that an unfinished job has
+   * stored: see ColumnAlteration.keep_values.
    * </pre>
    *
    * <code>ON_CHANGE_KEEP = 3;</code>
@@ -53,7 +53,7 @@ public enum OnChange
 
   /**
    * <pre>
-   * It is refused, whatever computes it: ALREADY_EXISTS (COLUMN_EXISTS).
+   * It is refused, even if it has the same definition: ALREADY_EXISTS (COLUMN_EXISTS).
    * </pre>
    *
    * <code>ON_CHANGE_UNSPECIFIED = 0;</code>
@@ -62,7 +62,7 @@ public enum OnChange
   /**
    * <pre>
    * With the same definition it stays; with another one the request is refused: FAILED_PRECONDITION (COLUMN_CHANGED). A
-   * column of which no value was ever computed gets the new definition, as by ON_CHANGE_UPDATE: nothing is lost.
+   * column without any computed value gets the new definition, as by ON_CHANGE_UPDATE, as nothing is lost.
    * </pre>
    *
    * <code>ON_CHANGE_ERROR = 1;</code>
@@ -78,8 +78,8 @@ public enum OnChange
   public static final int ON_CHANGE_UPDATE_VALUE = 2;
   /**
    * <pre>
-   * It gets the definition of the request, and the values that it has count as current, those too that a job which did
-   * not finish has stored: see ColumnAlteration.keep_values.
+   * It gets the definition of the request, and its values count as current, including those that an unfinished job has
+   * stored: see ColumnAlteration.keep_values.
    * </pre>
    *
    * <code>ON_CHANGE_KEEP = 3;</code>

@@ -6,7 +6,7 @@ package dev.leman.v1;
 
 /**
  * <pre>
- * What a backfill or a refresh does about inputs that are computed columns themselves and not current.
+ * How a backfill or a refresh treats inputs that are computed columns themselves and not current.
  * </pre>
  *
  * Protobuf enum {@code leman.v1.OnStaleInput}
@@ -23,7 +23,7 @@ public enum OnStaleInput
   ON_STALE_INPUT_UNSPECIFIED(0),
   /**
    * <pre>
-   * The job is refused: FAILED_PRECONDITION (INPUT_COLUMN_STALE). One that met none fails for this reason where inputs
+   * The job is refused: FAILED_PRECONDITION (INPUT_COLUMN_STALE). An accepted job fails for this reason if inputs
    * become stale while it runs.
    * </pre>
    *
@@ -32,8 +32,8 @@ public enum OnStaleInput
   ON_STALE_INPUT_ERROR(1),
   /**
    * <pre>
-   * It computes from what is there, NULL where that is nothing; `Job.plan_summary` says so. Once the inputs are computed,
-   * these values are stale.
+   * It computes from existing values, or NULL; `Job.plan_summary` says so. Once the inputs are computed, these values
+   * are stale.
    * </pre>
    *
    * <code>ON_STALE_INPUT_WARN = 2;</code>
@@ -60,7 +60,7 @@ public enum OnStaleInput
   public static final int ON_STALE_INPUT_UNSPECIFIED_VALUE = 0;
   /**
    * <pre>
-   * The job is refused: FAILED_PRECONDITION (INPUT_COLUMN_STALE). One that met none fails for this reason where inputs
+   * The job is refused: FAILED_PRECONDITION (INPUT_COLUMN_STALE). An accepted job fails for this reason if inputs
    * become stale while it runs.
    * </pre>
    *
@@ -69,8 +69,8 @@ public enum OnStaleInput
   public static final int ON_STALE_INPUT_ERROR_VALUE = 1;
   /**
    * <pre>
-   * It computes from what is there, NULL where that is nothing; `Job.plan_summary` says so. Once the inputs are computed,
-   * these values are stale.
+   * It computes from existing values, or NULL; `Job.plan_summary` says so. Once the inputs are computed, these values
+   * are stale.
    * </pre>
    *
    * <code>ON_STALE_INPUT_WARN = 2;</code>

@@ -20,7 +20,7 @@ public interface OptimizeIndicesResponseOrBuilder extends
 
   /**
    * <pre>
-   * The indexes that were asked for, as they are now.
+   * The requested indexes after the update.
    * </pre>
    *
    * <code>repeated .leman.v1.IndexCoverage indices = 2;</code>
@@ -29,7 +29,7 @@ public interface OptimizeIndicesResponseOrBuilder extends
       getIndicesList();
   /**
    * <pre>
-   * The indexes that were asked for, as they are now.
+   * The requested indexes after the update.
    * </pre>
    *
    * <code>repeated .leman.v1.IndexCoverage indices = 2;</code>
@@ -37,7 +37,7 @@ public interface OptimizeIndicesResponseOrBuilder extends
   dev.leman.v1.IndexCoverage getIndices(int index);
   /**
    * <pre>
-   * The indexes that were asked for, as they are now.
+   * The requested indexes after the update.
    * </pre>
    *
    * <code>repeated .leman.v1.IndexCoverage indices = 2;</code>
@@ -45,7 +45,7 @@ public interface OptimizeIndicesResponseOrBuilder extends
   int getIndicesCount();
   /**
    * <pre>
-   * The indexes that were asked for, as they are now.
+   * The requested indexes after the update.
    * </pre>
    *
    * <code>repeated .leman.v1.IndexCoverage indices = 2;</code>
@@ -54,7 +54,7 @@ public interface OptimizeIndicesResponseOrBuilder extends
       getIndicesOrBuilderList();
   /**
    * <pre>
-   * The indexes that were asked for, as they are now.
+   * The requested indexes after the update.
    * </pre>
    *
    * <code>repeated .leman.v1.IndexCoverage indices = 2;</code>

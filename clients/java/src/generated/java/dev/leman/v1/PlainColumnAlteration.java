@@ -6,7 +6,7 @@ package dev.leman.v1;
 
 /**
  * <pre>
- * What is to become of a column.
+ * Changes of a column.
  * </pre>
  *
  * Protobuf type {@code leman.v1.PlainColumnAlteration}
@@ -197,7 +197,7 @@ private static final long serialVersionUID = 0L;
   private boolean nullable_ = false;
   /**
    * <pre>
-   * Whether it may be NULL; unset: as before. A column that has NULLs cannot be told that it has none (COMMIT_REFUSED).
+   * Whether it may be NULL; unset: unchanged. A column with NULLs cannot become non-nullable (COMMIT_REFUSED).
    * </pre>
    *
    * <code>optional bool nullable = 4;</code>
@@ -209,7 +209,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Whether it may be NULL; unset: as before. A column that has NULLs cannot be told that it has none (COMMIT_REFUSED).
+   * Whether it may be NULL; unset: unchanged. A column with NULLs cannot become non-nullable (COMMIT_REFUSED).
    * </pre>
    *
    * <code>optional bool nullable = 4;</code>
@@ -426,7 +426,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * What is to become of a column.
+   * Changes of a column.
    * </pre>
    *
    * Protobuf type {@code leman.v1.PlainColumnAlteration}
@@ -1019,7 +1019,7 @@ private static final long serialVersionUID = 0L;
     private boolean nullable_ ;
     /**
      * <pre>
-     * Whether it may be NULL; unset: as before. A column that has NULLs cannot be told that it has none (COMMIT_REFUSED).
+     * Whether it may be NULL; unset: unchanged. A column with NULLs cannot become non-nullable (COMMIT_REFUSED).
      * </pre>
      *
      * <code>optional bool nullable = 4;</code>
@@ -1031,7 +1031,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Whether it may be NULL; unset: as before. A column that has NULLs cannot be told that it has none (COMMIT_REFUSED).
+     * Whether it may be NULL; unset: unchanged. A column with NULLs cannot become non-nullable (COMMIT_REFUSED).
      * </pre>
      *
      * <code>optional bool nullable = 4;</code>
@@ -1043,7 +1043,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Whether it may be NULL; unset: as before. A column that has NULLs cannot be told that it has none (COMMIT_REFUSED).
+     * Whether it may be NULL; unset: unchanged. A column with NULLs cannot become non-nullable (COMMIT_REFUSED).
      * </pre>
      *
      * <code>optional bool nullable = 4;</code>
@@ -1059,7 +1059,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Whether it may be NULL; unset: as before. A column that has NULLs cannot be told that it has none (COMMIT_REFUSED).
+     * Whether it may be NULL; unset: unchanged. A column with NULLs cannot become non-nullable (COMMIT_REFUSED).
      * </pre>
      *
      * <code>optional bool nullable = 4;</code>

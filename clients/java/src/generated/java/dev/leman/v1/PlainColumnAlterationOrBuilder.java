@@ -89,7 +89,7 @@ public interface PlainColumnAlterationOrBuilder extends
 
   /**
    * <pre>
-   * Whether it may be NULL; unset: as before. A column that has NULLs cannot be told that it has none (COMMIT_REFUSED).
+   * Whether it may be NULL; unset: unchanged. A column with NULLs cannot become non-nullable (COMMIT_REFUSED).
    * </pre>
    *
    * <code>optional bool nullable = 4;</code>
@@ -98,7 +98,7 @@ public interface PlainColumnAlterationOrBuilder extends
   boolean hasNullable();
   /**
    * <pre>
-   * Whether it may be NULL; unset: as before. A column that has NULLs cannot be told that it has none (COMMIT_REFUSED).
+   * Whether it may be NULL; unset: unchanged. A column with NULLs cannot become non-nullable (COMMIT_REFUSED).
    * </pre>
    *
    * <code>optional bool nullable = 4;</code>

@@ -6,7 +6,7 @@ package dev.leman.v1;
 
 /**
  * <pre>
- * What a function raised on a row.
+ * The error of a function on a row.
  * </pre>
  *
  * Protobuf type {@code leman.v1.PreviewError}
@@ -393,7 +393,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * What a function raised on a row.
+   * The error of a function on a row.
    * </pre>
    *
    * Protobuf type {@code leman.v1.PreviewError}

@@ -190,8 +190,8 @@ private static final long serialVersionUID = 0L;
   private volatile java.lang.Object column_ = "";
   /**
    * <pre>
-   * A computed column. Its own function is tried, unless another one is named, which then has to fit it. Empty: a function
-   * is named.
+   * A computed column. Its own function is tried, or the named one, which then has to fit it. Empty: a function is
+   * named.
    * </pre>
    *
    * <code>string column = 2;</code>
@@ -212,8 +212,8 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * A computed column. Its own function is tried, unless another one is named, which then has to fit it. Empty: a function
-   * is named.
+   * A computed column. Its own function is tried, or the named one, which then has to fit it. Empty: a function is
+   * named.
    * </pre>
    *
    * <code>string column = 2;</code>
@@ -280,7 +280,7 @@ private static final long serialVersionUID = 0L;
   public static final int DEFINITION_FIELD_NUMBER = 4;
   /**
    * <pre>
-   * One that need not be registered, and is not by this.
+   * An unregistered one; the call does not register it.
    * </pre>
    *
    * <code>.leman.v1.UdfDefinition definition = 4;</code>
@@ -292,7 +292,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * One that need not be registered, and is not by this.
+   * An unregistered one; the call does not register it.
    * </pre>
    *
    * <code>.leman.v1.UdfDefinition definition = 4;</code>
@@ -307,7 +307,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * One that need not be registered, and is not by this.
+   * An unregistered one; the call does not register it.
    * </pre>
    *
    * <code>.leman.v1.UdfDefinition definition = 4;</code>
@@ -405,8 +405,7 @@ private static final long serialVersionUID = 0L;
       com.google.protobuf.LazyStringArrayList.emptyList();
   /**
    * <pre>
-   * Columns that take the place of the function's own inputs, in their order; empty: as the function, or the column, names
-   * them.
+   * Columns that replace the function's own inputs, in their order; empty: as the function, or the column, names them.
    * </pre>
    *
    * <code>repeated string input_columns = 7;</code>
@@ -418,8 +417,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Columns that take the place of the function's own inputs, in their order; empty: as the function, or the column, names
-   * them.
+   * Columns that replace the function's own inputs, in their order; empty: as the function, or the column, names them.
    * </pre>
    *
    * <code>repeated string input_columns = 7;</code>
@@ -430,8 +428,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Columns that take the place of the function's own inputs, in their order; empty: as the function, or the column, names
-   * them.
+   * Columns that replace the function's own inputs, in their order; empty: as the function, or the column, names them.
    * </pre>
    *
    * <code>repeated string input_columns = 7;</code>
@@ -443,8 +440,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Columns that take the place of the function's own inputs, in their order; empty: as the function, or the column, names
-   * them.
+   * Columns that replace the function's own inputs, in their order; empty: as the function, or the column, names them.
    * </pre>
    *
    * <code>repeated string input_columns = 7;</code>
@@ -627,8 +623,8 @@ private static final long serialVersionUID = 0L;
   private com.google.protobuf.Duration timeout_;
   /**
    * <pre>
-   * How long the preview may take, above 0 and up to 10 minutes; unset: 30 seconds. Rows that the function has not come
-   * back with by then are UNFINISHED.
+   * The timeout of the preview, above 0 and up to 10 minutes; unset: 30 seconds. Rows that are not done by then are
+   * UNFINISHED.
    * </pre>
    *
    * <code>.google.protobuf.Duration timeout = 12;</code>
@@ -640,8 +636,8 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * How long the preview may take, above 0 and up to 10 minutes; unset: 30 seconds. Rows that the function has not come
-   * back with by then are UNFINISHED.
+   * The timeout of the preview, above 0 and up to 10 minutes; unset: 30 seconds. Rows that are not done by then are
+   * UNFINISHED.
    * </pre>
    *
    * <code>.google.protobuf.Duration timeout = 12;</code>
@@ -653,8 +649,8 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * How long the preview may take, above 0 and up to 10 minutes; unset: 30 seconds. Rows that the function has not come
-   * back with by then are UNFINISHED.
+   * The timeout of the preview, above 0 and up to 10 minutes; unset: 30 seconds. Rows that are not done by then are
+   * UNFINISHED.
    * </pre>
    *
    * <code>.google.protobuf.Duration timeout = 12;</code>
@@ -668,7 +664,7 @@ private static final long serialVersionUID = 0L;
   private int concurrency_ = 0;
   /**
    * <pre>
-   * Worker processes of the backfill that is projected, 1 or more; unset: one for each task slot.
+   * Worker processes of the projected backfill, 1 or more; unset: one for each task slot.
    * </pre>
    *
    * <code>optional int32 concurrency = 13;</code>
@@ -680,7 +676,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Worker processes of the backfill that is projected, 1 or more; unset: one for each task slot.
+   * Worker processes of the projected backfill, 1 or more; unset: one for each task slot.
    * </pre>
    *
    * <code>optional int32 concurrency = 13;</code>
@@ -695,8 +691,8 @@ private static final long serialVersionUID = 0L;
   private dev.leman.v1.ErrorPolicy errorPolicy_;
   /**
    * <pre>
-   * Of `sql_expression`: what happens to rows for which it has no value; unset: what the same expression was registered
-   * with, else the job fails.
+   * For `sql_expression`: what happens to rows without a value; unset: as the same expression was registered, else the
+   * job fails.
    * </pre>
    *
    * <code>.leman.v1.ErrorPolicy error_policy = 14;</code>
@@ -708,8 +704,8 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Of `sql_expression`: what happens to rows for which it has no value; unset: what the same expression was registered
-   * with, else the job fails.
+   * For `sql_expression`: what happens to rows without a value; unset: as the same expression was registered, else the
+   * job fails.
    * </pre>
    *
    * <code>.leman.v1.ErrorPolicy error_policy = 14;</code>
@@ -721,8 +717,8 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Of `sql_expression`: what happens to rows for which it has no value; unset: what the same expression was registered
-   * with, else the job fails.
+   * For `sql_expression`: what happens to rows without a value; unset: as the same expression was registered, else the
+   * job fails.
    * </pre>
    *
    * <code>.leman.v1.ErrorPolicy error_policy = 14;</code>
@@ -760,7 +756,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * As CreateJobRequest.env, for this preview alone; they are forgotten with its answer.
+   * As CreateJobRequest.env, for this preview only; discarded afterwards.
    * </pre>
    *
    * <code>map&lt;string, string&gt; env = 15 [debug_redact = true];</code>
@@ -781,7 +777,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * As CreateJobRequest.env, for this preview alone; they are forgotten with its answer.
+   * As CreateJobRequest.env, for this preview only; discarded afterwards.
    * </pre>
    *
    * <code>map&lt;string, string&gt; env = 15 [debug_redact = true];</code>
@@ -792,7 +788,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * As CreateJobRequest.env, for this preview alone; they are forgotten with its answer.
+   * As CreateJobRequest.env, for this preview only; discarded afterwards.
    * </pre>
    *
    * <code>map&lt;string, string&gt; env = 15 [debug_redact = true];</code>
@@ -810,7 +806,7 @@ java.lang.String defaultValue) {
   }
   /**
    * <pre>
-   * As CreateJobRequest.env, for this preview alone; they are forgotten with its answer.
+   * As CreateJobRequest.env, for this preview only; discarded afterwards.
    * </pre>
    *
    * <code>map&lt;string, string&gt; env = 15 [debug_redact = true];</code>
@@ -1858,8 +1854,8 @@ java.lang.String defaultValue) {
     private java.lang.Object column_ = "";
     /**
      * <pre>
-     * A computed column. Its own function is tried, unless another one is named, which then has to fit it. Empty: a function
-     * is named.
+     * A computed column. Its own function is tried, or the named one, which then has to fit it. Empty: a function is
+     * named.
      * </pre>
      *
      * <code>string column = 2;</code>
@@ -1879,8 +1875,8 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * A computed column. Its own function is tried, unless another one is named, which then has to fit it. Empty: a function
-     * is named.
+     * A computed column. Its own function is tried, or the named one, which then has to fit it. Empty: a function is
+     * named.
      * </pre>
      *
      * <code>string column = 2;</code>
@@ -1901,8 +1897,8 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * A computed column. Its own function is tried, unless another one is named, which then has to fit it. Empty: a function
-     * is named.
+     * A computed column. Its own function is tried, or the named one, which then has to fit it. Empty: a function is
+     * named.
      * </pre>
      *
      * <code>string column = 2;</code>
@@ -1919,8 +1915,8 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * A computed column. Its own function is tried, unless another one is named, which then has to fit it. Empty: a function
-     * is named.
+     * A computed column. Its own function is tried, or the named one, which then has to fit it. Empty: a function is
+     * named.
      * </pre>
      *
      * <code>string column = 2;</code>
@@ -1934,8 +1930,8 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * A computed column. Its own function is tried, unless another one is named, which then has to fit it. Empty: a function
-     * is named.
+     * A computed column. Its own function is tried, or the named one, which then has to fit it. Empty: a function is
+     * named.
      * </pre>
      *
      * <code>string column = 2;</code>
@@ -2134,7 +2130,7 @@ java.lang.String defaultValue) {
         dev.leman.v1.UdfDefinition, dev.leman.v1.UdfDefinition.Builder, dev.leman.v1.UdfDefinitionOrBuilder> definitionBuilder_;
     /**
      * <pre>
-     * One that need not be registered, and is not by this.
+     * An unregistered one; the call does not register it.
      * </pre>
      *
      * <code>.leman.v1.UdfDefinition definition = 4;</code>
@@ -2146,7 +2142,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * One that need not be registered, and is not by this.
+     * An unregistered one; the call does not register it.
      * </pre>
      *
      * <code>.leman.v1.UdfDefinition definition = 4;</code>
@@ -2168,7 +2164,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * One that need not be registered, and is not by this.
+     * An unregistered one; the call does not register it.
      * </pre>
      *
      * <code>.leman.v1.UdfDefinition definition = 4;</code>
@@ -2188,7 +2184,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * One that need not be registered, and is not by this.
+     * An unregistered one; the call does not register it.
      * </pre>
      *
      * <code>.leman.v1.UdfDefinition definition = 4;</code>
@@ -2206,7 +2202,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * One that need not be registered, and is not by this.
+     * An unregistered one; the call does not register it.
      * </pre>
      *
      * <code>.leman.v1.UdfDefinition definition = 4;</code>
@@ -2233,7 +2229,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * One that need not be registered, and is not by this.
+     * An unregistered one; the call does not register it.
      * </pre>
      *
      * <code>.leman.v1.UdfDefinition definition = 4;</code>
@@ -2256,7 +2252,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * One that need not be registered, and is not by this.
+     * An unregistered one; the call does not register it.
      * </pre>
      *
      * <code>.leman.v1.UdfDefinition definition = 4;</code>
@@ -2266,7 +2262,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * One that need not be registered, and is not by this.
+     * An unregistered one; the call does not register it.
      * </pre>
      *
      * <code>.leman.v1.UdfDefinition definition = 4;</code>
@@ -2284,7 +2280,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * One that need not be registered, and is not by this.
+     * An unregistered one; the call does not register it.
      * </pre>
      *
      * <code>.leman.v1.UdfDefinition definition = 4;</code>
@@ -2479,8 +2475,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * Columns that take the place of the function's own inputs, in their order; empty: as the function, or the column, names
-     * them.
+     * Columns that replace the function's own inputs, in their order; empty: as the function, or the column, names them.
      * </pre>
      *
      * <code>repeated string input_columns = 7;</code>
@@ -2493,8 +2488,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * Columns that take the place of the function's own inputs, in their order; empty: as the function, or the column, names
-     * them.
+     * Columns that replace the function's own inputs, in their order; empty: as the function, or the column, names them.
      * </pre>
      *
      * <code>repeated string input_columns = 7;</code>
@@ -2505,8 +2499,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * Columns that take the place of the function's own inputs, in their order; empty: as the function, or the column, names
-     * them.
+     * Columns that replace the function's own inputs, in their order; empty: as the function, or the column, names them.
      * </pre>
      *
      * <code>repeated string input_columns = 7;</code>
@@ -2518,8 +2511,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * Columns that take the place of the function's own inputs, in their order; empty: as the function, or the column, names
-     * them.
+     * Columns that replace the function's own inputs, in their order; empty: as the function, or the column, names them.
      * </pre>
      *
      * <code>repeated string input_columns = 7;</code>
@@ -2532,8 +2524,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * Columns that take the place of the function's own inputs, in their order; empty: as the function, or the column, names
-     * them.
+     * Columns that replace the function's own inputs, in their order; empty: as the function, or the column, names them.
      * </pre>
      *
      * <code>repeated string input_columns = 7;</code>
@@ -2552,8 +2543,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * Columns that take the place of the function's own inputs, in their order; empty: as the function, or the column, names
-     * them.
+     * Columns that replace the function's own inputs, in their order; empty: as the function, or the column, names them.
      * </pre>
      *
      * <code>repeated string input_columns = 7;</code>
@@ -2571,8 +2561,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * Columns that take the place of the function's own inputs, in their order; empty: as the function, or the column, names
-     * them.
+     * Columns that replace the function's own inputs, in their order; empty: as the function, or the column, names them.
      * </pre>
      *
      * <code>repeated string input_columns = 7;</code>
@@ -2590,8 +2579,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * Columns that take the place of the function's own inputs, in their order; empty: as the function, or the column, names
-     * them.
+     * Columns that replace the function's own inputs, in their order; empty: as the function, or the column, names them.
      * </pre>
      *
      * <code>repeated string input_columns = 7;</code>
@@ -2606,8 +2594,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * Columns that take the place of the function's own inputs, in their order; empty: as the function, or the column, names
-     * them.
+     * Columns that replace the function's own inputs, in their order; empty: as the function, or the column, names them.
      * </pre>
      *
      * <code>repeated string input_columns = 7;</code>
@@ -2953,8 +2940,8 @@ java.lang.String defaultValue) {
         com.google.protobuf.Duration, com.google.protobuf.Duration.Builder, com.google.protobuf.DurationOrBuilder> timeoutBuilder_;
     /**
      * <pre>
-     * How long the preview may take, above 0 and up to 10 minutes; unset: 30 seconds. Rows that the function has not come
-     * back with by then are UNFINISHED.
+     * The timeout of the preview, above 0 and up to 10 minutes; unset: 30 seconds. Rows that are not done by then are
+     * UNFINISHED.
      * </pre>
      *
      * <code>.google.protobuf.Duration timeout = 12;</code>
@@ -2965,8 +2952,8 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * How long the preview may take, above 0 and up to 10 minutes; unset: 30 seconds. Rows that the function has not come
-     * back with by then are UNFINISHED.
+     * The timeout of the preview, above 0 and up to 10 minutes; unset: 30 seconds. Rows that are not done by then are
+     * UNFINISHED.
      * </pre>
      *
      * <code>.google.protobuf.Duration timeout = 12;</code>
@@ -2981,8 +2968,8 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * How long the preview may take, above 0 and up to 10 minutes; unset: 30 seconds. Rows that the function has not come
-     * back with by then are UNFINISHED.
+     * The timeout of the preview, above 0 and up to 10 minutes; unset: 30 seconds. Rows that are not done by then are
+     * UNFINISHED.
      * </pre>
      *
      * <code>.google.protobuf.Duration timeout = 12;</code>
@@ -3002,8 +2989,8 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * How long the preview may take, above 0 and up to 10 minutes; unset: 30 seconds. Rows that the function has not come
-     * back with by then are UNFINISHED.
+     * The timeout of the preview, above 0 and up to 10 minutes; unset: 30 seconds. Rows that are not done by then are
+     * UNFINISHED.
      * </pre>
      *
      * <code>.google.protobuf.Duration timeout = 12;</code>
@@ -3021,8 +3008,8 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * How long the preview may take, above 0 and up to 10 minutes; unset: 30 seconds. Rows that the function has not come
-     * back with by then are UNFINISHED.
+     * The timeout of the preview, above 0 and up to 10 minutes; unset: 30 seconds. Rows that are not done by then are
+     * UNFINISHED.
      * </pre>
      *
      * <code>.google.protobuf.Duration timeout = 12;</code>
@@ -3047,8 +3034,8 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * How long the preview may take, above 0 and up to 10 minutes; unset: 30 seconds. Rows that the function has not come
-     * back with by then are UNFINISHED.
+     * The timeout of the preview, above 0 and up to 10 minutes; unset: 30 seconds. Rows that are not done by then are
+     * UNFINISHED.
      * </pre>
      *
      * <code>.google.protobuf.Duration timeout = 12;</code>
@@ -3065,8 +3052,8 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * How long the preview may take, above 0 and up to 10 minutes; unset: 30 seconds. Rows that the function has not come
-     * back with by then are UNFINISHED.
+     * The timeout of the preview, above 0 and up to 10 minutes; unset: 30 seconds. Rows that are not done by then are
+     * UNFINISHED.
      * </pre>
      *
      * <code>.google.protobuf.Duration timeout = 12;</code>
@@ -3078,8 +3065,8 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * How long the preview may take, above 0 and up to 10 minutes; unset: 30 seconds. Rows that the function has not come
-     * back with by then are UNFINISHED.
+     * The timeout of the preview, above 0 and up to 10 minutes; unset: 30 seconds. Rows that are not done by then are
+     * UNFINISHED.
      * </pre>
      *
      * <code>.google.protobuf.Duration timeout = 12;</code>
@@ -3094,8 +3081,8 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * How long the preview may take, above 0 and up to 10 minutes; unset: 30 seconds. Rows that the function has not come
-     * back with by then are UNFINISHED.
+     * The timeout of the preview, above 0 and up to 10 minutes; unset: 30 seconds. Rows that are not done by then are
+     * UNFINISHED.
      * </pre>
      *
      * <code>.google.protobuf.Duration timeout = 12;</code>
@@ -3117,7 +3104,7 @@ java.lang.String defaultValue) {
     private int concurrency_ ;
     /**
      * <pre>
-     * Worker processes of the backfill that is projected, 1 or more; unset: one for each task slot.
+     * Worker processes of the projected backfill, 1 or more; unset: one for each task slot.
      * </pre>
      *
      * <code>optional int32 concurrency = 13;</code>
@@ -3129,7 +3116,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * Worker processes of the backfill that is projected, 1 or more; unset: one for each task slot.
+     * Worker processes of the projected backfill, 1 or more; unset: one for each task slot.
      * </pre>
      *
      * <code>optional int32 concurrency = 13;</code>
@@ -3141,7 +3128,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * Worker processes of the backfill that is projected, 1 or more; unset: one for each task slot.
+     * Worker processes of the projected backfill, 1 or more; unset: one for each task slot.
      * </pre>
      *
      * <code>optional int32 concurrency = 13;</code>
@@ -3157,7 +3144,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * Worker processes of the backfill that is projected, 1 or more; unset: one for each task slot.
+     * Worker processes of the projected backfill, 1 or more; unset: one for each task slot.
      * </pre>
      *
      * <code>optional int32 concurrency = 13;</code>
@@ -3175,8 +3162,8 @@ java.lang.String defaultValue) {
         dev.leman.v1.ErrorPolicy, dev.leman.v1.ErrorPolicy.Builder, dev.leman.v1.ErrorPolicyOrBuilder> errorPolicyBuilder_;
     /**
      * <pre>
-     * Of `sql_expression`: what happens to rows for which it has no value; unset: what the same expression was registered
-     * with, else the job fails.
+     * For `sql_expression`: what happens to rows without a value; unset: as the same expression was registered, else the
+     * job fails.
      * </pre>
      *
      * <code>.leman.v1.ErrorPolicy error_policy = 14;</code>
@@ -3187,8 +3174,8 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * Of `sql_expression`: what happens to rows for which it has no value; unset: what the same expression was registered
-     * with, else the job fails.
+     * For `sql_expression`: what happens to rows without a value; unset: as the same expression was registered, else the
+     * job fails.
      * </pre>
      *
      * <code>.leman.v1.ErrorPolicy error_policy = 14;</code>
@@ -3203,8 +3190,8 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * Of `sql_expression`: what happens to rows for which it has no value; unset: what the same expression was registered
-     * with, else the job fails.
+     * For `sql_expression`: what happens to rows without a value; unset: as the same expression was registered, else the
+     * job fails.
      * </pre>
      *
      * <code>.leman.v1.ErrorPolicy error_policy = 14;</code>
@@ -3224,8 +3211,8 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * Of `sql_expression`: what happens to rows for which it has no value; unset: what the same expression was registered
-     * with, else the job fails.
+     * For `sql_expression`: what happens to rows without a value; unset: as the same expression was registered, else the
+     * job fails.
      * </pre>
      *
      * <code>.leman.v1.ErrorPolicy error_policy = 14;</code>
@@ -3243,8 +3230,8 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * Of `sql_expression`: what happens to rows for which it has no value; unset: what the same expression was registered
-     * with, else the job fails.
+     * For `sql_expression`: what happens to rows without a value; unset: as the same expression was registered, else the
+     * job fails.
      * </pre>
      *
      * <code>.leman.v1.ErrorPolicy error_policy = 14;</code>
@@ -3269,8 +3256,8 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * Of `sql_expression`: what happens to rows for which it has no value; unset: what the same expression was registered
-     * with, else the job fails.
+     * For `sql_expression`: what happens to rows without a value; unset: as the same expression was registered, else the
+     * job fails.
      * </pre>
      *
      * <code>.leman.v1.ErrorPolicy error_policy = 14;</code>
@@ -3287,8 +3274,8 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * Of `sql_expression`: what happens to rows for which it has no value; unset: what the same expression was registered
-     * with, else the job fails.
+     * For `sql_expression`: what happens to rows without a value; unset: as the same expression was registered, else the
+     * job fails.
      * </pre>
      *
      * <code>.leman.v1.ErrorPolicy error_policy = 14;</code>
@@ -3300,8 +3287,8 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * Of `sql_expression`: what happens to rows for which it has no value; unset: what the same expression was registered
-     * with, else the job fails.
+     * For `sql_expression`: what happens to rows without a value; unset: as the same expression was registered, else the
+     * job fails.
      * </pre>
      *
      * <code>.leman.v1.ErrorPolicy error_policy = 14;</code>
@@ -3316,8 +3303,8 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * Of `sql_expression`: what happens to rows for which it has no value; unset: what the same expression was registered
-     * with, else the job fails.
+     * For `sql_expression`: what happens to rows without a value; unset: as the same expression was registered, else the
+     * job fails.
      * </pre>
      *
      * <code>.leman.v1.ErrorPolicy error_policy = 14;</code>
@@ -3364,7 +3351,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * As CreateJobRequest.env, for this preview alone; they are forgotten with its answer.
+     * As CreateJobRequest.env, for this preview only; discarded afterwards.
      * </pre>
      *
      * <code>map&lt;string, string&gt; env = 15 [debug_redact = true];</code>
@@ -3385,7 +3372,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * As CreateJobRequest.env, for this preview alone; they are forgotten with its answer.
+     * As CreateJobRequest.env, for this preview only; discarded afterwards.
      * </pre>
      *
      * <code>map&lt;string, string&gt; env = 15 [debug_redact = true];</code>
@@ -3396,7 +3383,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * As CreateJobRequest.env, for this preview alone; they are forgotten with its answer.
+     * As CreateJobRequest.env, for this preview only; discarded afterwards.
      * </pre>
      *
      * <code>map&lt;string, string&gt; env = 15 [debug_redact = true];</code>
@@ -3414,7 +3401,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * As CreateJobRequest.env, for this preview alone; they are forgotten with its answer.
+     * As CreateJobRequest.env, for this preview only; discarded afterwards.
      * </pre>
      *
      * <code>map&lt;string, string&gt; env = 15 [debug_redact = true];</code>
@@ -3438,7 +3425,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * As CreateJobRequest.env, for this preview alone; they are forgotten with its answer.
+     * As CreateJobRequest.env, for this preview only; discarded afterwards.
      * </pre>
      *
      * <code>map&lt;string, string&gt; env = 15 [debug_redact = true];</code>
@@ -3461,7 +3448,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * As CreateJobRequest.env, for this preview alone; they are forgotten with its answer.
+     * As CreateJobRequest.env, for this preview only; discarded afterwards.
      * </pre>
      *
      * <code>map&lt;string, string&gt; env = 15 [debug_redact = true];</code>
@@ -3478,7 +3465,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * As CreateJobRequest.env, for this preview alone; they are forgotten with its answer.
+     * As CreateJobRequest.env, for this preview only; discarded afterwards.
      * </pre>
      *
      * <code>map&lt;string, string&gt; env = 15 [debug_redact = true];</code>

@@ -37,8 +37,8 @@ public interface PreviewFunctionRequestOrBuilder extends
 
   /**
    * <pre>
-   * A computed column. Its own function is tried, unless another one is named, which then has to fit it. Empty: a function
-   * is named.
+   * A computed column. Its own function is tried, or the named one, which then has to fit it. Empty: a function is
+   * named.
    * </pre>
    *
    * <code>string column = 2;</code>
@@ -47,8 +47,8 @@ public interface PreviewFunctionRequestOrBuilder extends
   java.lang.String getColumn();
   /**
    * <pre>
-   * A computed column. Its own function is tried, unless another one is named, which then has to fit it. Empty: a function
-   * is named.
+   * A computed column. Its own function is tried, or the named one, which then has to fit it. Empty: a function is
+   * named.
    * </pre>
    *
    * <code>string column = 2;</code>
@@ -86,7 +86,7 @@ public interface PreviewFunctionRequestOrBuilder extends
 
   /**
    * <pre>
-   * One that need not be registered, and is not by this.
+   * An unregistered one; the call does not register it.
    * </pre>
    *
    * <code>.leman.v1.UdfDefinition definition = 4;</code>
@@ -95,7 +95,7 @@ public interface PreviewFunctionRequestOrBuilder extends
   boolean hasDefinition();
   /**
    * <pre>
-   * One that need not be registered, and is not by this.
+   * An unregistered one; the call does not register it.
    * </pre>
    *
    * <code>.leman.v1.UdfDefinition definition = 4;</code>
@@ -104,7 +104,7 @@ public interface PreviewFunctionRequestOrBuilder extends
   dev.leman.v1.UdfDefinition getDefinition();
   /**
    * <pre>
-   * One that need not be registered, and is not by this.
+   * An unregistered one; the call does not register it.
    * </pre>
    *
    * <code>.leman.v1.UdfDefinition definition = 4;</code>
@@ -152,8 +152,7 @@ public interface PreviewFunctionRequestOrBuilder extends
 
   /**
    * <pre>
-   * Columns that take the place of the function's own inputs, in their order; empty: as the function, or the column, names
-   * them.
+   * Columns that replace the function's own inputs, in their order; empty: as the function, or the column, names them.
    * </pre>
    *
    * <code>repeated string input_columns = 7;</code>
@@ -163,8 +162,7 @@ public interface PreviewFunctionRequestOrBuilder extends
       getInputColumnsList();
   /**
    * <pre>
-   * Columns that take the place of the function's own inputs, in their order; empty: as the function, or the column, names
-   * them.
+   * Columns that replace the function's own inputs, in their order; empty: as the function, or the column, names them.
    * </pre>
    *
    * <code>repeated string input_columns = 7;</code>
@@ -173,8 +171,7 @@ public interface PreviewFunctionRequestOrBuilder extends
   int getInputColumnsCount();
   /**
    * <pre>
-   * Columns that take the place of the function's own inputs, in their order; empty: as the function, or the column, names
-   * them.
+   * Columns that replace the function's own inputs, in their order; empty: as the function, or the column, names them.
    * </pre>
    *
    * <code>repeated string input_columns = 7;</code>
@@ -184,8 +181,7 @@ public interface PreviewFunctionRequestOrBuilder extends
   java.lang.String getInputColumns(int index);
   /**
    * <pre>
-   * Columns that take the place of the function's own inputs, in their order; empty: as the function, or the column, names
-   * them.
+   * Columns that replace the function's own inputs, in their order; empty: as the function, or the column, names them.
    * </pre>
    *
    * <code>repeated string input_columns = 7;</code>
@@ -284,8 +280,8 @@ public interface PreviewFunctionRequestOrBuilder extends
 
   /**
    * <pre>
-   * How long the preview may take, above 0 and up to 10 minutes; unset: 30 seconds. Rows that the function has not come
-   * back with by then are UNFINISHED.
+   * The timeout of the preview, above 0 and up to 10 minutes; unset: 30 seconds. Rows that are not done by then are
+   * UNFINISHED.
    * </pre>
    *
    * <code>.google.protobuf.Duration timeout = 12;</code>
@@ -294,8 +290,8 @@ public interface PreviewFunctionRequestOrBuilder extends
   boolean hasTimeout();
   /**
    * <pre>
-   * How long the preview may take, above 0 and up to 10 minutes; unset: 30 seconds. Rows that the function has not come
-   * back with by then are UNFINISHED.
+   * The timeout of the preview, above 0 and up to 10 minutes; unset: 30 seconds. Rows that are not done by then are
+   * UNFINISHED.
    * </pre>
    *
    * <code>.google.protobuf.Duration timeout = 12;</code>
@@ -304,8 +300,8 @@ public interface PreviewFunctionRequestOrBuilder extends
   com.google.protobuf.Duration getTimeout();
   /**
    * <pre>
-   * How long the preview may take, above 0 and up to 10 minutes; unset: 30 seconds. Rows that the function has not come
-   * back with by then are UNFINISHED.
+   * The timeout of the preview, above 0 and up to 10 minutes; unset: 30 seconds. Rows that are not done by then are
+   * UNFINISHED.
    * </pre>
    *
    * <code>.google.protobuf.Duration timeout = 12;</code>
@@ -314,7 +310,7 @@ public interface PreviewFunctionRequestOrBuilder extends
 
   /**
    * <pre>
-   * Worker processes of the backfill that is projected, 1 or more; unset: one for each task slot.
+   * Worker processes of the projected backfill, 1 or more; unset: one for each task slot.
    * </pre>
    *
    * <code>optional int32 concurrency = 13;</code>
@@ -323,7 +319,7 @@ public interface PreviewFunctionRequestOrBuilder extends
   boolean hasConcurrency();
   /**
    * <pre>
-   * Worker processes of the backfill that is projected, 1 or more; unset: one for each task slot.
+   * Worker processes of the projected backfill, 1 or more; unset: one for each task slot.
    * </pre>
    *
    * <code>optional int32 concurrency = 13;</code>
@@ -333,8 +329,8 @@ public interface PreviewFunctionRequestOrBuilder extends
 
   /**
    * <pre>
-   * Of `sql_expression`: what happens to rows for which it has no value; unset: what the same expression was registered
-   * with, else the job fails.
+   * For `sql_expression`: what happens to rows without a value; unset: as the same expression was registered, else the
+   * job fails.
    * </pre>
    *
    * <code>.leman.v1.ErrorPolicy error_policy = 14;</code>
@@ -343,8 +339,8 @@ public interface PreviewFunctionRequestOrBuilder extends
   boolean hasErrorPolicy();
   /**
    * <pre>
-   * Of `sql_expression`: what happens to rows for which it has no value; unset: what the same expression was registered
-   * with, else the job fails.
+   * For `sql_expression`: what happens to rows without a value; unset: as the same expression was registered, else the
+   * job fails.
    * </pre>
    *
    * <code>.leman.v1.ErrorPolicy error_policy = 14;</code>
@@ -353,8 +349,8 @@ public interface PreviewFunctionRequestOrBuilder extends
   dev.leman.v1.ErrorPolicy getErrorPolicy();
   /**
    * <pre>
-   * Of `sql_expression`: what happens to rows for which it has no value; unset: what the same expression was registered
-   * with, else the job fails.
+   * For `sql_expression`: what happens to rows without a value; unset: as the same expression was registered, else the
+   * job fails.
    * </pre>
    *
    * <code>.leman.v1.ErrorPolicy error_policy = 14;</code>
@@ -363,7 +359,7 @@ public interface PreviewFunctionRequestOrBuilder extends
 
   /**
    * <pre>
-   * As CreateJobRequest.env, for this preview alone; they are forgotten with its answer.
+   * As CreateJobRequest.env, for this preview only; discarded afterwards.
    * </pre>
    *
    * <code>map&lt;string, string&gt; env = 15 [debug_redact = true];</code>
@@ -371,7 +367,7 @@ public interface PreviewFunctionRequestOrBuilder extends
   int getEnvCount();
   /**
    * <pre>
-   * As CreateJobRequest.env, for this preview alone; they are forgotten with its answer.
+   * As CreateJobRequest.env, for this preview only; discarded afterwards.
    * </pre>
    *
    * <code>map&lt;string, string&gt; env = 15 [debug_redact = true];</code>
@@ -386,7 +382,7 @@ public interface PreviewFunctionRequestOrBuilder extends
   getEnv();
   /**
    * <pre>
-   * As CreateJobRequest.env, for this preview alone; they are forgotten with its answer.
+   * As CreateJobRequest.env, for this preview only; discarded afterwards.
    * </pre>
    *
    * <code>map&lt;string, string&gt; env = 15 [debug_redact = true];</code>
@@ -395,7 +391,7 @@ public interface PreviewFunctionRequestOrBuilder extends
   getEnvMap();
   /**
    * <pre>
-   * As CreateJobRequest.env, for this preview alone; they are forgotten with its answer.
+   * As CreateJobRequest.env, for this preview only; discarded afterwards.
    * </pre>
    *
    * <code>map&lt;string, string&gt; env = 15 [debug_redact = true];</code>
@@ -407,7 +403,7 @@ java.lang.String getEnvOrDefault(
 java.lang.String defaultValue);
   /**
    * <pre>
-   * As CreateJobRequest.env, for this preview alone; they are forgotten with its answer.
+   * As CreateJobRequest.env, for this preview only; discarded afterwards.
    * </pre>
    *
    * <code>map&lt;string, string&gt; env = 15 [debug_redact = true];</code>

@@ -393,7 +393,7 @@ private static final long serialVersionUID = 0L;
   private com.google.protobuf.Duration setUpDuration_;
   /**
    * <pre>
-   * What setting the function up took.
+   * The duration of setting the function up.
    * </pre>
    *
    * <code>.google.protobuf.Duration set_up_duration = 10;</code>
@@ -405,7 +405,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * What setting the function up took.
+   * The duration of setting the function up.
    * </pre>
    *
    * <code>.google.protobuf.Duration set_up_duration = 10;</code>
@@ -417,7 +417,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * What setting the function up took.
+   * The duration of setting the function up.
    * </pre>
    *
    * <code>.google.protobuf.Duration set_up_duration = 10;</code>
@@ -432,7 +432,7 @@ private static final long serialVersionUID = 0L;
   private volatile java.lang.Object printed_ = "";
   /**
    * <pre>
-   * What the function printed, as far as it is kept: 16 KiB.
+   * The function's output, up to 16 KiB.
    * </pre>
    *
    * <code>string printed = 11;</code>
@@ -453,7 +453,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * What the function printed, as far as it is kept: 16 KiB.
+   * The function's output, up to 16 KiB.
    * </pre>
    *
    * <code>string printed = 11;</code>
@@ -493,7 +493,7 @@ private static final long serialVersionUID = 0L;
   private boolean timedOut_ = false;
   /**
    * <pre>
-   * The time was over before all was done.
+   * The timeout passed before all was done.
    * </pre>
    *
    * <code>bool timed_out = 13;</code>
@@ -508,7 +508,7 @@ private static final long serialVersionUID = 0L;
   private boolean fails_ = false;
   /**
    * <pre>
-   * A backfill would end as FAILED, as the error policy does not skip what happened on a row.
+   * A backfill would end as FAILED, as the error policy does not skip an error of a row.
    * </pre>
    *
    * <code>bool fails = 14;</code>
@@ -523,7 +523,7 @@ private static final long serialVersionUID = 0L;
   private dev.leman.v1.PreviewProjection projection_;
   /**
    * <pre>
-   * What a backfill of the whole table would take.
+   * The projected cost of a backfill of the whole table.
    * </pre>
    *
    * <code>.leman.v1.PreviewProjection projection = 15;</code>
@@ -535,7 +535,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * What a backfill of the whole table would take.
+   * The projected cost of a backfill of the whole table.
    * </pre>
    *
    * <code>.leman.v1.PreviewProjection projection = 15;</code>
@@ -547,7 +547,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * What a backfill of the whole table would take.
+   * The projected cost of a backfill of the whole table.
    * </pre>
    *
    * <code>.leman.v1.PreviewProjection projection = 15;</code>
@@ -2515,7 +2515,7 @@ private static final long serialVersionUID = 0L;
         com.google.protobuf.Duration, com.google.protobuf.Duration.Builder, com.google.protobuf.DurationOrBuilder> setUpDurationBuilder_;
     /**
      * <pre>
-     * What setting the function up took.
+     * The duration of setting the function up.
      * </pre>
      *
      * <code>.google.protobuf.Duration set_up_duration = 10;</code>
@@ -2526,7 +2526,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What setting the function up took.
+     * The duration of setting the function up.
      * </pre>
      *
      * <code>.google.protobuf.Duration set_up_duration = 10;</code>
@@ -2541,7 +2541,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What setting the function up took.
+     * The duration of setting the function up.
      * </pre>
      *
      * <code>.google.protobuf.Duration set_up_duration = 10;</code>
@@ -2561,7 +2561,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What setting the function up took.
+     * The duration of setting the function up.
      * </pre>
      *
      * <code>.google.protobuf.Duration set_up_duration = 10;</code>
@@ -2579,7 +2579,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What setting the function up took.
+     * The duration of setting the function up.
      * </pre>
      *
      * <code>.google.protobuf.Duration set_up_duration = 10;</code>
@@ -2604,7 +2604,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What setting the function up took.
+     * The duration of setting the function up.
      * </pre>
      *
      * <code>.google.protobuf.Duration set_up_duration = 10;</code>
@@ -2621,7 +2621,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What setting the function up took.
+     * The duration of setting the function up.
      * </pre>
      *
      * <code>.google.protobuf.Duration set_up_duration = 10;</code>
@@ -2633,7 +2633,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What setting the function up took.
+     * The duration of setting the function up.
      * </pre>
      *
      * <code>.google.protobuf.Duration set_up_duration = 10;</code>
@@ -2648,7 +2648,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What setting the function up took.
+     * The duration of setting the function up.
      * </pre>
      *
      * <code>.google.protobuf.Duration set_up_duration = 10;</code>
@@ -2670,7 +2670,7 @@ private static final long serialVersionUID = 0L;
     private java.lang.Object printed_ = "";
     /**
      * <pre>
-     * What the function printed, as far as it is kept: 16 KiB.
+     * The function's output, up to 16 KiB.
      * </pre>
      *
      * <code>string printed = 11;</code>
@@ -2690,7 +2690,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What the function printed, as far as it is kept: 16 KiB.
+     * The function's output, up to 16 KiB.
      * </pre>
      *
      * <code>string printed = 11;</code>
@@ -2711,7 +2711,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What the function printed, as far as it is kept: 16 KiB.
+     * The function's output, up to 16 KiB.
      * </pre>
      *
      * <code>string printed = 11;</code>
@@ -2728,7 +2728,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What the function printed, as far as it is kept: 16 KiB.
+     * The function's output, up to 16 KiB.
      * </pre>
      *
      * <code>string printed = 11;</code>
@@ -2742,7 +2742,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What the function printed, as far as it is kept: 16 KiB.
+     * The function's output, up to 16 KiB.
      * </pre>
      *
      * <code>string printed = 11;</code>
@@ -2806,7 +2806,7 @@ private static final long serialVersionUID = 0L;
     private boolean timedOut_ ;
     /**
      * <pre>
-     * The time was over before all was done.
+     * The timeout passed before all was done.
      * </pre>
      *
      * <code>bool timed_out = 13;</code>
@@ -2818,7 +2818,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The time was over before all was done.
+     * The timeout passed before all was done.
      * </pre>
      *
      * <code>bool timed_out = 13;</code>
@@ -2834,7 +2834,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The time was over before all was done.
+     * The timeout passed before all was done.
      * </pre>
      *
      * <code>bool timed_out = 13;</code>
@@ -2850,7 +2850,7 @@ private static final long serialVersionUID = 0L;
     private boolean fails_ ;
     /**
      * <pre>
-     * A backfill would end as FAILED, as the error policy does not skip what happened on a row.
+     * A backfill would end as FAILED, as the error policy does not skip an error of a row.
      * </pre>
      *
      * <code>bool fails = 14;</code>
@@ -2862,7 +2862,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * A backfill would end as FAILED, as the error policy does not skip what happened on a row.
+     * A backfill would end as FAILED, as the error policy does not skip an error of a row.
      * </pre>
      *
      * <code>bool fails = 14;</code>
@@ -2878,7 +2878,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * A backfill would end as FAILED, as the error policy does not skip what happened on a row.
+     * A backfill would end as FAILED, as the error policy does not skip an error of a row.
      * </pre>
      *
      * <code>bool fails = 14;</code>
@@ -2896,7 +2896,7 @@ private static final long serialVersionUID = 0L;
         dev.leman.v1.PreviewProjection, dev.leman.v1.PreviewProjection.Builder, dev.leman.v1.PreviewProjectionOrBuilder> projectionBuilder_;
     /**
      * <pre>
-     * What a backfill of the whole table would take.
+     * The projected cost of a backfill of the whole table.
      * </pre>
      *
      * <code>.leman.v1.PreviewProjection projection = 15;</code>
@@ -2907,7 +2907,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What a backfill of the whole table would take.
+     * The projected cost of a backfill of the whole table.
      * </pre>
      *
      * <code>.leman.v1.PreviewProjection projection = 15;</code>
@@ -2922,7 +2922,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What a backfill of the whole table would take.
+     * The projected cost of a backfill of the whole table.
      * </pre>
      *
      * <code>.leman.v1.PreviewProjection projection = 15;</code>
@@ -2942,7 +2942,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What a backfill of the whole table would take.
+     * The projected cost of a backfill of the whole table.
      * </pre>
      *
      * <code>.leman.v1.PreviewProjection projection = 15;</code>
@@ -2960,7 +2960,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What a backfill of the whole table would take.
+     * The projected cost of a backfill of the whole table.
      * </pre>
      *
      * <code>.leman.v1.PreviewProjection projection = 15;</code>
@@ -2985,7 +2985,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What a backfill of the whole table would take.
+     * The projected cost of a backfill of the whole table.
      * </pre>
      *
      * <code>.leman.v1.PreviewProjection projection = 15;</code>
@@ -3002,7 +3002,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What a backfill of the whole table would take.
+     * The projected cost of a backfill of the whole table.
      * </pre>
      *
      * <code>.leman.v1.PreviewProjection projection = 15;</code>
@@ -3014,7 +3014,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What a backfill of the whole table would take.
+     * The projected cost of a backfill of the whole table.
      * </pre>
      *
      * <code>.leman.v1.PreviewProjection projection = 15;</code>
@@ -3029,7 +3029,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What a backfill of the whole table would take.
+     * The projected cost of a backfill of the whole table.
      * </pre>
      *
      * <code>.leman.v1.PreviewProjection projection = 15;</code>

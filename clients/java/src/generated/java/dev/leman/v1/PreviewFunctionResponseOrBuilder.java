@@ -241,7 +241,7 @@ public interface PreviewFunctionResponseOrBuilder extends
 
   /**
    * <pre>
-   * What setting the function up took.
+   * The duration of setting the function up.
    * </pre>
    *
    * <code>.google.protobuf.Duration set_up_duration = 10;</code>
@@ -250,7 +250,7 @@ public interface PreviewFunctionResponseOrBuilder extends
   boolean hasSetUpDuration();
   /**
    * <pre>
-   * What setting the function up took.
+   * The duration of setting the function up.
    * </pre>
    *
    * <code>.google.protobuf.Duration set_up_duration = 10;</code>
@@ -259,7 +259,7 @@ public interface PreviewFunctionResponseOrBuilder extends
   com.google.protobuf.Duration getSetUpDuration();
   /**
    * <pre>
-   * What setting the function up took.
+   * The duration of setting the function up.
    * </pre>
    *
    * <code>.google.protobuf.Duration set_up_duration = 10;</code>
@@ -268,7 +268,7 @@ public interface PreviewFunctionResponseOrBuilder extends
 
   /**
    * <pre>
-   * What the function printed, as far as it is kept: 16 KiB.
+   * The function's output, up to 16 KiB.
    * </pre>
    *
    * <code>string printed = 11;</code>
@@ -277,7 +277,7 @@ public interface PreviewFunctionResponseOrBuilder extends
   java.lang.String getPrinted();
   /**
    * <pre>
-   * What the function printed, as far as it is kept: 16 KiB.
+   * The function's output, up to 16 KiB.
    * </pre>
    *
    * <code>string printed = 11;</code>
@@ -298,7 +298,7 @@ public interface PreviewFunctionResponseOrBuilder extends
 
   /**
    * <pre>
-   * The time was over before all was done.
+   * The timeout passed before all was done.
    * </pre>
    *
    * <code>bool timed_out = 13;</code>
@@ -308,7 +308,7 @@ public interface PreviewFunctionResponseOrBuilder extends
 
   /**
    * <pre>
-   * A backfill would end as FAILED, as the error policy does not skip what happened on a row.
+   * A backfill would end as FAILED, as the error policy does not skip an error of a row.
    * </pre>
    *
    * <code>bool fails = 14;</code>
@@ -318,7 +318,7 @@ public interface PreviewFunctionResponseOrBuilder extends
 
   /**
    * <pre>
-   * What a backfill of the whole table would take.
+   * The projected cost of a backfill of the whole table.
    * </pre>
    *
    * <code>.leman.v1.PreviewProjection projection = 15;</code>
@@ -327,7 +327,7 @@ public interface PreviewFunctionResponseOrBuilder extends
   boolean hasProjection();
   /**
    * <pre>
-   * What a backfill of the whole table would take.
+   * The projected cost of a backfill of the whole table.
    * </pre>
    *
    * <code>.leman.v1.PreviewProjection projection = 15;</code>
@@ -336,7 +336,7 @@ public interface PreviewFunctionResponseOrBuilder extends
   dev.leman.v1.PreviewProjection getProjection();
   /**
    * <pre>
-   * What a backfill of the whole table would take.
+   * The projected cost of a backfill of the whole table.
    * </pre>
    *
    * <code>.leman.v1.PreviewProjection projection = 15;</code>

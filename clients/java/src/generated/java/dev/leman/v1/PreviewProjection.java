@@ -6,7 +6,7 @@ package dev.leman.v1;
 
 /**
  * <pre>
- * What a backfill of a whole table would take, judged by a few rows.
+ * A projection of a backfill of a whole table, from a few rows.
  * </pre>
  *
  * Protobuf type {@code leman.v1.PreviewProjection}
@@ -48,7 +48,7 @@ private static final long serialVersionUID = 0L;
   private long rowsToCompute_ = 0L;
   /**
    * <pre>
-   * Rows that it would compute: of a column those that are missing or stale, else all.
+   * Rows that it would compute: the missing or stale rows of a column, else all.
    * </pre>
    *
    * <code>int64 rows_to_compute = 1;</code>
@@ -63,8 +63,7 @@ private static final long serialVersionUID = 0L;
   private com.google.protobuf.Duration durationPerRow_;
   /**
    * <pre>
-   * What the function took for a row: the mean, without the first call where there were several. Unset: nothing was
-   * measured.
+   * The time of the function for a row: the mean, without the first call if there were several. Unset: not measured.
    * </pre>
    *
    * <code>.google.protobuf.Duration duration_per_row = 2;</code>
@@ -76,8 +75,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * What the function took for a row: the mean, without the first call where there were several. Unset: nothing was
-   * measured.
+   * The time of the function for a row: the mean, without the first call if there were several. Unset: not measured.
    * </pre>
    *
    * <code>.google.protobuf.Duration duration_per_row = 2;</code>
@@ -89,8 +87,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * What the function took for a row: the mean, without the first call where there were several. Unset: nothing was
-   * measured.
+   * The time of the function for a row: the mean, without the first call if there were several. Unset: not measured.
    * </pre>
    *
    * <code>.google.protobuf.Duration duration_per_row = 2;</code>
@@ -104,7 +101,7 @@ private static final long serialVersionUID = 0L;
   private int workers_ = 0;
   /**
    * <pre>
-   * Calls that would be made at once.
+   * Concurrent calls.
    * </pre>
    *
    * <code>int32 workers = 3;</code>
@@ -119,8 +116,8 @@ private static final long serialVersionUID = 0L;
   private com.google.protobuf.Duration expectedDuration_;
   /**
    * <pre>
-   * `rows_to_compute` × `duration_per_row` / `workers`, without what reading and writing take; unset as that. Of a function
-   * that takes batches it is an upper bound: small batches cost more a row.
+   * `rows_to_compute` × `duration_per_row` / `workers`, without reading and writing; unset if that is. For a function
+   * of batches it is an upper bound: small batches cost more per row.
    * </pre>
    *
    * <code>.google.protobuf.Duration expected_duration = 4;</code>
@@ -132,8 +129,8 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * `rows_to_compute` × `duration_per_row` / `workers`, without what reading and writing take; unset as that. Of a function
-   * that takes batches it is an upper bound: small batches cost more a row.
+   * `rows_to_compute` × `duration_per_row` / `workers`, without reading and writing; unset if that is. For a function
+   * of batches it is an upper bound: small batches cost more per row.
    * </pre>
    *
    * <code>.google.protobuf.Duration expected_duration = 4;</code>
@@ -145,8 +142,8 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * `rows_to_compute` × `duration_per_row` / `workers`, without what reading and writing take; unset as that. Of a function
-   * that takes batches it is an upper bound: small batches cost more a row.
+   * `rows_to_compute` × `duration_per_row` / `workers`, without reading and writing; unset if that is. For a function
+   * of batches it is an upper bound: small batches cost more per row.
    * </pre>
    *
    * <code>.google.protobuf.Duration expected_duration = 4;</code>
@@ -359,7 +356,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * What a backfill of a whole table would take, judged by a few rows.
+   * A projection of a backfill of a whole table, from a few rows.
    * </pre>
    *
    * Protobuf type {@code leman.v1.PreviewProjection}
@@ -595,7 +592,7 @@ private static final long serialVersionUID = 0L;
     private long rowsToCompute_ ;
     /**
      * <pre>
-     * Rows that it would compute: of a column those that are missing or stale, else all.
+     * Rows that it would compute: the missing or stale rows of a column, else all.
      * </pre>
      *
      * <code>int64 rows_to_compute = 1;</code>
@@ -607,7 +604,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Rows that it would compute: of a column those that are missing or stale, else all.
+     * Rows that it would compute: the missing or stale rows of a column, else all.
      * </pre>
      *
      * <code>int64 rows_to_compute = 1;</code>
@@ -623,7 +620,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Rows that it would compute: of a column those that are missing or stale, else all.
+     * Rows that it would compute: the missing or stale rows of a column, else all.
      * </pre>
      *
      * <code>int64 rows_to_compute = 1;</code>
@@ -641,8 +638,7 @@ private static final long serialVersionUID = 0L;
         com.google.protobuf.Duration, com.google.protobuf.Duration.Builder, com.google.protobuf.DurationOrBuilder> durationPerRowBuilder_;
     /**
      * <pre>
-     * What the function took for a row: the mean, without the first call where there were several. Unset: nothing was
-     * measured.
+     * The time of the function for a row: the mean, without the first call if there were several. Unset: not measured.
      * </pre>
      *
      * <code>.google.protobuf.Duration duration_per_row = 2;</code>
@@ -653,8 +649,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What the function took for a row: the mean, without the first call where there were several. Unset: nothing was
-     * measured.
+     * The time of the function for a row: the mean, without the first call if there were several. Unset: not measured.
      * </pre>
      *
      * <code>.google.protobuf.Duration duration_per_row = 2;</code>
@@ -669,8 +664,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What the function took for a row: the mean, without the first call where there were several. Unset: nothing was
-     * measured.
+     * The time of the function for a row: the mean, without the first call if there were several. Unset: not measured.
      * </pre>
      *
      * <code>.google.protobuf.Duration duration_per_row = 2;</code>
@@ -690,8 +684,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What the function took for a row: the mean, without the first call where there were several. Unset: nothing was
-     * measured.
+     * The time of the function for a row: the mean, without the first call if there were several. Unset: not measured.
      * </pre>
      *
      * <code>.google.protobuf.Duration duration_per_row = 2;</code>
@@ -709,8 +702,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What the function took for a row: the mean, without the first call where there were several. Unset: nothing was
-     * measured.
+     * The time of the function for a row: the mean, without the first call if there were several. Unset: not measured.
      * </pre>
      *
      * <code>.google.protobuf.Duration duration_per_row = 2;</code>
@@ -735,8 +727,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What the function took for a row: the mean, without the first call where there were several. Unset: nothing was
-     * measured.
+     * The time of the function for a row: the mean, without the first call if there were several. Unset: not measured.
      * </pre>
      *
      * <code>.google.protobuf.Duration duration_per_row = 2;</code>
@@ -753,8 +744,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What the function took for a row: the mean, without the first call where there were several. Unset: nothing was
-     * measured.
+     * The time of the function for a row: the mean, without the first call if there were several. Unset: not measured.
      * </pre>
      *
      * <code>.google.protobuf.Duration duration_per_row = 2;</code>
@@ -766,8 +756,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What the function took for a row: the mean, without the first call where there were several. Unset: nothing was
-     * measured.
+     * The time of the function for a row: the mean, without the first call if there were several. Unset: not measured.
      * </pre>
      *
      * <code>.google.protobuf.Duration duration_per_row = 2;</code>
@@ -782,8 +771,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What the function took for a row: the mean, without the first call where there were several. Unset: nothing was
-     * measured.
+     * The time of the function for a row: the mean, without the first call if there were several. Unset: not measured.
      * </pre>
      *
      * <code>.google.protobuf.Duration duration_per_row = 2;</code>
@@ -805,7 +793,7 @@ private static final long serialVersionUID = 0L;
     private int workers_ ;
     /**
      * <pre>
-     * Calls that would be made at once.
+     * Concurrent calls.
      * </pre>
      *
      * <code>int32 workers = 3;</code>
@@ -817,7 +805,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Calls that would be made at once.
+     * Concurrent calls.
      * </pre>
      *
      * <code>int32 workers = 3;</code>
@@ -833,7 +821,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Calls that would be made at once.
+     * Concurrent calls.
      * </pre>
      *
      * <code>int32 workers = 3;</code>
@@ -851,8 +839,8 @@ private static final long serialVersionUID = 0L;
         com.google.protobuf.Duration, com.google.protobuf.Duration.Builder, com.google.protobuf.DurationOrBuilder> expectedDurationBuilder_;
     /**
      * <pre>
-     * `rows_to_compute` × `duration_per_row` / `workers`, without what reading and writing take; unset as that. Of a function
-     * that takes batches it is an upper bound: small batches cost more a row.
+     * `rows_to_compute` × `duration_per_row` / `workers`, without reading and writing; unset if that is. For a function
+     * of batches it is an upper bound: small batches cost more per row.
      * </pre>
      *
      * <code>.google.protobuf.Duration expected_duration = 4;</code>
@@ -863,8 +851,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * `rows_to_compute` × `duration_per_row` / `workers`, without what reading and writing take; unset as that. Of a function
-     * that takes batches it is an upper bound: small batches cost more a row.
+     * `rows_to_compute` × `duration_per_row` / `workers`, without reading and writing; unset if that is. For a function
+     * of batches it is an upper bound: small batches cost more per row.
      * </pre>
      *
      * <code>.google.protobuf.Duration expected_duration = 4;</code>
@@ -879,8 +867,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * `rows_to_compute` × `duration_per_row` / `workers`, without what reading and writing take; unset as that. Of a function
-     * that takes batches it is an upper bound: small batches cost more a row.
+     * `rows_to_compute` × `duration_per_row` / `workers`, without reading and writing; unset if that is. For a function
+     * of batches it is an upper bound: small batches cost more per row.
      * </pre>
      *
      * <code>.google.protobuf.Duration expected_duration = 4;</code>
@@ -900,8 +888,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * `rows_to_compute` × `duration_per_row` / `workers`, without what reading and writing take; unset as that. Of a function
-     * that takes batches it is an upper bound: small batches cost more a row.
+     * `rows_to_compute` × `duration_per_row` / `workers`, without reading and writing; unset if that is. For a function
+     * of batches it is an upper bound: small batches cost more per row.
      * </pre>
      *
      * <code>.google.protobuf.Duration expected_duration = 4;</code>
@@ -919,8 +907,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * `rows_to_compute` × `duration_per_row` / `workers`, without what reading and writing take; unset as that. Of a function
-     * that takes batches it is an upper bound: small batches cost more a row.
+     * `rows_to_compute` × `duration_per_row` / `workers`, without reading and writing; unset if that is. For a function
+     * of batches it is an upper bound: small batches cost more per row.
      * </pre>
      *
      * <code>.google.protobuf.Duration expected_duration = 4;</code>
@@ -945,8 +933,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * `rows_to_compute` × `duration_per_row` / `workers`, without what reading and writing take; unset as that. Of a function
-     * that takes batches it is an upper bound: small batches cost more a row.
+     * `rows_to_compute` × `duration_per_row` / `workers`, without reading and writing; unset if that is. For a function
+     * of batches it is an upper bound: small batches cost more per row.
      * </pre>
      *
      * <code>.google.protobuf.Duration expected_duration = 4;</code>
@@ -963,8 +951,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * `rows_to_compute` × `duration_per_row` / `workers`, without what reading and writing take; unset as that. Of a function
-     * that takes batches it is an upper bound: small batches cost more a row.
+     * `rows_to_compute` × `duration_per_row` / `workers`, without reading and writing; unset if that is. For a function
+     * of batches it is an upper bound: small batches cost more per row.
      * </pre>
      *
      * <code>.google.protobuf.Duration expected_duration = 4;</code>
@@ -976,8 +964,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * `rows_to_compute` × `duration_per_row` / `workers`, without what reading and writing take; unset as that. Of a function
-     * that takes batches it is an upper bound: small batches cost more a row.
+     * `rows_to_compute` × `duration_per_row` / `workers`, without reading and writing; unset if that is. For a function
+     * of batches it is an upper bound: small batches cost more per row.
      * </pre>
      *
      * <code>.google.protobuf.Duration expected_duration = 4;</code>
@@ -992,8 +980,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * `rows_to_compute` × `duration_per_row` / `workers`, without what reading and writing take; unset as that. Of a function
-     * that takes batches it is an upper bound: small batches cost more a row.
+     * `rows_to_compute` × `duration_per_row` / `workers`, without reading and writing; unset if that is. For a function
+     * of batches it is an upper bound: small batches cost more per row.
      * </pre>
      *
      * <code>.google.protobuf.Duration expected_duration = 4;</code>

@@ -10,7 +10,7 @@ public interface PreviewProjectionOrBuilder extends
 
   /**
    * <pre>
-   * Rows that it would compute: of a column those that are missing or stale, else all.
+   * Rows that it would compute: the missing or stale rows of a column, else all.
    * </pre>
    *
    * <code>int64 rows_to_compute = 1;</code>
@@ -20,8 +20,7 @@ public interface PreviewProjectionOrBuilder extends
 
   /**
    * <pre>
-   * What the function took for a row: the mean, without the first call where there were several. Unset: nothing was
-   * measured.
+   * The time of the function for a row: the mean, without the first call if there were several. Unset: not measured.
    * </pre>
    *
    * <code>.google.protobuf.Duration duration_per_row = 2;</code>
@@ -30,8 +29,7 @@ public interface PreviewProjectionOrBuilder extends
   boolean hasDurationPerRow();
   /**
    * <pre>
-   * What the function took for a row: the mean, without the first call where there were several. Unset: nothing was
-   * measured.
+   * The time of the function for a row: the mean, without the first call if there were several. Unset: not measured.
    * </pre>
    *
    * <code>.google.protobuf.Duration duration_per_row = 2;</code>
@@ -40,8 +38,7 @@ public interface PreviewProjectionOrBuilder extends
   com.google.protobuf.Duration getDurationPerRow();
   /**
    * <pre>
-   * What the function took for a row: the mean, without the first call where there were several. Unset: nothing was
-   * measured.
+   * The time of the function for a row: the mean, without the first call if there were several. Unset: not measured.
    * </pre>
    *
    * <code>.google.protobuf.Duration duration_per_row = 2;</code>
@@ -50,7 +47,7 @@ public interface PreviewProjectionOrBuilder extends
 
   /**
    * <pre>
-   * Calls that would be made at once.
+   * Concurrent calls.
    * </pre>
    *
    * <code>int32 workers = 3;</code>
@@ -60,8 +57,8 @@ public interface PreviewProjectionOrBuilder extends
 
   /**
    * <pre>
-   * `rows_to_compute` × `duration_per_row` / `workers`, without what reading and writing take; unset as that. Of a function
-   * that takes batches it is an upper bound: small batches cost more a row.
+   * `rows_to_compute` × `duration_per_row` / `workers`, without reading and writing; unset if that is. For a function
+   * of batches it is an upper bound: small batches cost more per row.
    * </pre>
    *
    * <code>.google.protobuf.Duration expected_duration = 4;</code>
@@ -70,8 +67,8 @@ public interface PreviewProjectionOrBuilder extends
   boolean hasExpectedDuration();
   /**
    * <pre>
-   * `rows_to_compute` × `duration_per_row` / `workers`, without what reading and writing take; unset as that. Of a function
-   * that takes batches it is an upper bound: small batches cost more a row.
+   * `rows_to_compute` × `duration_per_row` / `workers`, without reading and writing; unset if that is. For a function
+   * of batches it is an upper bound: small batches cost more per row.
    * </pre>
    *
    * <code>.google.protobuf.Duration expected_duration = 4;</code>
@@ -80,8 +77,8 @@ public interface PreviewProjectionOrBuilder extends
   com.google.protobuf.Duration getExpectedDuration();
   /**
    * <pre>
-   * `rows_to_compute` × `duration_per_row` / `workers`, without what reading and writing take; unset as that. Of a function
-   * that takes batches it is an upper bound: small batches cost more a row.
+   * `rows_to_compute` × `duration_per_row` / `workers`, without reading and writing; unset if that is. For a function
+   * of batches it is an upper bound: small batches cost more per row.
    * </pre>
    *
    * <code>.google.protobuf.Duration expected_duration = 4;</code>

@@ -6,7 +6,7 @@ package dev.leman.v1;
 
 /**
  * <pre>
- * A row that the function was tried on.
+ * A row of a preview.
  * </pre>
  *
  * Protobuf type {@code leman.v1.PreviewRow}
@@ -49,7 +49,7 @@ private static final long serialVersionUID = 0L;
 
   /**
    * <pre>
-   * What the function did.
+   * The result of the function.
    * </pre>
    *
    * Protobuf enum {@code leman.v1.PreviewRow.State}
@@ -74,7 +74,7 @@ private static final long serialVersionUID = 0L;
     STATE_COMPUTED(1),
     /**
      * <pre>
-     * It failed; a backfill would leave the row NULL, marked as failed, and go on.
+     * It failed; a backfill would leave the row NULL, marked as failed, and continue.
      * </pre>
      *
      * <code>STATE_FAILED = 2;</code>
@@ -90,7 +90,7 @@ private static final long serialVersionUID = 0L;
     STATE_FAILS(3),
     /**
      * <pre>
-     * Time was over before it came back.
+     * The timeout passed before it returned.
      * </pre>
      *
      * <code>STATE_UNFINISHED = 4;</code>
@@ -117,7 +117,7 @@ private static final long serialVersionUID = 0L;
     public static final int STATE_COMPUTED_VALUE = 1;
     /**
      * <pre>
-     * It failed; a backfill would leave the row NULL, marked as failed, and go on.
+     * It failed; a backfill would leave the row NULL, marked as failed, and continue.
      * </pre>
      *
      * <code>STATE_FAILED = 2;</code>
@@ -133,7 +133,7 @@ private static final long serialVersionUID = 0L;
     public static final int STATE_FAILS_VALUE = 3;
     /**
      * <pre>
-     * Time was over before it came back.
+     * The timeout passed before it returned.
      * </pre>
      *
      * <code>STATE_UNFINISHED = 4;</code>
@@ -231,7 +231,7 @@ private static final long serialVersionUID = 0L;
   private int state_ = 0;
   /**
    * <pre>
-   * What the function did.
+   * The result of the function.
    * </pre>
    *
    * <code>.leman.v1.PreviewRow.State state = 1;</code>
@@ -242,7 +242,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * What the function did.
+   * The result of the function.
    * </pre>
    *
    * <code>.leman.v1.PreviewRow.State state = 1;</code>
@@ -301,7 +301,7 @@ private static final long serialVersionUID = 0L;
       com.google.protobuf.LazyStringArrayList.emptyList();
   /**
    * <pre>
-   * The inputs as JSON, each cut to 1,000 characters; bytes, and what else JSON has no word for, are described.
+   * The inputs as JSON, each cut to 1,000 characters; bytes, and other values without a JSON form, are described.
    * </pre>
    *
    * <code>repeated string inputs = 4;</code>
@@ -313,7 +313,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * The inputs as JSON, each cut to 1,000 characters; bytes, and what else JSON has no word for, are described.
+   * The inputs as JSON, each cut to 1,000 characters; bytes, and other values without a JSON form, are described.
    * </pre>
    *
    * <code>repeated string inputs = 4;</code>
@@ -324,7 +324,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * The inputs as JSON, each cut to 1,000 characters; bytes, and what else JSON has no word for, are described.
+   * The inputs as JSON, each cut to 1,000 characters; bytes, and other values without a JSON form, are described.
    * </pre>
    *
    * <code>repeated string inputs = 4;</code>
@@ -336,7 +336,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * The inputs as JSON, each cut to 1,000 characters; bytes, and what else JSON has no word for, are described.
+   * The inputs as JSON, each cut to 1,000 characters; bytes, and other values without a JSON form, are described.
    * </pre>
    *
    * <code>repeated string inputs = 4;</code>
@@ -437,7 +437,7 @@ private static final long serialVersionUID = 0L;
   private dev.leman.v1.PreviewError error_;
   /**
    * <pre>
-   * What it raised; unset where it gave a value, or was not called.
+   * Its error; unset if it gave a value, or was not called.
    * </pre>
    *
    * <code>.leman.v1.PreviewError error = 7;</code>
@@ -449,7 +449,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * What it raised; unset where it gave a value, or was not called.
+   * Its error; unset if it gave a value, or was not called.
    * </pre>
    *
    * <code>.leman.v1.PreviewError error = 7;</code>
@@ -461,7 +461,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * What it raised; unset where it gave a value, or was not called.
+   * Its error; unset if it gave a value, or was not called.
    * </pre>
    *
    * <code>.leman.v1.PreviewError error = 7;</code>
@@ -717,7 +717,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * A row that the function was tried on.
+   * A row of a preview.
    * </pre>
    *
    * Protobuf type {@code leman.v1.PreviewRow}
@@ -1002,7 +1002,7 @@ private static final long serialVersionUID = 0L;
     private int state_ = 0;
     /**
      * <pre>
-     * What the function did.
+     * The result of the function.
      * </pre>
      *
      * <code>.leman.v1.PreviewRow.State state = 1;</code>
@@ -1013,7 +1013,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What the function did.
+     * The result of the function.
      * </pre>
      *
      * <code>.leman.v1.PreviewRow.State state = 1;</code>
@@ -1028,7 +1028,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What the function did.
+     * The result of the function.
      * </pre>
      *
      * <code>.leman.v1.PreviewRow.State state = 1;</code>
@@ -1041,7 +1041,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What the function did.
+     * The result of the function.
      * </pre>
      *
      * <code>.leman.v1.PreviewRow.State state = 1;</code>
@@ -1059,7 +1059,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What the function did.
+     * The result of the function.
      * </pre>
      *
      * <code>.leman.v1.PreviewRow.State state = 1;</code>
@@ -1182,7 +1182,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The inputs as JSON, each cut to 1,000 characters; bytes, and what else JSON has no word for, are described.
+     * The inputs as JSON, each cut to 1,000 characters; bytes, and other values without a JSON form, are described.
      * </pre>
      *
      * <code>repeated string inputs = 4;</code>
@@ -1195,7 +1195,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The inputs as JSON, each cut to 1,000 characters; bytes, and what else JSON has no word for, are described.
+     * The inputs as JSON, each cut to 1,000 characters; bytes, and other values without a JSON form, are described.
      * </pre>
      *
      * <code>repeated string inputs = 4;</code>
@@ -1206,7 +1206,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The inputs as JSON, each cut to 1,000 characters; bytes, and what else JSON has no word for, are described.
+     * The inputs as JSON, each cut to 1,000 characters; bytes, and other values without a JSON form, are described.
      * </pre>
      *
      * <code>repeated string inputs = 4;</code>
@@ -1218,7 +1218,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The inputs as JSON, each cut to 1,000 characters; bytes, and what else JSON has no word for, are described.
+     * The inputs as JSON, each cut to 1,000 characters; bytes, and other values without a JSON form, are described.
      * </pre>
      *
      * <code>repeated string inputs = 4;</code>
@@ -1231,7 +1231,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The inputs as JSON, each cut to 1,000 characters; bytes, and what else JSON has no word for, are described.
+     * The inputs as JSON, each cut to 1,000 characters; bytes, and other values without a JSON form, are described.
      * </pre>
      *
      * <code>repeated string inputs = 4;</code>
@@ -1250,7 +1250,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The inputs as JSON, each cut to 1,000 characters; bytes, and what else JSON has no word for, are described.
+     * The inputs as JSON, each cut to 1,000 characters; bytes, and other values without a JSON form, are described.
      * </pre>
      *
      * <code>repeated string inputs = 4;</code>
@@ -1268,7 +1268,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The inputs as JSON, each cut to 1,000 characters; bytes, and what else JSON has no word for, are described.
+     * The inputs as JSON, each cut to 1,000 characters; bytes, and other values without a JSON form, are described.
      * </pre>
      *
      * <code>repeated string inputs = 4;</code>
@@ -1286,7 +1286,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The inputs as JSON, each cut to 1,000 characters; bytes, and what else JSON has no word for, are described.
+     * The inputs as JSON, each cut to 1,000 characters; bytes, and other values without a JSON form, are described.
      * </pre>
      *
      * <code>repeated string inputs = 4;</code>
@@ -1301,7 +1301,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The inputs as JSON, each cut to 1,000 characters; bytes, and what else JSON has no word for, are described.
+     * The inputs as JSON, each cut to 1,000 characters; bytes, and other values without a JSON form, are described.
      * </pre>
      *
      * <code>repeated string inputs = 4;</code>
@@ -1573,7 +1573,7 @@ private static final long serialVersionUID = 0L;
         dev.leman.v1.PreviewError, dev.leman.v1.PreviewError.Builder, dev.leman.v1.PreviewErrorOrBuilder> errorBuilder_;
     /**
      * <pre>
-     * What it raised; unset where it gave a value, or was not called.
+     * Its error; unset if it gave a value, or was not called.
      * </pre>
      *
      * <code>.leman.v1.PreviewError error = 7;</code>
@@ -1584,7 +1584,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What it raised; unset where it gave a value, or was not called.
+     * Its error; unset if it gave a value, or was not called.
      * </pre>
      *
      * <code>.leman.v1.PreviewError error = 7;</code>
@@ -1599,7 +1599,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What it raised; unset where it gave a value, or was not called.
+     * Its error; unset if it gave a value, or was not called.
      * </pre>
      *
      * <code>.leman.v1.PreviewError error = 7;</code>
@@ -1619,7 +1619,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What it raised; unset where it gave a value, or was not called.
+     * Its error; unset if it gave a value, or was not called.
      * </pre>
      *
      * <code>.leman.v1.PreviewError error = 7;</code>
@@ -1637,7 +1637,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What it raised; unset where it gave a value, or was not called.
+     * Its error; unset if it gave a value, or was not called.
      * </pre>
      *
      * <code>.leman.v1.PreviewError error = 7;</code>
@@ -1662,7 +1662,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What it raised; unset where it gave a value, or was not called.
+     * Its error; unset if it gave a value, or was not called.
      * </pre>
      *
      * <code>.leman.v1.PreviewError error = 7;</code>
@@ -1679,7 +1679,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What it raised; unset where it gave a value, or was not called.
+     * Its error; unset if it gave a value, or was not called.
      * </pre>
      *
      * <code>.leman.v1.PreviewError error = 7;</code>
@@ -1691,7 +1691,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What it raised; unset where it gave a value, or was not called.
+     * Its error; unset if it gave a value, or was not called.
      * </pre>
      *
      * <code>.leman.v1.PreviewError error = 7;</code>
@@ -1706,7 +1706,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What it raised; unset where it gave a value, or was not called.
+     * Its error; unset if it gave a value, or was not called.
      * </pre>
      *
      * <code>.leman.v1.PreviewError error = 7;</code>

@@ -10,7 +10,7 @@ public interface PreviewRowOrBuilder extends
 
   /**
    * <pre>
-   * What the function did.
+   * The result of the function.
    * </pre>
    *
    * <code>.leman.v1.PreviewRow.State state = 1;</code>
@@ -19,7 +19,7 @@ public interface PreviewRowOrBuilder extends
   int getStateValue();
   /**
    * <pre>
-   * What the function did.
+   * The result of the function.
    * </pre>
    *
    * <code>.leman.v1.PreviewRow.State state = 1;</code>
@@ -58,7 +58,7 @@ public interface PreviewRowOrBuilder extends
 
   /**
    * <pre>
-   * The inputs as JSON, each cut to 1,000 characters; bytes, and what else JSON has no word for, are described.
+   * The inputs as JSON, each cut to 1,000 characters; bytes, and other values without a JSON form, are described.
    * </pre>
    *
    * <code>repeated string inputs = 4;</code>
@@ -68,7 +68,7 @@ public interface PreviewRowOrBuilder extends
       getInputsList();
   /**
    * <pre>
-   * The inputs as JSON, each cut to 1,000 characters; bytes, and what else JSON has no word for, are described.
+   * The inputs as JSON, each cut to 1,000 characters; bytes, and other values without a JSON form, are described.
    * </pre>
    *
    * <code>repeated string inputs = 4;</code>
@@ -77,7 +77,7 @@ public interface PreviewRowOrBuilder extends
   int getInputsCount();
   /**
    * <pre>
-   * The inputs as JSON, each cut to 1,000 characters; bytes, and what else JSON has no word for, are described.
+   * The inputs as JSON, each cut to 1,000 characters; bytes, and other values without a JSON form, are described.
    * </pre>
    *
    * <code>repeated string inputs = 4;</code>
@@ -87,7 +87,7 @@ public interface PreviewRowOrBuilder extends
   java.lang.String getInputs(int index);
   /**
    * <pre>
-   * The inputs as JSON, each cut to 1,000 characters; bytes, and what else JSON has no word for, are described.
+   * The inputs as JSON, each cut to 1,000 characters; bytes, and other values without a JSON form, are described.
    * </pre>
    *
    * <code>repeated string inputs = 4;</code>
@@ -146,7 +146,7 @@ public interface PreviewRowOrBuilder extends
 
   /**
    * <pre>
-   * What it raised; unset where it gave a value, or was not called.
+   * Its error; unset if it gave a value, or was not called.
    * </pre>
    *
    * <code>.leman.v1.PreviewError error = 7;</code>
@@ -155,7 +155,7 @@ public interface PreviewRowOrBuilder extends
   boolean hasError();
   /**
    * <pre>
-   * What it raised; unset where it gave a value, or was not called.
+   * Its error; unset if it gave a value, or was not called.
    * </pre>
    *
    * <code>.leman.v1.PreviewError error = 7;</code>
@@ -164,7 +164,7 @@ public interface PreviewRowOrBuilder extends
   dev.leman.v1.PreviewError getError();
   /**
    * <pre>
-   * What it raised; unset where it gave a value, or was not called.
+   * Its error; unset if it gave a value, or was not called.
    * </pre>
    *
    * <code>.leman.v1.PreviewError error = 7;</code>

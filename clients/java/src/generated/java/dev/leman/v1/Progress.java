@@ -6,13 +6,14 @@ package dev.leman.v1;
 
 /**
  * <pre>
- * Counts of one job, over all executors that had it: the next one continues from what the one before wrote down, when the job
- * began, was paused, or, of a refresh, was about to commit. Rows do not count deleted ones. Those of a refresh are the view's, whatever the number of its
- * functions; `rows_failed`, `rows_evaluated` and `udf_duration` are sums over all of them.
+ * Counts of one job, over all executors that had it: each continues the counts that the previous one wrote, when the
+ * job began, was paused, or, for a refresh, was about to commit. Deleted rows are not counted. Rows of a refresh are
+ * the view's, for any number of functions; `rows_failed`, `rows_evaluated` and `udf_duration` are sums over its
+ * functions.
  *
- * What a function did with a row is one of two: it gave a value (`rows_computed`), or it failed and the error policy
- * skipped the row, which then is NULL (`rows_failed`). Both are settled, safe and committed alike, and both count in
- * `rows_checkpointed`, `rows_ready_to_commit` and `rows_committed`.
+ * A function either gives a value for a row (`rows_computed`), or it fails and the error policy skips the row, which is
+ * NULL (`rows_failed`). Both are settled, safe and committed alike, and both count in `rows_checkpointed`,
+ * `rows_ready_to_commit` and `rows_committed`.
  * </pre>
  *
  * Protobuf type {@code leman.v1.Progress}
@@ -61,7 +62,7 @@ private static final long serialVersionUID = 0L;
       implements com.google.protobuf.ProtocolMessageEnum {
     /**
      * <pre>
-     * Not known (yet).
+     * Unknown (yet).
      * </pre>
      *
      * <code>BOTTLENECK_UNSPECIFIED = 0;</code>
@@ -125,7 +126,7 @@ private static final long serialVersionUID = 0L;
     BOTTLENECK_PLANNING(7),
     /**
      * <pre>
-     * Workers have nothing to do: Spark starts them, or too little work is left for all.
+     * Workers are idle: Spark starts them, or too little work is left for all.
      * </pre>
      *
      * <code>BOTTLENECK_SCHEDULING = 8;</code>
@@ -136,7 +137,7 @@ private static final long serialVersionUID = 0L;
 
     /**
      * <pre>
-     * Not known (yet).
+     * Unknown (yet).
      * </pre>
      *
      * <code>BOTTLENECK_UNSPECIFIED = 0;</code>
@@ -200,7 +201,7 @@ private static final long serialVersionUID = 0L;
     public static final int BOTTLENECK_PLANNING_VALUE = 7;
     /**
      * <pre>
-     * Workers have nothing to do: Spark starts them, or too little work is left for all.
+     * Workers are idle: Spark starts them, or too little work is left for all.
      * </pre>
      *
      * <code>BOTTLENECK_SCHEDULING = 8;</code>
@@ -332,7 +333,7 @@ private static final long serialVersionUID = 0L;
   private long rowsPlanned_ = 0L;
   /**
    * <pre>
-   * Rows to be computed, from the plan (at the most, where there is a filter).
+   * Rows to compute, from the plan (an upper bound if there is a filter).
    * </pre>
    *
    * <code>int64 rows_planned = 3;</code>
@@ -347,8 +348,8 @@ private static final long serialVersionUID = 0L;
   private long rowsCheckpointed_ = 0L;
   /**
    * <pre>
-   * Rows that are settled and safe, in a checkpoint or a staged file: computed or failed. Where a view has several
-   * functions, each row counts by how many of its values are.
+   * Rows that are settled and safe, in a checkpoint or a staged file: computed or failed. If a view has several
+   * functions, each row counts in proportion to its values.
    * </pre>
    *
    * <code>int64 rows_checkpointed = 4;</code>
@@ -363,7 +364,7 @@ private static final long serialVersionUID = 0L;
   private long rowsReadyToCommit_ = 0L;
   /**
    * <pre>
-   * Rows in complete column files that wait for their commit, but for those that the filter left out.
+   * Rows in complete column files that wait for their commit, without those that the filter left out.
    * </pre>
    *
    * <code>int64 rows_ready_to_commit = 5;</code>
@@ -378,7 +379,8 @@ private static final long serialVersionUID = 0L;
   private long rowsCommitted_ = 0L;
   /**
    * <pre>
-   * Rows that queries see: those of the column files that the job has committed, but for those that the filter left out.
+   * Rows that queries see: those of the column files that the job has committed, without those that the filter left
+   * out.
    * </pre>
    *
    * <code>int64 rows_committed = 6;</code>
@@ -408,10 +410,10 @@ private static final long serialVersionUID = 0L;
   private long rowsFailed_ = 0L;
   /**
    * <pre>
-   * Rows that the job leaves without a value because the function failed for them: in this job, by whichever executor,
-   * or in an earlier one whose checkpoints it continues with. Each counts once, as soon as that is stored, so that the
-   * number never falls while the job runs and the inputs stay as they are; its end is the number of such rows in what
-   * was committed. The error policy's `max_errors` is compared with it.
+   * Rows that the job leaves without a value because the function failed for them: in this job, on any executor, or in
+   * an earlier one whose checkpoints it continues. Each counts once, as soon as that is stored, so the number never
+   * falls while the job runs and the inputs are unchanged; at the end it is the number of such rows in what was
+   * committed. The error policy's `max_errors` is compared with it.
    * </pre>
    *
    * <code>int64 rows_failed = 8;</code>
@@ -426,7 +428,7 @@ private static final long serialVersionUID = 0L;
   private long rowsEvaluated_ = 0L;
   /**
    * <pre>
-   * Calls' worth of rows given to the function, retries not counted: computed and failed ones.
+   * Rows passed to the function, without retries: computed and failed ones.
    * </pre>
    *
    * <code>int64 rows_evaluated = 9;</code>
@@ -740,7 +742,7 @@ private static final long serialVersionUID = 0L;
   private double rowsPerSecond_ = 0D;
   /**
    * <pre>
-   * Rows computed a second of wall time, of late.
+   * Rows computed per second of wall time, recently.
    * </pre>
    *
    * <code>double rows_per_second = 20;</code>
@@ -755,7 +757,7 @@ private static final long serialVersionUID = 0L;
   private com.google.protobuf.Duration remainingDuration_;
   /**
    * <pre>
-   * Time left at that rate; unset: unknown, or the job has ended or stands still.
+   * Time left at that rate; unset: unknown, or the job has ended or is not running.
    * </pre>
    *
    * <code>.google.protobuf.Duration remaining_duration = 21;</code>
@@ -767,7 +769,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Time left at that rate; unset: unknown, or the job has ended or stands still.
+   * Time left at that rate; unset: unknown, or the job has ended or is not running.
    * </pre>
    *
    * <code>.google.protobuf.Duration remaining_duration = 21;</code>
@@ -779,7 +781,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Time left at that rate; unset: unknown, or the job has ended or stands still.
+   * Time left at that rate; unset: unknown, or the job has ended or is not running.
    * </pre>
    *
    * <code>.google.protobuf.Duration remaining_duration = 21;</code>
@@ -793,7 +795,7 @@ private static final long serialVersionUID = 0L;
   private int commits_ = 0;
   /**
    * <pre>
-   * Table versions that the job's commits made.
+   * Number of table versions with the job's commits.
    * </pre>
    *
    * <code>int32 commits = 22;</code>
@@ -823,8 +825,8 @@ private static final long serialVersionUID = 0L;
   private long rowsFailedBefore_ = 0L;
   /**
    * <pre>
-   * Rows of what was asked that had failed before the job and that it left as they are: still NULL. Deleted rows do not
-   * count, nor rows that the filter leaves out: see ExplainPlanResponse.rows_failed_before.
+   * Requested rows that had failed before the job and stay NULL. Deleted rows do not count, nor rows that the filter
+   * leaves out: see ExplainPlanResponse.rows_failed_before.
    * </pre>
    *
    * <code>int64 rows_failed_before = 24;</code>
@@ -839,7 +841,7 @@ private static final long serialVersionUID = 0L;
   private com.google.protobuf.Duration loadDuration_;
   /**
    * <pre>
-   * Time setting the function up (loading a model, for example), summed over workers; no part of `udf_duration`.
+   * Time setting the function up (loading a model, for example), summed over workers; not included in `udf_duration`.
    * </pre>
    *
    * <code>.google.protobuf.Duration load_duration = 25;</code>
@@ -851,7 +853,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Time setting the function up (loading a model, for example), summed over workers; no part of `udf_duration`.
+   * Time setting the function up (loading a model, for example), summed over workers; not included in `udf_duration`.
    * </pre>
    *
    * <code>.google.protobuf.Duration load_duration = 25;</code>
@@ -863,7 +865,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Time setting the function up (loading a model, for example), summed over workers; no part of `udf_duration`.
+   * Time setting the function up (loading a model, for example), summed over workers; not included in `udf_duration`.
    * </pre>
    *
    * <code>.google.protobuf.Duration load_duration = 25;</code>
@@ -1348,13 +1350,14 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Counts of one job, over all executors that had it: the next one continues from what the one before wrote down, when the job
-   * began, was paused, or, of a refresh, was about to commit. Rows do not count deleted ones. Those of a refresh are the view's, whatever the number of its
-   * functions; `rows_failed`, `rows_evaluated` and `udf_duration` are sums over all of them.
+   * Counts of one job, over all executors that had it: each continues the counts that the previous one wrote, when the
+   * job began, was paused, or, for a refresh, was about to commit. Deleted rows are not counted. Rows of a refresh are
+   * the view's, for any number of functions; `rows_failed`, `rows_evaluated` and `udf_duration` are sums over its
+   * functions.
    *
-   * What a function did with a row is one of two: it gave a value (`rows_computed`), or it failed and the error policy
-   * skipped the row, which then is NULL (`rows_failed`). Both are settled, safe and committed alike, and both count in
-   * `rows_checkpointed`, `rows_ready_to_commit` and `rows_committed`.
+   * A function either gives a value for a row (`rows_computed`), or it fails and the error policy skips the row, which is
+   * NULL (`rows_failed`). Both are settled, safe and committed alike, and both count in `rows_checkpointed`,
+   * `rows_ready_to_commit` and `rows_committed`.
    * </pre>
    *
    * Protobuf type {@code leman.v1.Progress}
@@ -1990,7 +1993,7 @@ private static final long serialVersionUID = 0L;
     private long rowsPlanned_ ;
     /**
      * <pre>
-     * Rows to be computed, from the plan (at the most, where there is a filter).
+     * Rows to compute, from the plan (an upper bound if there is a filter).
      * </pre>
      *
      * <code>int64 rows_planned = 3;</code>
@@ -2002,7 +2005,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Rows to be computed, from the plan (at the most, where there is a filter).
+     * Rows to compute, from the plan (an upper bound if there is a filter).
      * </pre>
      *
      * <code>int64 rows_planned = 3;</code>
@@ -2018,7 +2021,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Rows to be computed, from the plan (at the most, where there is a filter).
+     * Rows to compute, from the plan (an upper bound if there is a filter).
      * </pre>
      *
      * <code>int64 rows_planned = 3;</code>
@@ -2034,8 +2037,8 @@ private static final long serialVersionUID = 0L;
     private long rowsCheckpointed_ ;
     /**
      * <pre>
-     * Rows that are settled and safe, in a checkpoint or a staged file: computed or failed. Where a view has several
-     * functions, each row counts by how many of its values are.
+     * Rows that are settled and safe, in a checkpoint or a staged file: computed or failed. If a view has several
+     * functions, each row counts in proportion to its values.
      * </pre>
      *
      * <code>int64 rows_checkpointed = 4;</code>
@@ -2047,8 +2050,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Rows that are settled and safe, in a checkpoint or a staged file: computed or failed. Where a view has several
-     * functions, each row counts by how many of its values are.
+     * Rows that are settled and safe, in a checkpoint or a staged file: computed or failed. If a view has several
+     * functions, each row counts in proportion to its values.
      * </pre>
      *
      * <code>int64 rows_checkpointed = 4;</code>
@@ -2064,8 +2067,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Rows that are settled and safe, in a checkpoint or a staged file: computed or failed. Where a view has several
-     * functions, each row counts by how many of its values are.
+     * Rows that are settled and safe, in a checkpoint or a staged file: computed or failed. If a view has several
+     * functions, each row counts in proportion to its values.
      * </pre>
      *
      * <code>int64 rows_checkpointed = 4;</code>
@@ -2081,7 +2084,7 @@ private static final long serialVersionUID = 0L;
     private long rowsReadyToCommit_ ;
     /**
      * <pre>
-     * Rows in complete column files that wait for their commit, but for those that the filter left out.
+     * Rows in complete column files that wait for their commit, without those that the filter left out.
      * </pre>
      *
      * <code>int64 rows_ready_to_commit = 5;</code>
@@ -2093,7 +2096,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Rows in complete column files that wait for their commit, but for those that the filter left out.
+     * Rows in complete column files that wait for their commit, without those that the filter left out.
      * </pre>
      *
      * <code>int64 rows_ready_to_commit = 5;</code>
@@ -2109,7 +2112,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Rows in complete column files that wait for their commit, but for those that the filter left out.
+     * Rows in complete column files that wait for their commit, without those that the filter left out.
      * </pre>
      *
      * <code>int64 rows_ready_to_commit = 5;</code>
@@ -2125,7 +2128,8 @@ private static final long serialVersionUID = 0L;
     private long rowsCommitted_ ;
     /**
      * <pre>
-     * Rows that queries see: those of the column files that the job has committed, but for those that the filter left out.
+     * Rows that queries see: those of the column files that the job has committed, without those that the filter left
+     * out.
      * </pre>
      *
      * <code>int64 rows_committed = 6;</code>
@@ -2137,7 +2141,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Rows that queries see: those of the column files that the job has committed, but for those that the filter left out.
+     * Rows that queries see: those of the column files that the job has committed, without those that the filter left
+     * out.
      * </pre>
      *
      * <code>int64 rows_committed = 6;</code>
@@ -2153,7 +2158,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Rows that queries see: those of the column files that the job has committed, but for those that the filter left out.
+     * Rows that queries see: those of the column files that the job has committed, without those that the filter left
+     * out.
      * </pre>
      *
      * <code>int64 rows_committed = 6;</code>
@@ -2213,10 +2219,10 @@ private static final long serialVersionUID = 0L;
     private long rowsFailed_ ;
     /**
      * <pre>
-     * Rows that the job leaves without a value because the function failed for them: in this job, by whichever executor,
-     * or in an earlier one whose checkpoints it continues with. Each counts once, as soon as that is stored, so that the
-     * number never falls while the job runs and the inputs stay as they are; its end is the number of such rows in what
-     * was committed. The error policy's `max_errors` is compared with it.
+     * Rows that the job leaves without a value because the function failed for them: in this job, on any executor, or in
+     * an earlier one whose checkpoints it continues. Each counts once, as soon as that is stored, so the number never
+     * falls while the job runs and the inputs are unchanged; at the end it is the number of such rows in what was
+     * committed. The error policy's `max_errors` is compared with it.
      * </pre>
      *
      * <code>int64 rows_failed = 8;</code>
@@ -2228,10 +2234,10 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Rows that the job leaves without a value because the function failed for them: in this job, by whichever executor,
-     * or in an earlier one whose checkpoints it continues with. Each counts once, as soon as that is stored, so that the
-     * number never falls while the job runs and the inputs stay as they are; its end is the number of such rows in what
-     * was committed. The error policy's `max_errors` is compared with it.
+     * Rows that the job leaves without a value because the function failed for them: in this job, on any executor, or in
+     * an earlier one whose checkpoints it continues. Each counts once, as soon as that is stored, so the number never
+     * falls while the job runs and the inputs are unchanged; at the end it is the number of such rows in what was
+     * committed. The error policy's `max_errors` is compared with it.
      * </pre>
      *
      * <code>int64 rows_failed = 8;</code>
@@ -2247,10 +2253,10 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Rows that the job leaves without a value because the function failed for them: in this job, by whichever executor,
-     * or in an earlier one whose checkpoints it continues with. Each counts once, as soon as that is stored, so that the
-     * number never falls while the job runs and the inputs stay as they are; its end is the number of such rows in what
-     * was committed. The error policy's `max_errors` is compared with it.
+     * Rows that the job leaves without a value because the function failed for them: in this job, on any executor, or in
+     * an earlier one whose checkpoints it continues. Each counts once, as soon as that is stored, so the number never
+     * falls while the job runs and the inputs are unchanged; at the end it is the number of such rows in what was
+     * committed. The error policy's `max_errors` is compared with it.
      * </pre>
      *
      * <code>int64 rows_failed = 8;</code>
@@ -2266,7 +2272,7 @@ private static final long serialVersionUID = 0L;
     private long rowsEvaluated_ ;
     /**
      * <pre>
-     * Calls' worth of rows given to the function, retries not counted: computed and failed ones.
+     * Rows passed to the function, without retries: computed and failed ones.
      * </pre>
      *
      * <code>int64 rows_evaluated = 9;</code>
@@ -2278,7 +2284,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Calls' worth of rows given to the function, retries not counted: computed and failed ones.
+     * Rows passed to the function, without retries: computed and failed ones.
      * </pre>
      *
      * <code>int64 rows_evaluated = 9;</code>
@@ -2294,7 +2300,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Calls' worth of rows given to the function, retries not counted: computed and failed ones.
+     * Rows passed to the function, without retries: computed and failed ones.
      * </pre>
      *
      * <code>int64 rows_evaluated = 9;</code>
@@ -3457,7 +3463,7 @@ private static final long serialVersionUID = 0L;
     private double rowsPerSecond_ ;
     /**
      * <pre>
-     * Rows computed a second of wall time, of late.
+     * Rows computed per second of wall time, recently.
      * </pre>
      *
      * <code>double rows_per_second = 20;</code>
@@ -3469,7 +3475,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Rows computed a second of wall time, of late.
+     * Rows computed per second of wall time, recently.
      * </pre>
      *
      * <code>double rows_per_second = 20;</code>
@@ -3485,7 +3491,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Rows computed a second of wall time, of late.
+     * Rows computed per second of wall time, recently.
      * </pre>
      *
      * <code>double rows_per_second = 20;</code>
@@ -3503,7 +3509,7 @@ private static final long serialVersionUID = 0L;
         com.google.protobuf.Duration, com.google.protobuf.Duration.Builder, com.google.protobuf.DurationOrBuilder> remainingDurationBuilder_;
     /**
      * <pre>
-     * Time left at that rate; unset: unknown, or the job has ended or stands still.
+     * Time left at that rate; unset: unknown, or the job has ended or is not running.
      * </pre>
      *
      * <code>.google.protobuf.Duration remaining_duration = 21;</code>
@@ -3514,7 +3520,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Time left at that rate; unset: unknown, or the job has ended or stands still.
+     * Time left at that rate; unset: unknown, or the job has ended or is not running.
      * </pre>
      *
      * <code>.google.protobuf.Duration remaining_duration = 21;</code>
@@ -3529,7 +3535,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Time left at that rate; unset: unknown, or the job has ended or stands still.
+     * Time left at that rate; unset: unknown, or the job has ended or is not running.
      * </pre>
      *
      * <code>.google.protobuf.Duration remaining_duration = 21;</code>
@@ -3549,7 +3555,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Time left at that rate; unset: unknown, or the job has ended or stands still.
+     * Time left at that rate; unset: unknown, or the job has ended or is not running.
      * </pre>
      *
      * <code>.google.protobuf.Duration remaining_duration = 21;</code>
@@ -3567,7 +3573,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Time left at that rate; unset: unknown, or the job has ended or stands still.
+     * Time left at that rate; unset: unknown, or the job has ended or is not running.
      * </pre>
      *
      * <code>.google.protobuf.Duration remaining_duration = 21;</code>
@@ -3592,7 +3598,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Time left at that rate; unset: unknown, or the job has ended or stands still.
+     * Time left at that rate; unset: unknown, or the job has ended or is not running.
      * </pre>
      *
      * <code>.google.protobuf.Duration remaining_duration = 21;</code>
@@ -3609,7 +3615,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Time left at that rate; unset: unknown, or the job has ended or stands still.
+     * Time left at that rate; unset: unknown, or the job has ended or is not running.
      * </pre>
      *
      * <code>.google.protobuf.Duration remaining_duration = 21;</code>
@@ -3621,7 +3627,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Time left at that rate; unset: unknown, or the job has ended or stands still.
+     * Time left at that rate; unset: unknown, or the job has ended or is not running.
      * </pre>
      *
      * <code>.google.protobuf.Duration remaining_duration = 21;</code>
@@ -3636,7 +3642,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Time left at that rate; unset: unknown, or the job has ended or stands still.
+     * Time left at that rate; unset: unknown, or the job has ended or is not running.
      * </pre>
      *
      * <code>.google.protobuf.Duration remaining_duration = 21;</code>
@@ -3658,7 +3664,7 @@ private static final long serialVersionUID = 0L;
     private int commits_ ;
     /**
      * <pre>
-     * Table versions that the job's commits made.
+     * Number of table versions with the job's commits.
      * </pre>
      *
      * <code>int32 commits = 22;</code>
@@ -3670,7 +3676,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Table versions that the job's commits made.
+     * Number of table versions with the job's commits.
      * </pre>
      *
      * <code>int32 commits = 22;</code>
@@ -3686,7 +3692,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Table versions that the job's commits made.
+     * Number of table versions with the job's commits.
      * </pre>
      *
      * <code>int32 commits = 22;</code>
@@ -3746,8 +3752,8 @@ private static final long serialVersionUID = 0L;
     private long rowsFailedBefore_ ;
     /**
      * <pre>
-     * Rows of what was asked that had failed before the job and that it left as they are: still NULL. Deleted rows do not
-     * count, nor rows that the filter leaves out: see ExplainPlanResponse.rows_failed_before.
+     * Requested rows that had failed before the job and stay NULL. Deleted rows do not count, nor rows that the filter
+     * leaves out: see ExplainPlanResponse.rows_failed_before.
      * </pre>
      *
      * <code>int64 rows_failed_before = 24;</code>
@@ -3759,8 +3765,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Rows of what was asked that had failed before the job and that it left as they are: still NULL. Deleted rows do not
-     * count, nor rows that the filter leaves out: see ExplainPlanResponse.rows_failed_before.
+     * Requested rows that had failed before the job and stay NULL. Deleted rows do not count, nor rows that the filter
+     * leaves out: see ExplainPlanResponse.rows_failed_before.
      * </pre>
      *
      * <code>int64 rows_failed_before = 24;</code>
@@ -3776,8 +3782,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Rows of what was asked that had failed before the job and that it left as they are: still NULL. Deleted rows do not
-     * count, nor rows that the filter leaves out: see ExplainPlanResponse.rows_failed_before.
+     * Requested rows that had failed before the job and stay NULL. Deleted rows do not count, nor rows that the filter
+     * leaves out: see ExplainPlanResponse.rows_failed_before.
      * </pre>
      *
      * <code>int64 rows_failed_before = 24;</code>
@@ -3795,7 +3801,7 @@ private static final long serialVersionUID = 0L;
         com.google.protobuf.Duration, com.google.protobuf.Duration.Builder, com.google.protobuf.DurationOrBuilder> loadDurationBuilder_;
     /**
      * <pre>
-     * Time setting the function up (loading a model, for example), summed over workers; no part of `udf_duration`.
+     * Time setting the function up (loading a model, for example), summed over workers; not included in `udf_duration`.
      * </pre>
      *
      * <code>.google.protobuf.Duration load_duration = 25;</code>
@@ -3806,7 +3812,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Time setting the function up (loading a model, for example), summed over workers; no part of `udf_duration`.
+     * Time setting the function up (loading a model, for example), summed over workers; not included in `udf_duration`.
      * </pre>
      *
      * <code>.google.protobuf.Duration load_duration = 25;</code>
@@ -3821,7 +3827,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Time setting the function up (loading a model, for example), summed over workers; no part of `udf_duration`.
+     * Time setting the function up (loading a model, for example), summed over workers; not included in `udf_duration`.
      * </pre>
      *
      * <code>.google.protobuf.Duration load_duration = 25;</code>
@@ -3841,7 +3847,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Time setting the function up (loading a model, for example), summed over workers; no part of `udf_duration`.
+     * Time setting the function up (loading a model, for example), summed over workers; not included in `udf_duration`.
      * </pre>
      *
      * <code>.google.protobuf.Duration load_duration = 25;</code>
@@ -3859,7 +3865,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Time setting the function up (loading a model, for example), summed over workers; no part of `udf_duration`.
+     * Time setting the function up (loading a model, for example), summed over workers; not included in `udf_duration`.
      * </pre>
      *
      * <code>.google.protobuf.Duration load_duration = 25;</code>
@@ -3884,7 +3890,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Time setting the function up (loading a model, for example), summed over workers; no part of `udf_duration`.
+     * Time setting the function up (loading a model, for example), summed over workers; not included in `udf_duration`.
      * </pre>
      *
      * <code>.google.protobuf.Duration load_duration = 25;</code>
@@ -3901,7 +3907,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Time setting the function up (loading a model, for example), summed over workers; no part of `udf_duration`.
+     * Time setting the function up (loading a model, for example), summed over workers; not included in `udf_duration`.
      * </pre>
      *
      * <code>.google.protobuf.Duration load_duration = 25;</code>
@@ -3913,7 +3919,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Time setting the function up (loading a model, for example), summed over workers; no part of `udf_duration`.
+     * Time setting the function up (loading a model, for example), summed over workers; not included in `udf_duration`.
      * </pre>
      *
      * <code>.google.protobuf.Duration load_duration = 25;</code>
@@ -3928,7 +3934,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Time setting the function up (loading a model, for example), summed over workers; no part of `udf_duration`.
+     * Time setting the function up (loading a model, for example), summed over workers; not included in `udf_duration`.
      * </pre>
      *
      * <code>.google.protobuf.Duration load_duration = 25;</code>

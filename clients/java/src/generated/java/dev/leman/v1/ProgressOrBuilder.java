@@ -30,7 +30,7 @@ public interface ProgressOrBuilder extends
 
   /**
    * <pre>
-   * Rows to be computed, from the plan (at the most, where there is a filter).
+   * Rows to compute, from the plan (an upper bound if there is a filter).
    * </pre>
    *
    * <code>int64 rows_planned = 3;</code>
@@ -40,8 +40,8 @@ public interface ProgressOrBuilder extends
 
   /**
    * <pre>
-   * Rows that are settled and safe, in a checkpoint or a staged file: computed or failed. Where a view has several
-   * functions, each row counts by how many of its values are.
+   * Rows that are settled and safe, in a checkpoint or a staged file: computed or failed. If a view has several
+   * functions, each row counts in proportion to its values.
    * </pre>
    *
    * <code>int64 rows_checkpointed = 4;</code>
@@ -51,7 +51,7 @@ public interface ProgressOrBuilder extends
 
   /**
    * <pre>
-   * Rows in complete column files that wait for their commit, but for those that the filter left out.
+   * Rows in complete column files that wait for their commit, without those that the filter left out.
    * </pre>
    *
    * <code>int64 rows_ready_to_commit = 5;</code>
@@ -61,7 +61,8 @@ public interface ProgressOrBuilder extends
 
   /**
    * <pre>
-   * Rows that queries see: those of the column files that the job has committed, but for those that the filter left out.
+   * Rows that queries see: those of the column files that the job has committed, without those that the filter left
+   * out.
    * </pre>
    *
    * <code>int64 rows_committed = 6;</code>
@@ -81,10 +82,10 @@ public interface ProgressOrBuilder extends
 
   /**
    * <pre>
-   * Rows that the job leaves without a value because the function failed for them: in this job, by whichever executor,
-   * or in an earlier one whose checkpoints it continues with. Each counts once, as soon as that is stored, so that the
-   * number never falls while the job runs and the inputs stay as they are; its end is the number of such rows in what
-   * was committed. The error policy's `max_errors` is compared with it.
+   * Rows that the job leaves without a value because the function failed for them: in this job, on any executor, or in
+   * an earlier one whose checkpoints it continues. Each counts once, as soon as that is stored, so the number never
+   * falls while the job runs and the inputs are unchanged; at the end it is the number of such rows in what was
+   * committed. The error policy's `max_errors` is compared with it.
    * </pre>
    *
    * <code>int64 rows_failed = 8;</code>
@@ -94,7 +95,7 @@ public interface ProgressOrBuilder extends
 
   /**
    * <pre>
-   * Calls' worth of rows given to the function, retries not counted: computed and failed ones.
+   * Rows passed to the function, without retries: computed and failed ones.
    * </pre>
    *
    * <code>int64 rows_evaluated = 9;</code>
@@ -315,7 +316,7 @@ public interface ProgressOrBuilder extends
 
   /**
    * <pre>
-   * Rows computed a second of wall time, of late.
+   * Rows computed per second of wall time, recently.
    * </pre>
    *
    * <code>double rows_per_second = 20;</code>
@@ -325,7 +326,7 @@ public interface ProgressOrBuilder extends
 
   /**
    * <pre>
-   * Time left at that rate; unset: unknown, or the job has ended or stands still.
+   * Time left at that rate; unset: unknown, or the job has ended or is not running.
    * </pre>
    *
    * <code>.google.protobuf.Duration remaining_duration = 21;</code>
@@ -334,7 +335,7 @@ public interface ProgressOrBuilder extends
   boolean hasRemainingDuration();
   /**
    * <pre>
-   * Time left at that rate; unset: unknown, or the job has ended or stands still.
+   * Time left at that rate; unset: unknown, or the job has ended or is not running.
    * </pre>
    *
    * <code>.google.protobuf.Duration remaining_duration = 21;</code>
@@ -343,7 +344,7 @@ public interface ProgressOrBuilder extends
   com.google.protobuf.Duration getRemainingDuration();
   /**
    * <pre>
-   * Time left at that rate; unset: unknown, or the job has ended or stands still.
+   * Time left at that rate; unset: unknown, or the job has ended or is not running.
    * </pre>
    *
    * <code>.google.protobuf.Duration remaining_duration = 21;</code>
@@ -352,7 +353,7 @@ public interface ProgressOrBuilder extends
 
   /**
    * <pre>
-   * Table versions that the job's commits made.
+   * Number of table versions with the job's commits.
    * </pre>
    *
    * <code>int32 commits = 22;</code>
@@ -372,8 +373,8 @@ public interface ProgressOrBuilder extends
 
   /**
    * <pre>
-   * Rows of what was asked that had failed before the job and that it left as they are: still NULL. Deleted rows do not
-   * count, nor rows that the filter leaves out: see ExplainPlanResponse.rows_failed_before.
+   * Requested rows that had failed before the job and stay NULL. Deleted rows do not count, nor rows that the filter
+   * leaves out: see ExplainPlanResponse.rows_failed_before.
    * </pre>
    *
    * <code>int64 rows_failed_before = 24;</code>
@@ -383,7 +384,7 @@ public interface ProgressOrBuilder extends
 
   /**
    * <pre>
-   * Time setting the function up (loading a model, for example), summed over workers; no part of `udf_duration`.
+   * Time setting the function up (loading a model, for example), summed over workers; not included in `udf_duration`.
    * </pre>
    *
    * <code>.google.protobuf.Duration load_duration = 25;</code>
@@ -392,7 +393,7 @@ public interface ProgressOrBuilder extends
   boolean hasLoadDuration();
   /**
    * <pre>
-   * Time setting the function up (loading a model, for example), summed over workers; no part of `udf_duration`.
+   * Time setting the function up (loading a model, for example), summed over workers; not included in `udf_duration`.
    * </pre>
    *
    * <code>.google.protobuf.Duration load_duration = 25;</code>
@@ -401,7 +402,7 @@ public interface ProgressOrBuilder extends
   com.google.protobuf.Duration getLoadDuration();
   /**
    * <pre>
-   * Time setting the function up (loading a model, for example), summed over workers; no part of `udf_duration`.
+   * Time setting the function up (loading a model, for example), summed over workers; not included in `udf_duration`.
    * </pre>
    *
    * <code>.google.protobuf.Duration load_duration = 25;</code>

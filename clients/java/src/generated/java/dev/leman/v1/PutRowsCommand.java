@@ -6,8 +6,8 @@ package dev.leman.v1;
 
 /**
  * <pre>
- * The command of a descriptor with which rows are put: what DoPut of Arrow Flight adds rows to, and how. As the bytes of
- * this message, or as its JSON. docs/flight.md has all that is said over Flight; which rows are read says ReadRowsRequest.
+ * The command of a descriptor for DoPut of Arrow Flight, as the bytes of this message, or as its JSON. See
+ * docs/flight.md; to read rows use ReadRowsRequest.
  * </pre>
  *
  * Protobuf type {@code leman.v1.PutRowsCommand}
@@ -89,8 +89,8 @@ private static final long serialVersionUID = 0L;
   private volatile java.lang.Object requestId_ = "";
   /**
    * <pre>
-   * Chosen by the caller; as AppendRowsHeader.request_id: the same rows again are added once, other rows are refused.
-   * Empty: what is sent again is added again.
+   * Chosen by the caller; as AppendRowsHeader.request_id: the same rows are added once, other rows are refused. Empty:
+   * rows that are sent again are added again.
    * </pre>
    *
    * <code>string request_id = 2;</code>
@@ -111,8 +111,8 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Chosen by the caller; as AppendRowsHeader.request_id: the same rows again are added once, other rows are refused.
-   * Empty: what is sent again is added again.
+   * Chosen by the caller; as AppendRowsHeader.request_id: the same rows are added once, other rows are refused. Empty:
+   * rows that are sent again are added again.
    * </pre>
    *
    * <code>string request_id = 2;</code>
@@ -137,7 +137,7 @@ private static final long serialVersionUID = 0L;
   private long maxRowsPerFragment_ = 0L;
   /**
    * <pre>
-   * Rows in a new fragment at the most; 0: 1,048,576.
+   * Most rows in a new fragment; 0: 1,048,576.
    * </pre>
    *
    * <code>int64 max_rows_per_fragment = 3;</code>
@@ -152,8 +152,8 @@ private static final long serialVersionUID = 0L;
   private boolean createTable_ = false;
   /**
    * <pre>
-   * Whether to make the table, with the columns of the rows, where there is none. It stays, without rows, where the call
-   * ends early.
+   * Whether to create the table, with the columns of the rows, if it does not exist. It stays, without rows, if the
+   * call ends early.
    * </pre>
    *
    * <code>bool create_table = 4;</code>
@@ -362,8 +362,8 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * The command of a descriptor with which rows are put: what DoPut of Arrow Flight adds rows to, and how. As the bytes of
-   * this message, or as its JSON. docs/flight.md has all that is said over Flight; which rows are read says ReadRowsRequest.
+   * The command of a descriptor for DoPut of Arrow Flight, as the bytes of this message, or as its JSON. See
+   * docs/flight.md; to read rows use ReadRowsRequest.
    * </pre>
    *
    * Protobuf type {@code leman.v1.PutRowsCommand}
@@ -748,8 +748,8 @@ private static final long serialVersionUID = 0L;
     private java.lang.Object requestId_ = "";
     /**
      * <pre>
-     * Chosen by the caller; as AppendRowsHeader.request_id: the same rows again are added once, other rows are refused.
-     * Empty: what is sent again is added again.
+     * Chosen by the caller; as AppendRowsHeader.request_id: the same rows are added once, other rows are refused. Empty:
+     * rows that are sent again are added again.
      * </pre>
      *
      * <code>string request_id = 2;</code>
@@ -769,8 +769,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Chosen by the caller; as AppendRowsHeader.request_id: the same rows again are added once, other rows are refused.
-     * Empty: what is sent again is added again.
+     * Chosen by the caller; as AppendRowsHeader.request_id: the same rows are added once, other rows are refused. Empty:
+     * rows that are sent again are added again.
      * </pre>
      *
      * <code>string request_id = 2;</code>
@@ -791,8 +791,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Chosen by the caller; as AppendRowsHeader.request_id: the same rows again are added once, other rows are refused.
-     * Empty: what is sent again is added again.
+     * Chosen by the caller; as AppendRowsHeader.request_id: the same rows are added once, other rows are refused. Empty:
+     * rows that are sent again are added again.
      * </pre>
      *
      * <code>string request_id = 2;</code>
@@ -809,8 +809,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Chosen by the caller; as AppendRowsHeader.request_id: the same rows again are added once, other rows are refused.
-     * Empty: what is sent again is added again.
+     * Chosen by the caller; as AppendRowsHeader.request_id: the same rows are added once, other rows are refused. Empty:
+     * rows that are sent again are added again.
      * </pre>
      *
      * <code>string request_id = 2;</code>
@@ -824,8 +824,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Chosen by the caller; as AppendRowsHeader.request_id: the same rows again are added once, other rows are refused.
-     * Empty: what is sent again is added again.
+     * Chosen by the caller; as AppendRowsHeader.request_id: the same rows are added once, other rows are refused. Empty:
+     * rows that are sent again are added again.
      * </pre>
      *
      * <code>string request_id = 2;</code>
@@ -845,7 +845,7 @@ private static final long serialVersionUID = 0L;
     private long maxRowsPerFragment_ ;
     /**
      * <pre>
-     * Rows in a new fragment at the most; 0: 1,048,576.
+     * Most rows in a new fragment; 0: 1,048,576.
      * </pre>
      *
      * <code>int64 max_rows_per_fragment = 3;</code>
@@ -857,7 +857,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Rows in a new fragment at the most; 0: 1,048,576.
+     * Most rows in a new fragment; 0: 1,048,576.
      * </pre>
      *
      * <code>int64 max_rows_per_fragment = 3;</code>
@@ -873,7 +873,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Rows in a new fragment at the most; 0: 1,048,576.
+     * Most rows in a new fragment; 0: 1,048,576.
      * </pre>
      *
      * <code>int64 max_rows_per_fragment = 3;</code>
@@ -889,8 +889,8 @@ private static final long serialVersionUID = 0L;
     private boolean createTable_ ;
     /**
      * <pre>
-     * Whether to make the table, with the columns of the rows, where there is none. It stays, without rows, where the call
-     * ends early.
+     * Whether to create the table, with the columns of the rows, if it does not exist. It stays, without rows, if the
+     * call ends early.
      * </pre>
      *
      * <code>bool create_table = 4;</code>
@@ -902,8 +902,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Whether to make the table, with the columns of the rows, where there is none. It stays, without rows, where the call
-     * ends early.
+     * Whether to create the table, with the columns of the rows, if it does not exist. It stays, without rows, if the
+     * call ends early.
      * </pre>
      *
      * <code>bool create_table = 4;</code>
@@ -919,8 +919,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Whether to make the table, with the columns of the rows, where there is none. It stays, without rows, where the call
-     * ends early.
+     * Whether to create the table, with the columns of the rows, if it does not exist. It stays, without rows, if the
+     * call ends early.
      * </pre>
      *
      * <code>bool create_table = 4;</code>

@@ -37,8 +37,8 @@ public interface PutRowsCommandOrBuilder extends
 
   /**
    * <pre>
-   * Chosen by the caller; as AppendRowsHeader.request_id: the same rows again are added once, other rows are refused.
-   * Empty: what is sent again is added again.
+   * Chosen by the caller; as AppendRowsHeader.request_id: the same rows are added once, other rows are refused. Empty:
+   * rows that are sent again are added again.
    * </pre>
    *
    * <code>string request_id = 2;</code>
@@ -47,8 +47,8 @@ public interface PutRowsCommandOrBuilder extends
   java.lang.String getRequestId();
   /**
    * <pre>
-   * Chosen by the caller; as AppendRowsHeader.request_id: the same rows again are added once, other rows are refused.
-   * Empty: what is sent again is added again.
+   * Chosen by the caller; as AppendRowsHeader.request_id: the same rows are added once, other rows are refused. Empty:
+   * rows that are sent again are added again.
    * </pre>
    *
    * <code>string request_id = 2;</code>
@@ -59,7 +59,7 @@ public interface PutRowsCommandOrBuilder extends
 
   /**
    * <pre>
-   * Rows in a new fragment at the most; 0: 1,048,576.
+   * Most rows in a new fragment; 0: 1,048,576.
    * </pre>
    *
    * <code>int64 max_rows_per_fragment = 3;</code>
@@ -69,8 +69,8 @@ public interface PutRowsCommandOrBuilder extends
 
   /**
    * <pre>
-   * Whether to make the table, with the columns of the rows, where there is none. It stays, without rows, where the call
-   * ends early.
+   * Whether to create the table, with the columns of the rows, if it does not exist. It stays, without rows, if the
+   * call ends early.
    * </pre>
    *
    * <code>bool create_table = 4;</code>

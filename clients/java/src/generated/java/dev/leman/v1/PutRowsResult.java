@@ -6,7 +6,7 @@ package dev.leman.v1;
 
 /**
  * <pre>
- * What DoPut of Arrow Flight answers once the rows are in the table, as JSON in `PutResult.app_metadata`.
+ * The answer of DoPut of Arrow Flight once the rows are in the table, as JSON in `PutResult.app_metadata`.
  * </pre>
  *
  * Protobuf type {@code leman.v1.PutRowsResult}
@@ -62,7 +62,7 @@ private static final long serialVersionUID = 0L;
   private long rowsAdded_ = 0L;
   /**
    * <pre>
-   * How many there are.
+   * Their number.
    * </pre>
    *
    * <code>int64 rows_added = 2;</code>
@@ -245,7 +245,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * What DoPut of Arrow Flight answers once the rows are in the table, as JSON in `PutResult.app_metadata`.
+   * The answer of DoPut of Arrow Flight once the rows are in the table, as JSON in `PutResult.app_metadata`.
    * </pre>
    *
    * Protobuf type {@code leman.v1.PutRowsResult}
@@ -474,7 +474,7 @@ private static final long serialVersionUID = 0L;
     private long rowsAdded_ ;
     /**
      * <pre>
-     * How many there are.
+     * Their number.
      * </pre>
      *
      * <code>int64 rows_added = 2;</code>
@@ -486,7 +486,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * How many there are.
+     * Their number.
      * </pre>
      *
      * <code>int64 rows_added = 2;</code>
@@ -502,7 +502,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * How many there are.
+     * Their number.
      * </pre>
      *
      * <code>int64 rows_added = 2;</code>

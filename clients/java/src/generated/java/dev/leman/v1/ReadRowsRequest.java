@@ -134,8 +134,8 @@ private static final long serialVersionUID = 0L;
       com.google.protobuf.LazyStringArrayList.emptyList();
   /**
    * <pre>
-   * The columns, in the order wanted; a field of a struct by names with dots between: `box.w`. Empty: all that queries
-   * show. Blobs come as their bytes.
+   * The columns, in this order; a field of a struct by its dotted path: `box.w`. Empty: all that queries show. Blobs
+   * are returned as their bytes.
    * </pre>
    *
    * <code>repeated string columns = 2;</code>
@@ -147,8 +147,8 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * The columns, in the order wanted; a field of a struct by names with dots between: `box.w`. Empty: all that queries
-   * show. Blobs come as their bytes.
+   * The columns, in this order; a field of a struct by its dotted path: `box.w`. Empty: all that queries show. Blobs
+   * are returned as their bytes.
    * </pre>
    *
    * <code>repeated string columns = 2;</code>
@@ -159,8 +159,8 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * The columns, in the order wanted; a field of a struct by names with dots between: `box.w`. Empty: all that queries
-   * show. Blobs come as their bytes.
+   * The columns, in this order; a field of a struct by its dotted path: `box.w`. Empty: all that queries show. Blobs
+   * are returned as their bytes.
    * </pre>
    *
    * <code>repeated string columns = 2;</code>
@@ -172,8 +172,8 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * The columns, in the order wanted; a field of a struct by names with dots between: `box.w`. Empty: all that queries
-   * show. Blobs come as their bytes.
+   * The columns, in this order; a field of a struct by its dotted path: `box.w`. Empty: all that queries show. Blobs
+   * are returned as their bytes.
    * </pre>
    *
    * <code>repeated string columns = 2;</code>
@@ -190,8 +190,8 @@ private static final long serialVersionUID = 0L;
   private volatile java.lang.Object where_ = "";
   /**
    * <pre>
-   * Only rows for which this SQL is true; what it may say: docs/sql.md. `now()` and the like are read as of the call.
-   * Empty: all rows.
+   * Only rows for which this SQL is true; see docs/sql.md. `now()` and the like have the time of the call. Empty: all
+   * rows.
    * </pre>
    *
    * <code>string where = 3;</code>
@@ -212,8 +212,8 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Only rows for which this SQL is true; what it may say: docs/sql.md. `now()` and the like are read as of the call.
-   * Empty: all rows.
+   * Only rows for which this SQL is true; see docs/sql.md. `now()` and the like have the time of the call. Empty: all
+   * rows.
    * </pre>
    *
    * <code>string where = 3;</code>
@@ -238,7 +238,7 @@ private static final long serialVersionUID = 0L;
   private long limit_ = 0L;
   /**
    * <pre>
-   * At most so many rows; unset: all.
+   * At most this many rows; unset: all.
    * </pre>
    *
    * <code>optional int64 limit = 4;</code>
@@ -250,7 +250,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * At most so many rows; unset: all.
+   * At most this many rows; unset: all.
    * </pre>
    *
    * <code>optional int64 limit = 4;</code>
@@ -265,7 +265,7 @@ private static final long serialVersionUID = 0L;
   private long offset_ = 0L;
   /**
    * <pre>
-   * Leave out so many of the first rows (of those for which `where` is true).
+   * Skip this many of the first rows (of those for which `where` is true).
    * </pre>
    *
    * <code>int64 offset = 5;</code>
@@ -373,7 +373,7 @@ private static final long serialVersionUID = 0L;
   private int batchSize_ = 0;
   /**
    * <pre>
-   * Rows in a record batch at the most; 0: 8,192. Wide rows come in smaller batches: of some 4 MB, if rows are smaller.
+   * Most rows in a record batch; 0: 8,192. Wide rows come in smaller batches: of some 4 MB, if rows are smaller.
    * </pre>
    *
    * <code>int32 batch_size = 8;</code>
@@ -388,7 +388,7 @@ private static final long serialVersionUID = 0L;
   private boolean withRowId_ = false;
   /**
    * <pre>
-   * Whether a last column `_rowid` says the row ids (see DescribeTableResponse.stable_row_ids).
+   * Whether to append a column `_rowid` with the row ids (see DescribeTableResponse.stable_row_ids).
    * </pre>
    *
    * <code>bool with_row_id = 9;</code>
@@ -403,7 +403,7 @@ private static final long serialVersionUID = 0L;
   private boolean withRowAddress_ = false;
   /**
    * <pre>
-   * Whether a last column `_rowaddr` says where rows are: fragment id &lt;&lt; 32 | physical offset.
+   * Whether to append a column `_rowaddr` with the row addresses: fragment id &lt;&lt; 32 | physical offset.
    * </pre>
    *
    * <code>bool with_row_address = 10;</code>
@@ -419,8 +419,8 @@ private static final long serialVersionUID = 0L;
   private volatile java.lang.Object incarnation_ = "";
   /**
    * <pre>
-   * Which table of that name is read, as an earlier answer says. Another one has taken its place: ABORTED (TABLE_REPLACED).
-   * Empty: whichever is there.
+   * The expected incarnation of the table, from an earlier answer. If the table was replaced: ABORTED (TABLE_REPLACED).
+   * Empty: any.
    * </pre>
    *
    * <code>string incarnation = 11;</code>
@@ -441,8 +441,8 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Which table of that name is read, as an earlier answer says. Another one has taken its place: ABORTED (TABLE_REPLACED).
-   * Empty: whichever is there.
+   * The expected incarnation of the table, from an earlier answer. If the table was replaced: ABORTED (TABLE_REPLACED).
+   * Empty: any.
    * </pre>
    *
    * <code>string incarnation = 11;</code>
@@ -467,11 +467,11 @@ private static final long serialVersionUID = 0L;
   private boolean includeCheckpointed_ = false;
   /**
    * <pre>
-   * Whether computed columns also show values that no version has yet. What a job has stored in checkpoints or finished
-   * files takes the place of the value in the latest version, where the column's function of now, or one whose values the
-   * column keeps, computed it from the row's inputs of now. Of several outcomes of a row a value comes before a failure,
-   * then what was stored last; a row that failed is NULL. `where` is about these values, too. It works while a job
-   * runs, and after it failed or was cancelled. Jobs keep storing values, so an interrupted call starts over.
+   * Whether computed columns also show values that no version has yet. Values that a job has stored in checkpoints or
+   * finished files replace those in the latest version, if the column's current function, or one whose values the
+   * column keeps, computed them from the row's current inputs. Of several outcomes of a row a value precedes a failure,
+   * then the latest one wins; a failed row is NULL. `where` applies to these values, too. It works while a job runs,
+   * and after it failed or was cancelled. Jobs keep storing values, so an interrupted call starts over.
    * </pre>
    *
    * <code>bool include_checkpointed = 12;</code>
@@ -1326,8 +1326,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The columns, in the order wanted; a field of a struct by names with dots between: `box.w`. Empty: all that queries
-     * show. Blobs come as their bytes.
+     * The columns, in this order; a field of a struct by its dotted path: `box.w`. Empty: all that queries show. Blobs
+     * are returned as their bytes.
      * </pre>
      *
      * <code>repeated string columns = 2;</code>
@@ -1340,8 +1340,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The columns, in the order wanted; a field of a struct by names with dots between: `box.w`. Empty: all that queries
-     * show. Blobs come as their bytes.
+     * The columns, in this order; a field of a struct by its dotted path: `box.w`. Empty: all that queries show. Blobs
+     * are returned as their bytes.
      * </pre>
      *
      * <code>repeated string columns = 2;</code>
@@ -1352,8 +1352,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The columns, in the order wanted; a field of a struct by names with dots between: `box.w`. Empty: all that queries
-     * show. Blobs come as their bytes.
+     * The columns, in this order; a field of a struct by its dotted path: `box.w`. Empty: all that queries show. Blobs
+     * are returned as their bytes.
      * </pre>
      *
      * <code>repeated string columns = 2;</code>
@@ -1365,8 +1365,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The columns, in the order wanted; a field of a struct by names with dots between: `box.w`. Empty: all that queries
-     * show. Blobs come as their bytes.
+     * The columns, in this order; a field of a struct by its dotted path: `box.w`. Empty: all that queries show. Blobs
+     * are returned as their bytes.
      * </pre>
      *
      * <code>repeated string columns = 2;</code>
@@ -1379,8 +1379,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The columns, in the order wanted; a field of a struct by names with dots between: `box.w`. Empty: all that queries
-     * show. Blobs come as their bytes.
+     * The columns, in this order; a field of a struct by its dotted path: `box.w`. Empty: all that queries show. Blobs
+     * are returned as their bytes.
      * </pre>
      *
      * <code>repeated string columns = 2;</code>
@@ -1399,8 +1399,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The columns, in the order wanted; a field of a struct by names with dots between: `box.w`. Empty: all that queries
-     * show. Blobs come as their bytes.
+     * The columns, in this order; a field of a struct by its dotted path: `box.w`. Empty: all that queries show. Blobs
+     * are returned as their bytes.
      * </pre>
      *
      * <code>repeated string columns = 2;</code>
@@ -1418,8 +1418,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The columns, in the order wanted; a field of a struct by names with dots between: `box.w`. Empty: all that queries
-     * show. Blobs come as their bytes.
+     * The columns, in this order; a field of a struct by its dotted path: `box.w`. Empty: all that queries show. Blobs
+     * are returned as their bytes.
      * </pre>
      *
      * <code>repeated string columns = 2;</code>
@@ -1437,8 +1437,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The columns, in the order wanted; a field of a struct by names with dots between: `box.w`. Empty: all that queries
-     * show. Blobs come as their bytes.
+     * The columns, in this order; a field of a struct by its dotted path: `box.w`. Empty: all that queries show. Blobs
+     * are returned as their bytes.
      * </pre>
      *
      * <code>repeated string columns = 2;</code>
@@ -1453,8 +1453,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The columns, in the order wanted; a field of a struct by names with dots between: `box.w`. Empty: all that queries
-     * show. Blobs come as their bytes.
+     * The columns, in this order; a field of a struct by its dotted path: `box.w`. Empty: all that queries show. Blobs
+     * are returned as their bytes.
      * </pre>
      *
      * <code>repeated string columns = 2;</code>
@@ -1475,8 +1475,8 @@ private static final long serialVersionUID = 0L;
     private java.lang.Object where_ = "";
     /**
      * <pre>
-     * Only rows for which this SQL is true; what it may say: docs/sql.md. `now()` and the like are read as of the call.
-     * Empty: all rows.
+     * Only rows for which this SQL is true; see docs/sql.md. `now()` and the like have the time of the call. Empty: all
+     * rows.
      * </pre>
      *
      * <code>string where = 3;</code>
@@ -1496,8 +1496,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Only rows for which this SQL is true; what it may say: docs/sql.md. `now()` and the like are read as of the call.
-     * Empty: all rows.
+     * Only rows for which this SQL is true; see docs/sql.md. `now()` and the like have the time of the call. Empty: all
+     * rows.
      * </pre>
      *
      * <code>string where = 3;</code>
@@ -1518,8 +1518,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Only rows for which this SQL is true; what it may say: docs/sql.md. `now()` and the like are read as of the call.
-     * Empty: all rows.
+     * Only rows for which this SQL is true; see docs/sql.md. `now()` and the like have the time of the call. Empty: all
+     * rows.
      * </pre>
      *
      * <code>string where = 3;</code>
@@ -1536,8 +1536,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Only rows for which this SQL is true; what it may say: docs/sql.md. `now()` and the like are read as of the call.
-     * Empty: all rows.
+     * Only rows for which this SQL is true; see docs/sql.md. `now()` and the like have the time of the call. Empty: all
+     * rows.
      * </pre>
      *
      * <code>string where = 3;</code>
@@ -1551,8 +1551,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Only rows for which this SQL is true; what it may say: docs/sql.md. `now()` and the like are read as of the call.
-     * Empty: all rows.
+     * Only rows for which this SQL is true; see docs/sql.md. `now()` and the like have the time of the call. Empty: all
+     * rows.
      * </pre>
      *
      * <code>string where = 3;</code>
@@ -1572,7 +1572,7 @@ private static final long serialVersionUID = 0L;
     private long limit_ ;
     /**
      * <pre>
-     * At most so many rows; unset: all.
+     * At most this many rows; unset: all.
      * </pre>
      *
      * <code>optional int64 limit = 4;</code>
@@ -1584,7 +1584,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * At most so many rows; unset: all.
+     * At most this many rows; unset: all.
      * </pre>
      *
      * <code>optional int64 limit = 4;</code>
@@ -1596,7 +1596,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * At most so many rows; unset: all.
+     * At most this many rows; unset: all.
      * </pre>
      *
      * <code>optional int64 limit = 4;</code>
@@ -1612,7 +1612,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * At most so many rows; unset: all.
+     * At most this many rows; unset: all.
      * </pre>
      *
      * <code>optional int64 limit = 4;</code>
@@ -1628,7 +1628,7 @@ private static final long serialVersionUID = 0L;
     private long offset_ ;
     /**
      * <pre>
-     * Leave out so many of the first rows (of those for which `where` is true).
+     * Skip this many of the first rows (of those for which `where` is true).
      * </pre>
      *
      * <code>int64 offset = 5;</code>
@@ -1640,7 +1640,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Leave out so many of the first rows (of those for which `where` is true).
+     * Skip this many of the first rows (of those for which `where` is true).
      * </pre>
      *
      * <code>int64 offset = 5;</code>
@@ -1656,7 +1656,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Leave out so many of the first rows (of those for which `where` is true).
+     * Skip this many of the first rows (of those for which `where` is true).
      * </pre>
      *
      * <code>int64 offset = 5;</code>
@@ -1847,7 +1847,7 @@ private static final long serialVersionUID = 0L;
     private int batchSize_ ;
     /**
      * <pre>
-     * Rows in a record batch at the most; 0: 8,192. Wide rows come in smaller batches: of some 4 MB, if rows are smaller.
+     * Most rows in a record batch; 0: 8,192. Wide rows come in smaller batches: of some 4 MB, if rows are smaller.
      * </pre>
      *
      * <code>int32 batch_size = 8;</code>
@@ -1859,7 +1859,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Rows in a record batch at the most; 0: 8,192. Wide rows come in smaller batches: of some 4 MB, if rows are smaller.
+     * Most rows in a record batch; 0: 8,192. Wide rows come in smaller batches: of some 4 MB, if rows are smaller.
      * </pre>
      *
      * <code>int32 batch_size = 8;</code>
@@ -1875,7 +1875,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Rows in a record batch at the most; 0: 8,192. Wide rows come in smaller batches: of some 4 MB, if rows are smaller.
+     * Most rows in a record batch; 0: 8,192. Wide rows come in smaller batches: of some 4 MB, if rows are smaller.
      * </pre>
      *
      * <code>int32 batch_size = 8;</code>
@@ -1891,7 +1891,7 @@ private static final long serialVersionUID = 0L;
     private boolean withRowId_ ;
     /**
      * <pre>
-     * Whether a last column `_rowid` says the row ids (see DescribeTableResponse.stable_row_ids).
+     * Whether to append a column `_rowid` with the row ids (see DescribeTableResponse.stable_row_ids).
      * </pre>
      *
      * <code>bool with_row_id = 9;</code>
@@ -1903,7 +1903,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Whether a last column `_rowid` says the row ids (see DescribeTableResponse.stable_row_ids).
+     * Whether to append a column `_rowid` with the row ids (see DescribeTableResponse.stable_row_ids).
      * </pre>
      *
      * <code>bool with_row_id = 9;</code>
@@ -1919,7 +1919,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Whether a last column `_rowid` says the row ids (see DescribeTableResponse.stable_row_ids).
+     * Whether to append a column `_rowid` with the row ids (see DescribeTableResponse.stable_row_ids).
      * </pre>
      *
      * <code>bool with_row_id = 9;</code>
@@ -1935,7 +1935,7 @@ private static final long serialVersionUID = 0L;
     private boolean withRowAddress_ ;
     /**
      * <pre>
-     * Whether a last column `_rowaddr` says where rows are: fragment id &lt;&lt; 32 | physical offset.
+     * Whether to append a column `_rowaddr` with the row addresses: fragment id &lt;&lt; 32 | physical offset.
      * </pre>
      *
      * <code>bool with_row_address = 10;</code>
@@ -1947,7 +1947,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Whether a last column `_rowaddr` says where rows are: fragment id &lt;&lt; 32 | physical offset.
+     * Whether to append a column `_rowaddr` with the row addresses: fragment id &lt;&lt; 32 | physical offset.
      * </pre>
      *
      * <code>bool with_row_address = 10;</code>
@@ -1963,7 +1963,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Whether a last column `_rowaddr` says where rows are: fragment id &lt;&lt; 32 | physical offset.
+     * Whether to append a column `_rowaddr` with the row addresses: fragment id &lt;&lt; 32 | physical offset.
      * </pre>
      *
      * <code>bool with_row_address = 10;</code>
@@ -1979,8 +1979,8 @@ private static final long serialVersionUID = 0L;
     private java.lang.Object incarnation_ = "";
     /**
      * <pre>
-     * Which table of that name is read, as an earlier answer says. Another one has taken its place: ABORTED (TABLE_REPLACED).
-     * Empty: whichever is there.
+     * The expected incarnation of the table, from an earlier answer. If the table was replaced: ABORTED (TABLE_REPLACED).
+     * Empty: any.
      * </pre>
      *
      * <code>string incarnation = 11;</code>
@@ -2000,8 +2000,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Which table of that name is read, as an earlier answer says. Another one has taken its place: ABORTED (TABLE_REPLACED).
-     * Empty: whichever is there.
+     * The expected incarnation of the table, from an earlier answer. If the table was replaced: ABORTED (TABLE_REPLACED).
+     * Empty: any.
      * </pre>
      *
      * <code>string incarnation = 11;</code>
@@ -2022,8 +2022,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Which table of that name is read, as an earlier answer says. Another one has taken its place: ABORTED (TABLE_REPLACED).
-     * Empty: whichever is there.
+     * The expected incarnation of the table, from an earlier answer. If the table was replaced: ABORTED (TABLE_REPLACED).
+     * Empty: any.
      * </pre>
      *
      * <code>string incarnation = 11;</code>
@@ -2040,8 +2040,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Which table of that name is read, as an earlier answer says. Another one has taken its place: ABORTED (TABLE_REPLACED).
-     * Empty: whichever is there.
+     * The expected incarnation of the table, from an earlier answer. If the table was replaced: ABORTED (TABLE_REPLACED).
+     * Empty: any.
      * </pre>
      *
      * <code>string incarnation = 11;</code>
@@ -2055,8 +2055,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Which table of that name is read, as an earlier answer says. Another one has taken its place: ABORTED (TABLE_REPLACED).
-     * Empty: whichever is there.
+     * The expected incarnation of the table, from an earlier answer. If the table was replaced: ABORTED (TABLE_REPLACED).
+     * Empty: any.
      * </pre>
      *
      * <code>string incarnation = 11;</code>
@@ -2076,11 +2076,11 @@ private static final long serialVersionUID = 0L;
     private boolean includeCheckpointed_ ;
     /**
      * <pre>
-     * Whether computed columns also show values that no version has yet. What a job has stored in checkpoints or finished
-     * files takes the place of the value in the latest version, where the column's function of now, or one whose values the
-     * column keeps, computed it from the row's inputs of now. Of several outcomes of a row a value comes before a failure,
-     * then what was stored last; a row that failed is NULL. `where` is about these values, too. It works while a job
-     * runs, and after it failed or was cancelled. Jobs keep storing values, so an interrupted call starts over.
+     * Whether computed columns also show values that no version has yet. Values that a job has stored in checkpoints or
+     * finished files replace those in the latest version, if the column's current function, or one whose values the
+     * column keeps, computed them from the row's current inputs. Of several outcomes of a row a value precedes a failure,
+     * then the latest one wins; a failed row is NULL. `where` applies to these values, too. It works while a job runs,
+     * and after it failed or was cancelled. Jobs keep storing values, so an interrupted call starts over.
      * </pre>
      *
      * <code>bool include_checkpointed = 12;</code>
@@ -2092,11 +2092,11 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Whether computed columns also show values that no version has yet. What a job has stored in checkpoints or finished
-     * files takes the place of the value in the latest version, where the column's function of now, or one whose values the
-     * column keeps, computed it from the row's inputs of now. Of several outcomes of a row a value comes before a failure,
-     * then what was stored last; a row that failed is NULL. `where` is about these values, too. It works while a job
-     * runs, and after it failed or was cancelled. Jobs keep storing values, so an interrupted call starts over.
+     * Whether computed columns also show values that no version has yet. Values that a job has stored in checkpoints or
+     * finished files replace those in the latest version, if the column's current function, or one whose values the
+     * column keeps, computed them from the row's current inputs. Of several outcomes of a row a value precedes a failure,
+     * then the latest one wins; a failed row is NULL. `where` applies to these values, too. It works while a job runs,
+     * and after it failed or was cancelled. Jobs keep storing values, so an interrupted call starts over.
      * </pre>
      *
      * <code>bool include_checkpointed = 12;</code>
@@ -2112,11 +2112,11 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Whether computed columns also show values that no version has yet. What a job has stored in checkpoints or finished
-     * files takes the place of the value in the latest version, where the column's function of now, or one whose values the
-     * column keeps, computed it from the row's inputs of now. Of several outcomes of a row a value comes before a failure,
-     * then what was stored last; a row that failed is NULL. `where` is about these values, too. It works while a job
-     * runs, and after it failed or was cancelled. Jobs keep storing values, so an interrupted call starts over.
+     * Whether computed columns also show values that no version has yet. Values that a job has stored in checkpoints or
+     * finished files replace those in the latest version, if the column's current function, or one whose values the
+     * column keeps, computed them from the row's current inputs. Of several outcomes of a row a value precedes a failure,
+     * then the latest one wins; a failed row is NULL. `where` applies to these values, too. It works while a job runs,
+     * and after it failed or was cancelled. Jobs keep storing values, so an interrupted call starts over.
      * </pre>
      *
      * <code>bool include_checkpointed = 12;</code>

@@ -37,8 +37,8 @@ public interface ReadRowsRequestOrBuilder extends
 
   /**
    * <pre>
-   * The columns, in the order wanted; a field of a struct by names with dots between: `box.w`. Empty: all that queries
-   * show. Blobs come as their bytes.
+   * The columns, in this order; a field of a struct by its dotted path: `box.w`. Empty: all that queries show. Blobs
+   * are returned as their bytes.
    * </pre>
    *
    * <code>repeated string columns = 2;</code>
@@ -48,8 +48,8 @@ public interface ReadRowsRequestOrBuilder extends
       getColumnsList();
   /**
    * <pre>
-   * The columns, in the order wanted; a field of a struct by names with dots between: `box.w`. Empty: all that queries
-   * show. Blobs come as their bytes.
+   * The columns, in this order; a field of a struct by its dotted path: `box.w`. Empty: all that queries show. Blobs
+   * are returned as their bytes.
    * </pre>
    *
    * <code>repeated string columns = 2;</code>
@@ -58,8 +58,8 @@ public interface ReadRowsRequestOrBuilder extends
   int getColumnsCount();
   /**
    * <pre>
-   * The columns, in the order wanted; a field of a struct by names with dots between: `box.w`. Empty: all that queries
-   * show. Blobs come as their bytes.
+   * The columns, in this order; a field of a struct by its dotted path: `box.w`. Empty: all that queries show. Blobs
+   * are returned as their bytes.
    * </pre>
    *
    * <code>repeated string columns = 2;</code>
@@ -69,8 +69,8 @@ public interface ReadRowsRequestOrBuilder extends
   java.lang.String getColumns(int index);
   /**
    * <pre>
-   * The columns, in the order wanted; a field of a struct by names with dots between: `box.w`. Empty: all that queries
-   * show. Blobs come as their bytes.
+   * The columns, in this order; a field of a struct by its dotted path: `box.w`. Empty: all that queries show. Blobs
+   * are returned as their bytes.
    * </pre>
    *
    * <code>repeated string columns = 2;</code>
@@ -82,8 +82,8 @@ public interface ReadRowsRequestOrBuilder extends
 
   /**
    * <pre>
-   * Only rows for which this SQL is true; what it may say: docs/sql.md. `now()` and the like are read as of the call.
-   * Empty: all rows.
+   * Only rows for which this SQL is true; see docs/sql.md. `now()` and the like have the time of the call. Empty: all
+   * rows.
    * </pre>
    *
    * <code>string where = 3;</code>
@@ -92,8 +92,8 @@ public interface ReadRowsRequestOrBuilder extends
   java.lang.String getWhere();
   /**
    * <pre>
-   * Only rows for which this SQL is true; what it may say: docs/sql.md. `now()` and the like are read as of the call.
-   * Empty: all rows.
+   * Only rows for which this SQL is true; see docs/sql.md. `now()` and the like have the time of the call. Empty: all
+   * rows.
    * </pre>
    *
    * <code>string where = 3;</code>
@@ -104,7 +104,7 @@ public interface ReadRowsRequestOrBuilder extends
 
   /**
    * <pre>
-   * At most so many rows; unset: all.
+   * At most this many rows; unset: all.
    * </pre>
    *
    * <code>optional int64 limit = 4;</code>
@@ -113,7 +113,7 @@ public interface ReadRowsRequestOrBuilder extends
   boolean hasLimit();
   /**
    * <pre>
-   * At most so many rows; unset: all.
+   * At most this many rows; unset: all.
    * </pre>
    *
    * <code>optional int64 limit = 4;</code>
@@ -123,7 +123,7 @@ public interface ReadRowsRequestOrBuilder extends
 
   /**
    * <pre>
-   * Leave out so many of the first rows (of those for which `where` is true).
+   * Skip this many of the first rows (of those for which `where` is true).
    * </pre>
    *
    * <code>int64 offset = 5;</code>
@@ -181,7 +181,7 @@ public interface ReadRowsRequestOrBuilder extends
 
   /**
    * <pre>
-   * Rows in a record batch at the most; 0: 8,192. Wide rows come in smaller batches: of some 4 MB, if rows are smaller.
+   * Most rows in a record batch; 0: 8,192. Wide rows come in smaller batches: of some 4 MB, if rows are smaller.
    * </pre>
    *
    * <code>int32 batch_size = 8;</code>
@@ -191,7 +191,7 @@ public interface ReadRowsRequestOrBuilder extends
 
   /**
    * <pre>
-   * Whether a last column `_rowid` says the row ids (see DescribeTableResponse.stable_row_ids).
+   * Whether to append a column `_rowid` with the row ids (see DescribeTableResponse.stable_row_ids).
    * </pre>
    *
    * <code>bool with_row_id = 9;</code>
@@ -201,7 +201,7 @@ public interface ReadRowsRequestOrBuilder extends
 
   /**
    * <pre>
-   * Whether a last column `_rowaddr` says where rows are: fragment id &lt;&lt; 32 | physical offset.
+   * Whether to append a column `_rowaddr` with the row addresses: fragment id &lt;&lt; 32 | physical offset.
    * </pre>
    *
    * <code>bool with_row_address = 10;</code>
@@ -211,8 +211,8 @@ public interface ReadRowsRequestOrBuilder extends
 
   /**
    * <pre>
-   * Which table of that name is read, as an earlier answer says. Another one has taken its place: ABORTED (TABLE_REPLACED).
-   * Empty: whichever is there.
+   * The expected incarnation of the table, from an earlier answer. If the table was replaced: ABORTED (TABLE_REPLACED).
+   * Empty: any.
    * </pre>
    *
    * <code>string incarnation = 11;</code>
@@ -221,8 +221,8 @@ public interface ReadRowsRequestOrBuilder extends
   java.lang.String getIncarnation();
   /**
    * <pre>
-   * Which table of that name is read, as an earlier answer says. Another one has taken its place: ABORTED (TABLE_REPLACED).
-   * Empty: whichever is there.
+   * The expected incarnation of the table, from an earlier answer. If the table was replaced: ABORTED (TABLE_REPLACED).
+   * Empty: any.
    * </pre>
    *
    * <code>string incarnation = 11;</code>
@@ -233,11 +233,11 @@ public interface ReadRowsRequestOrBuilder extends
 
   /**
    * <pre>
-   * Whether computed columns also show values that no version has yet. What a job has stored in checkpoints or finished
-   * files takes the place of the value in the latest version, where the column's function of now, or one whose values the
-   * column keeps, computed it from the row's inputs of now. Of several outcomes of a row a value comes before a failure,
-   * then what was stored last; a row that failed is NULL. `where` is about these values, too. It works while a job
-   * runs, and after it failed or was cancelled. Jobs keep storing values, so an interrupted call starts over.
+   * Whether computed columns also show values that no version has yet. Values that a job has stored in checkpoints or
+   * finished files replace those in the latest version, if the column's current function, or one whose values the
+   * column keeps, computed them from the row's current inputs. Of several outcomes of a row a value precedes a failure,
+   * then the latest one wins; a failed row is NULL. `where` applies to these values, too. It works while a job runs,
+   * and after it failed or was cancelled. Jobs keep storing values, so an interrupted call starts over.
    * </pre>
    *
    * <code>bool include_checkpointed = 12;</code>

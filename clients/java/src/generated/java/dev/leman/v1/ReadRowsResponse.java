@@ -80,8 +80,8 @@ private static final long serialVersionUID = 0L;
   private volatile java.lang.Object incarnation_ = "";
   /**
    * <pre>
-   * What tells the table from another one that is made later under its name; in the first answer only, and empty for a
-   * table that neither Leman made nor one of its jobs has seen.
+   * The incarnation, which distinguishes the table from a later one with its name; in the first answer only, and empty
+   * for a table that neither Leman created nor one of its jobs has read.
    * </pre>
    *
    * <code>string incarnation = 3;</code>
@@ -102,8 +102,8 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * What tells the table from another one that is made later under its name; in the first answer only, and empty for a
-   * table that neither Leman made nor one of its jobs has seen.
+   * The incarnation, which distinguishes the table from a later one with its name; in the first answer only, and empty
+   * for a table that neither Leman created nor one of its jobs has read.
    * </pre>
    *
    * <code>string incarnation = 3;</code>
@@ -592,8 +592,8 @@ private static final long serialVersionUID = 0L;
     private java.lang.Object incarnation_ = "";
     /**
      * <pre>
-     * What tells the table from another one that is made later under its name; in the first answer only, and empty for a
-     * table that neither Leman made nor one of its jobs has seen.
+     * The incarnation, which distinguishes the table from a later one with its name; in the first answer only, and empty
+     * for a table that neither Leman created nor one of its jobs has read.
      * </pre>
      *
      * <code>string incarnation = 3;</code>
@@ -613,8 +613,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What tells the table from another one that is made later under its name; in the first answer only, and empty for a
-     * table that neither Leman made nor one of its jobs has seen.
+     * The incarnation, which distinguishes the table from a later one with its name; in the first answer only, and empty
+     * for a table that neither Leman created nor one of its jobs has read.
      * </pre>
      *
      * <code>string incarnation = 3;</code>
@@ -635,8 +635,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What tells the table from another one that is made later under its name; in the first answer only, and empty for a
-     * table that neither Leman made nor one of its jobs has seen.
+     * The incarnation, which distinguishes the table from a later one with its name; in the first answer only, and empty
+     * for a table that neither Leman created nor one of its jobs has read.
      * </pre>
      *
      * <code>string incarnation = 3;</code>
@@ -653,8 +653,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What tells the table from another one that is made later under its name; in the first answer only, and empty for a
-     * table that neither Leman made nor one of its jobs has seen.
+     * The incarnation, which distinguishes the table from a later one with its name; in the first answer only, and empty
+     * for a table that neither Leman created nor one of its jobs has read.
      * </pre>
      *
      * <code>string incarnation = 3;</code>
@@ -668,8 +668,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What tells the table from another one that is made later under its name; in the first answer only, and empty for a
-     * table that neither Leman made nor one of its jobs has seen.
+     * The incarnation, which distinguishes the table from a later one with its name; in the first answer only, and empty
+     * for a table that neither Leman created nor one of its jobs has read.
      * </pre>
      *
      * <code>string incarnation = 3;</code>

@@ -30,8 +30,8 @@ public interface ReadRowsResponseOrBuilder extends
 
   /**
    * <pre>
-   * What tells the table from another one that is made later under its name; in the first answer only, and empty for a
-   * table that neither Leman made nor one of its jobs has seen.
+   * The incarnation, which distinguishes the table from a later one with its name; in the first answer only, and empty
+   * for a table that neither Leman created nor one of its jobs has read.
    * </pre>
    *
    * <code>string incarnation = 3;</code>
@@ -40,8 +40,8 @@ public interface ReadRowsResponseOrBuilder extends
   java.lang.String getIncarnation();
   /**
    * <pre>
-   * What tells the table from another one that is made later under its name; in the first answer only, and empty for a
-   * table that neither Leman made nor one of its jobs has seen.
+   * The incarnation, which distinguishes the table from a later one with its name; in the first answer only, and empty
+   * for a table that neither Leman created nor one of its jobs has read.
    * </pre>
    *
    * <code>string incarnation = 3;</code>

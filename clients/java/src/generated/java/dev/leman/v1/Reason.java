@@ -31,7 +31,7 @@ public enum Reason
   REASON_REUSED(1),
   /**
    * <pre>
-   * A column file for it was written but not committed yet; it only has to be committed.
+   * A column file for it was written and only has to be committed.
    * </pre>
    *
    * <code>REASON_STAGED = 2;</code>
@@ -71,7 +71,7 @@ public enum Reason
   REASON_PARTIAL(6),
   /**
    * <pre>
-   * It holds values that Leman did not compute, or that were moved by an update.
+   * It has values that Leman did not compute, or that were moved by an update.
    * </pre>
    *
    * <code>REASON_EXTERNAL_WRITE = 7;</code>
@@ -79,7 +79,7 @@ public enum Reason
   REASON_EXTERNAL_WRITE(7),
   /**
    * <pre>
-   * All that this filter asks for is computed; other rows are not.
+   * All rows of this filter are computed; other rows are not.
    * </pre>
    *
    * <code>REASON_REUSED_FILTER = 8;</code>
@@ -95,7 +95,7 @@ public enum Reason
   REASON_REUSED_COMPACTED(9),
   /**
    * <pre>
-   * Its values may come from a compaction, but the versions that would tell were cleaned away.
+   * Its values may come from a compaction, but the versions that would show it were deleted.
    * </pre>
    *
    * <code>REASON_HISTORY_LOST = 10;</code>
@@ -103,8 +103,8 @@ public enum Reason
   REASON_HISTORY_LOST(10),
   /**
    * <pre>
-   * Its inputs have moved on since the version that is to be read: it gets the values of then, which the next run
-   * without `read_version` makes current.
+   * Its inputs have changed since the requested version: it gets the values of that version, which the next run without
+   * `read_version` makes current.
    * </pre>
    *
    * <code>REASON_PAST_INPUT = 11;</code>
@@ -131,7 +131,7 @@ public enum Reason
   public static final int REASON_REUSED_VALUE = 1;
   /**
    * <pre>
-   * A column file for it was written but not committed yet; it only has to be committed.
+   * A column file for it was written and only has to be committed.
    * </pre>
    *
    * <code>REASON_STAGED = 2;</code>
@@ -171,7 +171,7 @@ public enum Reason
   public static final int REASON_PARTIAL_VALUE = 6;
   /**
    * <pre>
-   * It holds values that Leman did not compute, or that were moved by an update.
+   * It has values that Leman did not compute, or that were moved by an update.
    * </pre>
    *
    * <code>REASON_EXTERNAL_WRITE = 7;</code>
@@ -179,7 +179,7 @@ public enum Reason
   public static final int REASON_EXTERNAL_WRITE_VALUE = 7;
   /**
    * <pre>
-   * All that this filter asks for is computed; other rows are not.
+   * All rows of this filter are computed; other rows are not.
    * </pre>
    *
    * <code>REASON_REUSED_FILTER = 8;</code>
@@ -195,7 +195,7 @@ public enum Reason
   public static final int REASON_REUSED_COMPACTED_VALUE = 9;
   /**
    * <pre>
-   * Its values may come from a compaction, but the versions that would tell were cleaned away.
+   * Its values may come from a compaction, but the versions that would show it were deleted.
    * </pre>
    *
    * <code>REASON_HISTORY_LOST = 10;</code>
@@ -203,8 +203,8 @@ public enum Reason
   public static final int REASON_HISTORY_LOST_VALUE = 10;
   /**
    * <pre>
-   * Its inputs have moved on since the version that is to be read: it gets the values of then, which the next run
-   * without `read_version` makes current.
+   * Its inputs have changed since the requested version: it gets the values of that version, which the next run without
+   * `read_version` makes current.
    * </pre>
    *
    * <code>REASON_PAST_INPUT = 11;</code>

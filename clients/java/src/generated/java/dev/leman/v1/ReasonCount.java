@@ -89,7 +89,7 @@ private static final long serialVersionUID = 0L;
   private long rows_ = 0L;
   /**
    * <pre>
-   * Their rows, deleted ones not counted.
+   * Their live rows.
    * </pre>
    *
    * <code>int64 rows = 3;</code>
@@ -595,7 +595,7 @@ private static final long serialVersionUID = 0L;
     private long rows_ ;
     /**
      * <pre>
-     * Their rows, deleted ones not counted.
+     * Their live rows.
      * </pre>
      *
      * <code>int64 rows = 3;</code>
@@ -607,7 +607,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Their rows, deleted ones not counted.
+     * Their live rows.
      * </pre>
      *
      * <code>int64 rows = 3;</code>
@@ -623,7 +623,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Their rows, deleted ones not counted.
+     * Their live rows.
      * </pre>
      *
      * <code>int64 rows = 3;</code>

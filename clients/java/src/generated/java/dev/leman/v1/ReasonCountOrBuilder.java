@@ -39,7 +39,7 @@ public interface ReasonCountOrBuilder extends
 
   /**
    * <pre>
-   * Their rows, deleted ones not counted.
+   * Their live rows.
    * </pre>
    *
    * <code>int64 rows = 3;</code>

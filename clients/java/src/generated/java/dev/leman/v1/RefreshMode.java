@@ -23,7 +23,7 @@ public enum RefreshMode
   REFRESH_MODE_UNSPECIFIED(0),
   /**
    * <pre>
-   * Nothing: the view is right for that version.
+   * Nothing: the view is up to date with that version.
    * </pre>
    *
    * <code>REFRESH_MODE_NO_OP = 1;</code>
@@ -58,7 +58,7 @@ public enum RefreshMode
   public static final int REFRESH_MODE_UNSPECIFIED_VALUE = 0;
   /**
    * <pre>
-   * Nothing: the view is right for that version.
+   * Nothing: the view is up to date with that version.
    * </pre>
    *
    * <code>REFRESH_MODE_NO_OP = 1;</code>

@@ -23,7 +23,7 @@ public enum RefreshReason
   REFRESH_REASON_UNSPECIFIED(0),
   /**
    * <pre>
-   * The view was brought to that version before.
+   * The view was updated to that version before.
    * </pre>
    *
    * <code>REFRESH_REASON_UP_TO_DATE = 1;</code>
@@ -47,7 +47,7 @@ public enum RefreshReason
   REFRESH_REASON_SOURCE_CHANGED(3),
   /**
    * <pre>
-   * A column is to be computed by another function version.
+   * A column must be computed by another function version.
    * </pre>
    *
    * <code>REFRESH_REASON_FUNCTION_CHANGED = 4;</code>
@@ -55,8 +55,8 @@ public enum RefreshReason
   REFRESH_REASON_FUNCTION_CHANGED(4),
   /**
    * <pre>
-   * The source version that the view is right for was cleaned away, and what the view recorded of it does not do: what
-   * changed since cannot be told.
+   * The source version of the view was deleted, and the view's record of it is not sufficient: the changes since cannot
+   * be determined.
    * </pre>
    *
    * <code>REFRESH_REASON_SOURCE_HISTORY_LOST = 5;</code>
@@ -64,7 +64,7 @@ public enum RefreshReason
   REFRESH_REASON_SOURCE_HISTORY_LOST(5),
   /**
    * <pre>
-   * The source was dropped and made again under its name.
+   * The source was dropped and created again under its name.
    * </pre>
    *
    * <code>REFRESH_REASON_SOURCE_REPLACED = 6;</code>
@@ -72,7 +72,7 @@ public enum RefreshReason
   REFRESH_REASON_SOURCE_REPLACED(6),
   /**
    * <pre>
-   * Asked for.
+   * Requested.
    * </pre>
    *
    * <code>REFRESH_REASON_FORCED = 7;</code>
@@ -91,7 +91,7 @@ public enum RefreshReason
   public static final int REFRESH_REASON_UNSPECIFIED_VALUE = 0;
   /**
    * <pre>
-   * The view was brought to that version before.
+   * The view was updated to that version before.
    * </pre>
    *
    * <code>REFRESH_REASON_UP_TO_DATE = 1;</code>
@@ -115,7 +115,7 @@ public enum RefreshReason
   public static final int REFRESH_REASON_SOURCE_CHANGED_VALUE = 3;
   /**
    * <pre>
-   * A column is to be computed by another function version.
+   * A column must be computed by another function version.
    * </pre>
    *
    * <code>REFRESH_REASON_FUNCTION_CHANGED = 4;</code>
@@ -123,8 +123,8 @@ public enum RefreshReason
   public static final int REFRESH_REASON_FUNCTION_CHANGED_VALUE = 4;
   /**
    * <pre>
-   * The source version that the view is right for was cleaned away, and what the view recorded of it does not do: what
-   * changed since cannot be told.
+   * The source version of the view was deleted, and the view's record of it is not sufficient: the changes since cannot
+   * be determined.
    * </pre>
    *
    * <code>REFRESH_REASON_SOURCE_HISTORY_LOST = 5;</code>
@@ -132,7 +132,7 @@ public enum RefreshReason
   public static final int REFRESH_REASON_SOURCE_HISTORY_LOST_VALUE = 5;
   /**
    * <pre>
-   * The source was dropped and made again under its name.
+   * The source was dropped and created again under its name.
    * </pre>
    *
    * <code>REFRESH_REASON_SOURCE_REPLACED = 6;</code>
@@ -140,7 +140,7 @@ public enum RefreshReason
   public static final int REFRESH_REASON_SOURCE_REPLACED_VALUE = 6;
   /**
    * <pre>
-   * Asked for.
+   * Requested.
    * </pre>
    *
    * <code>REFRESH_REASON_FORCED = 7;</code>

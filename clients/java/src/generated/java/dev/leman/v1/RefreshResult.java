@@ -6,7 +6,7 @@ package dev.leman.v1;
 
 /**
  * <pre>
- * What a refresh did. Rows that failed are its job's business: `progress.rows_failed`, `progress.rows_failed_before` and
+ * The result of a refresh. For failed rows see its job: `progress.rows_failed`, `progress.rows_failed_before` and
  * `failed_in`.
  * </pre>
  *
@@ -104,7 +104,7 @@ private static final long serialVersionUID = 0L;
   private long rowsAdded_ = 0L;
   /**
    * <pre>
-   * Rows that came into the view, a first fill's included.
+   * Rows added to the view, including those of a first fill.
    * </pre>
    *
    * <code>int64 rows_added = 3;</code>
@@ -119,7 +119,7 @@ private static final long serialVersionUID = 0L;
   private long rowsRecomputed_ = 0L;
   /**
    * <pre>
-   * Rows whose values were recomputed in their place.
+   * Rows whose values were recomputed in place.
    * </pre>
    *
    * <code>int64 rows_recomputed = 4;</code>
@@ -134,7 +134,7 @@ private static final long serialVersionUID = 0L;
   private long rowsEvicted_ = 0L;
   /**
    * <pre>
-   * Rows that left.
+   * Rows removed from the view.
    * </pre>
    *
    * <code>int64 rows_evicted = 5;</code>
@@ -149,7 +149,7 @@ private static final long serialVersionUID = 0L;
   private long rowsReused_ = 0L;
   /**
    * <pre>
-   * Rows that stayed as they were.
+   * Unchanged rows.
    * </pre>
    *
    * <code>int64 rows_reused = 6;</code>
@@ -164,7 +164,7 @@ private static final long serialVersionUID = 0L;
   private long rowsEvaluated_ = 0L;
   /**
    * <pre>
-   * Rows given to functions, each function column's counted apart.
+   * Rows passed to functions, counted for each function column.
    * </pre>
    *
    * <code>int64 rows_evaluated = 7;</code>
@@ -194,7 +194,7 @@ private static final long serialVersionUID = 0L;
   private int fragmentsRewritten_ = 0;
   /**
    * <pre>
-   * Fragments of the view of which files were swapped.
+   * Fragments of the view with replaced files.
    * </pre>
    *
    * <code>int32 fragments_rewritten = 9;</code>
@@ -209,7 +209,7 @@ private static final long serialVersionUID = 0L;
   private long sourceVersionBefore_ = 0L;
   /**
    * <pre>
-   * The source version that the view was right for.
+   * The source version of the view before.
    * </pre>
    *
    * <code>int64 source_version_before = 10;</code>
@@ -224,7 +224,7 @@ private static final long serialVersionUID = 0L;
   private long sourceVersion_ = 0L;
   /**
    * <pre>
-   * The source version that it is right for now.
+   * The source version of the view now.
    * </pre>
    *
    * <code>int64 source_version = 11;</code>
@@ -239,7 +239,7 @@ private static final long serialVersionUID = 0L;
   private long viewVersion_ = 0L;
   /**
    * <pre>
-   * Version of the view's table that says so.
+   * Version of the view's table with this state.
    * </pre>
    *
    * <code>int64 view_version = 12;</code>
@@ -256,7 +256,7 @@ private static final long serialVersionUID = 0L;
       com.google.protobuf.LazyStringArrayList.emptyList();
   /**
    * <pre>
-   * What of the view's records is damaged or gone, for people: each names the file, what that means and what to do.
+   * Damaged or missing records of the view, as texts: each names the file, the consequence and what to do.
    * </pre>
    *
    * <code>repeated string warnings = 13;</code>
@@ -268,7 +268,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * What of the view's records is damaged or gone, for people: each names the file, what that means and what to do.
+   * Damaged or missing records of the view, as texts: each names the file, the consequence and what to do.
    * </pre>
    *
    * <code>repeated string warnings = 13;</code>
@@ -279,7 +279,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * What of the view's records is damaged or gone, for people: each names the file, what that means and what to do.
+   * Damaged or missing records of the view, as texts: each names the file, the consequence and what to do.
    * </pre>
    *
    * <code>repeated string warnings = 13;</code>
@@ -291,7 +291,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * What of the view's records is damaged or gone, for people: each names the file, what that means and what to do.
+   * Damaged or missing records of the view, as texts: each names the file, the consequence and what to do.
    * </pre>
    *
    * <code>repeated string warnings = 13;</code>
@@ -607,7 +607,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * What a refresh did. Rows that failed are its job's business: `progress.rows_failed`, `progress.rows_failed_before` and
+   * The result of a refresh. For failed rows see its job: `progress.rows_failed`, `progress.rows_failed_before` and
    * `failed_in`.
    * </pre>
    *
@@ -1081,7 +1081,7 @@ private static final long serialVersionUID = 0L;
     private long rowsAdded_ ;
     /**
      * <pre>
-     * Rows that came into the view, a first fill's included.
+     * Rows added to the view, including those of a first fill.
      * </pre>
      *
      * <code>int64 rows_added = 3;</code>
@@ -1093,7 +1093,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Rows that came into the view, a first fill's included.
+     * Rows added to the view, including those of a first fill.
      * </pre>
      *
      * <code>int64 rows_added = 3;</code>
@@ -1109,7 +1109,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Rows that came into the view, a first fill's included.
+     * Rows added to the view, including those of a first fill.
      * </pre>
      *
      * <code>int64 rows_added = 3;</code>
@@ -1125,7 +1125,7 @@ private static final long serialVersionUID = 0L;
     private long rowsRecomputed_ ;
     /**
      * <pre>
-     * Rows whose values were recomputed in their place.
+     * Rows whose values were recomputed in place.
      * </pre>
      *
      * <code>int64 rows_recomputed = 4;</code>
@@ -1137,7 +1137,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Rows whose values were recomputed in their place.
+     * Rows whose values were recomputed in place.
      * </pre>
      *
      * <code>int64 rows_recomputed = 4;</code>
@@ -1153,7 +1153,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Rows whose values were recomputed in their place.
+     * Rows whose values were recomputed in place.
      * </pre>
      *
      * <code>int64 rows_recomputed = 4;</code>
@@ -1169,7 +1169,7 @@ private static final long serialVersionUID = 0L;
     private long rowsEvicted_ ;
     /**
      * <pre>
-     * Rows that left.
+     * Rows removed from the view.
      * </pre>
      *
      * <code>int64 rows_evicted = 5;</code>
@@ -1181,7 +1181,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Rows that left.
+     * Rows removed from the view.
      * </pre>
      *
      * <code>int64 rows_evicted = 5;</code>
@@ -1197,7 +1197,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Rows that left.
+     * Rows removed from the view.
      * </pre>
      *
      * <code>int64 rows_evicted = 5;</code>
@@ -1213,7 +1213,7 @@ private static final long serialVersionUID = 0L;
     private long rowsReused_ ;
     /**
      * <pre>
-     * Rows that stayed as they were.
+     * Unchanged rows.
      * </pre>
      *
      * <code>int64 rows_reused = 6;</code>
@@ -1225,7 +1225,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Rows that stayed as they were.
+     * Unchanged rows.
      * </pre>
      *
      * <code>int64 rows_reused = 6;</code>
@@ -1241,7 +1241,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Rows that stayed as they were.
+     * Unchanged rows.
      * </pre>
      *
      * <code>int64 rows_reused = 6;</code>
@@ -1257,7 +1257,7 @@ private static final long serialVersionUID = 0L;
     private long rowsEvaluated_ ;
     /**
      * <pre>
-     * Rows given to functions, each function column's counted apart.
+     * Rows passed to functions, counted for each function column.
      * </pre>
      *
      * <code>int64 rows_evaluated = 7;</code>
@@ -1269,7 +1269,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Rows given to functions, each function column's counted apart.
+     * Rows passed to functions, counted for each function column.
      * </pre>
      *
      * <code>int64 rows_evaluated = 7;</code>
@@ -1285,7 +1285,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Rows given to functions, each function column's counted apart.
+     * Rows passed to functions, counted for each function column.
      * </pre>
      *
      * <code>int64 rows_evaluated = 7;</code>
@@ -1345,7 +1345,7 @@ private static final long serialVersionUID = 0L;
     private int fragmentsRewritten_ ;
     /**
      * <pre>
-     * Fragments of the view of which files were swapped.
+     * Fragments of the view with replaced files.
      * </pre>
      *
      * <code>int32 fragments_rewritten = 9;</code>
@@ -1357,7 +1357,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Fragments of the view of which files were swapped.
+     * Fragments of the view with replaced files.
      * </pre>
      *
      * <code>int32 fragments_rewritten = 9;</code>
@@ -1373,7 +1373,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Fragments of the view of which files were swapped.
+     * Fragments of the view with replaced files.
      * </pre>
      *
      * <code>int32 fragments_rewritten = 9;</code>
@@ -1389,7 +1389,7 @@ private static final long serialVersionUID = 0L;
     private long sourceVersionBefore_ ;
     /**
      * <pre>
-     * The source version that the view was right for.
+     * The source version of the view before.
      * </pre>
      *
      * <code>int64 source_version_before = 10;</code>
@@ -1401,7 +1401,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The source version that the view was right for.
+     * The source version of the view before.
      * </pre>
      *
      * <code>int64 source_version_before = 10;</code>
@@ -1417,7 +1417,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The source version that the view was right for.
+     * The source version of the view before.
      * </pre>
      *
      * <code>int64 source_version_before = 10;</code>
@@ -1433,7 +1433,7 @@ private static final long serialVersionUID = 0L;
     private long sourceVersion_ ;
     /**
      * <pre>
-     * The source version that it is right for now.
+     * The source version of the view now.
      * </pre>
      *
      * <code>int64 source_version = 11;</code>
@@ -1445,7 +1445,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The source version that it is right for now.
+     * The source version of the view now.
      * </pre>
      *
      * <code>int64 source_version = 11;</code>
@@ -1461,7 +1461,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The source version that it is right for now.
+     * The source version of the view now.
      * </pre>
      *
      * <code>int64 source_version = 11;</code>
@@ -1477,7 +1477,7 @@ private static final long serialVersionUID = 0L;
     private long viewVersion_ ;
     /**
      * <pre>
-     * Version of the view's table that says so.
+     * Version of the view's table with this state.
      * </pre>
      *
      * <code>int64 view_version = 12;</code>
@@ -1489,7 +1489,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Version of the view's table that says so.
+     * Version of the view's table with this state.
      * </pre>
      *
      * <code>int64 view_version = 12;</code>
@@ -1505,7 +1505,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Version of the view's table that says so.
+     * Version of the view's table with this state.
      * </pre>
      *
      * <code>int64 view_version = 12;</code>
@@ -1528,7 +1528,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What of the view's records is damaged or gone, for people: each names the file, what that means and what to do.
+     * Damaged or missing records of the view, as texts: each names the file, the consequence and what to do.
      * </pre>
      *
      * <code>repeated string warnings = 13;</code>
@@ -1541,7 +1541,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What of the view's records is damaged or gone, for people: each names the file, what that means and what to do.
+     * Damaged or missing records of the view, as texts: each names the file, the consequence and what to do.
      * </pre>
      *
      * <code>repeated string warnings = 13;</code>
@@ -1552,7 +1552,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What of the view's records is damaged or gone, for people: each names the file, what that means and what to do.
+     * Damaged or missing records of the view, as texts: each names the file, the consequence and what to do.
      * </pre>
      *
      * <code>repeated string warnings = 13;</code>
@@ -1564,7 +1564,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What of the view's records is damaged or gone, for people: each names the file, what that means and what to do.
+     * Damaged or missing records of the view, as texts: each names the file, the consequence and what to do.
      * </pre>
      *
      * <code>repeated string warnings = 13;</code>
@@ -1577,7 +1577,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What of the view's records is damaged or gone, for people: each names the file, what that means and what to do.
+     * Damaged or missing records of the view, as texts: each names the file, the consequence and what to do.
      * </pre>
      *
      * <code>repeated string warnings = 13;</code>
@@ -1596,7 +1596,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What of the view's records is damaged or gone, for people: each names the file, what that means and what to do.
+     * Damaged or missing records of the view, as texts: each names the file, the consequence and what to do.
      * </pre>
      *
      * <code>repeated string warnings = 13;</code>
@@ -1614,7 +1614,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What of the view's records is damaged or gone, for people: each names the file, what that means and what to do.
+     * Damaged or missing records of the view, as texts: each names the file, the consequence and what to do.
      * </pre>
      *
      * <code>repeated string warnings = 13;</code>
@@ -1632,7 +1632,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What of the view's records is damaged or gone, for people: each names the file, what that means and what to do.
+     * Damaged or missing records of the view, as texts: each names the file, the consequence and what to do.
      * </pre>
      *
      * <code>repeated string warnings = 13;</code>
@@ -1647,7 +1647,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What of the view's records is damaged or gone, for people: each names the file, what that means and what to do.
+     * Damaged or missing records of the view, as texts: each names the file, the consequence and what to do.
      * </pre>
      *
      * <code>repeated string warnings = 13;</code>

@@ -48,7 +48,7 @@ public interface RefreshResultOrBuilder extends
 
   /**
    * <pre>
-   * Rows that came into the view, a first fill's included.
+   * Rows added to the view, including those of a first fill.
    * </pre>
    *
    * <code>int64 rows_added = 3;</code>
@@ -58,7 +58,7 @@ public interface RefreshResultOrBuilder extends
 
   /**
    * <pre>
-   * Rows whose values were recomputed in their place.
+   * Rows whose values were recomputed in place.
    * </pre>
    *
    * <code>int64 rows_recomputed = 4;</code>
@@ -68,7 +68,7 @@ public interface RefreshResultOrBuilder extends
 
   /**
    * <pre>
-   * Rows that left.
+   * Rows removed from the view.
    * </pre>
    *
    * <code>int64 rows_evicted = 5;</code>
@@ -78,7 +78,7 @@ public interface RefreshResultOrBuilder extends
 
   /**
    * <pre>
-   * Rows that stayed as they were.
+   * Unchanged rows.
    * </pre>
    *
    * <code>int64 rows_reused = 6;</code>
@@ -88,7 +88,7 @@ public interface RefreshResultOrBuilder extends
 
   /**
    * <pre>
-   * Rows given to functions, each function column's counted apart.
+   * Rows passed to functions, counted for each function column.
    * </pre>
    *
    * <code>int64 rows_evaluated = 7;</code>
@@ -108,7 +108,7 @@ public interface RefreshResultOrBuilder extends
 
   /**
    * <pre>
-   * Fragments of the view of which files were swapped.
+   * Fragments of the view with replaced files.
    * </pre>
    *
    * <code>int32 fragments_rewritten = 9;</code>
@@ -118,7 +118,7 @@ public interface RefreshResultOrBuilder extends
 
   /**
    * <pre>
-   * The source version that the view was right for.
+   * The source version of the view before.
    * </pre>
    *
    * <code>int64 source_version_before = 10;</code>
@@ -128,7 +128,7 @@ public interface RefreshResultOrBuilder extends
 
   /**
    * <pre>
-   * The source version that it is right for now.
+   * The source version of the view now.
    * </pre>
    *
    * <code>int64 source_version = 11;</code>
@@ -138,7 +138,7 @@ public interface RefreshResultOrBuilder extends
 
   /**
    * <pre>
-   * Version of the view's table that says so.
+   * Version of the view's table with this state.
    * </pre>
    *
    * <code>int64 view_version = 12;</code>
@@ -148,7 +148,7 @@ public interface RefreshResultOrBuilder extends
 
   /**
    * <pre>
-   * What of the view's records is damaged or gone, for people: each names the file, what that means and what to do.
+   * Damaged or missing records of the view, as texts: each names the file, the consequence and what to do.
    * </pre>
    *
    * <code>repeated string warnings = 13;</code>
@@ -158,7 +158,7 @@ public interface RefreshResultOrBuilder extends
       getWarningsList();
   /**
    * <pre>
-   * What of the view's records is damaged or gone, for people: each names the file, what that means and what to do.
+   * Damaged or missing records of the view, as texts: each names the file, the consequence and what to do.
    * </pre>
    *
    * <code>repeated string warnings = 13;</code>
@@ -167,7 +167,7 @@ public interface RefreshResultOrBuilder extends
   int getWarningsCount();
   /**
    * <pre>
-   * What of the view's records is damaged or gone, for people: each names the file, what that means and what to do.
+   * Damaged or missing records of the view, as texts: each names the file, the consequence and what to do.
    * </pre>
    *
    * <code>repeated string warnings = 13;</code>
@@ -177,7 +177,7 @@ public interface RefreshResultOrBuilder extends
   java.lang.String getWarnings(int index);
   /**
    * <pre>
-   * What of the view's records is damaged or gone, for people: each names the file, what that means and what to do.
+   * Damaged or missing records of the view, as texts: each names the file, the consequence and what to do.
    * </pre>
    *
    * <code>repeated string warnings = 13;</code>

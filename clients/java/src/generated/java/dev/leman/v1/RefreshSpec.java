@@ -6,7 +6,7 @@ package dev.leman.v1;
 
 /**
  * <pre>
- * What a refresh is asked to do. Names are those of the Python API.
+ * The request of a refresh. Names are those of the Python API.
  * </pre>
  *
  * Protobuf type {@code leman.v1.RefreshSpec}
@@ -47,7 +47,7 @@ private static final long serialVersionUID = 0L;
 
   /**
    * <pre>
-   * Which ways are allowed.
+   * Which modes are allowed.
    * </pre>
    *
    * Protobuf enum {@code leman.v1.RefreshSpec.Policy}
@@ -64,7 +64,7 @@ private static final long serialVersionUID = 0L;
     POLICY_UNSPECIFIED(0),
     /**
      * <pre>
-     * Incremental where that is possible.
+     * Incremental if that is possible.
      * </pre>
      *
      * <code>POLICY_AUTO = 1;</code>
@@ -72,7 +72,7 @@ private static final long serialVersionUID = 0L;
     POLICY_AUTO(1),
     /**
      * <pre>
-     * Refuse where it is not: FULL_REFRESH_NEEDED.
+     * Refuse if it is not: FULL_REFRESH_NEEDED.
      * </pre>
      *
      * <code>POLICY_INCREMENTAL = 2;</code>
@@ -99,7 +99,7 @@ private static final long serialVersionUID = 0L;
     public static final int POLICY_UNSPECIFIED_VALUE = 0;
     /**
      * <pre>
-     * Incremental where that is possible.
+     * Incremental if that is possible.
      * </pre>
      *
      * <code>POLICY_AUTO = 1;</code>
@@ -107,7 +107,7 @@ private static final long serialVersionUID = 0L;
     public static final int POLICY_AUTO_VALUE = 1;
     /**
      * <pre>
-     * Refuse where it is not: FULL_REFRESH_NEEDED.
+     * Refuse if it is not: FULL_REFRESH_NEEDED.
      * </pre>
      *
      * <code>POLICY_INCREMENTAL = 2;</code>
@@ -250,7 +250,7 @@ private static final long serialVersionUID = 0L;
   private long srcVersion_ = 0L;
   /**
    * <pre>
-   * Bring it to this version of the source, 1 or more, forward or back; unset: the latest.
+   * Update it to this version of the source, 1 or more, forward or back; unset: the latest.
    * </pre>
    *
    * <code>optional int64 src_version = 2;</code>
@@ -262,7 +262,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Bring it to this version of the source, 1 or more, forward or back; unset: the latest.
+   * Update it to this version of the source, 1 or more, forward or back; unset: the latest.
    * </pre>
    *
    * <code>optional int64 src_version = 2;</code>
@@ -304,7 +304,7 @@ private static final long serialVersionUID = 0L;
   private int policy_ = 0;
   /**
    * <pre>
-   * Which ways are allowed.
+   * Which modes are allowed.
    * </pre>
    *
    * <code>.leman.v1.RefreshSpec.Policy policy = 4;</code>
@@ -315,7 +315,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Which ways are allowed.
+   * Which modes are allowed.
    * </pre>
    *
    * <code>.leman.v1.RefreshSpec.Policy policy = 4;</code>
@@ -357,7 +357,7 @@ private static final long serialVersionUID = 0L;
   private boolean optimizeIndices_ = false;
   /**
    * <pre>
-   * Once the view is right, bring its indexes up to date: see CommitService.OptimizeIndices.
+   * After the refresh, update its indexes: see CommitService.OptimizeIndices.
    * </pre>
    *
    * <code>bool optimize_indices = 6;</code>
@@ -372,10 +372,10 @@ private static final long serialVersionUID = 0L;
   private int onStaleInput_ = 0;
   /**
    * <pre>
-   * What happens where the view reads computed columns of its source, or these read others, of which rows are stale or
-   * were never computed, in the version of the source that the refresh goes to. Rows that the view's filter leaves out
-   * do not count, unless the filter reads such a column itself. ON_STALE_INPUT_FIRST needs a source that is a plain
-   * table, and an unset `src_version`: computing a column makes another version.
+   * What happens if the view reads computed columns of its source, directly or not, with rows that are stale or were
+   * never computed in the target version of the source. Rows that the view's filter leaves out do not count, unless the
+   * filter reads such a column itself. ON_STALE_INPUT_FIRST requires a source that is a plain table, and an unset
+   * `src_version`: computing a column creates another version.
    * </pre>
    *
    * <code>.leman.v1.OnStaleInput on_stale_input = 7;</code>
@@ -386,10 +386,10 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * What happens where the view reads computed columns of its source, or these read others, of which rows are stale or
-   * were never computed, in the version of the source that the refresh goes to. Rows that the view's filter leaves out
-   * do not count, unless the filter reads such a column itself. ON_STALE_INPUT_FIRST needs a source that is a plain
-   * table, and an unset `src_version`: computing a column makes another version.
+   * What happens if the view reads computed columns of its source, directly or not, with rows that are stale or were
+   * never computed in the target version of the source. Rows that the view's filter leaves out do not count, unless the
+   * filter reads such a column itself. ON_STALE_INPUT_FIRST requires a source that is a plain table, and an unset
+   * `src_version`: computing a column creates another version.
    * </pre>
    *
    * <code>.leman.v1.OnStaleInput on_stale_input = 7;</code>
@@ -646,7 +646,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * What a refresh is asked to do. Names are those of the Python API.
+   * The request of a refresh. Names are those of the Python API.
    * </pre>
    *
    * Protobuf type {@code leman.v1.RefreshSpec}
@@ -1068,7 +1068,7 @@ private static final long serialVersionUID = 0L;
     private long srcVersion_ ;
     /**
      * <pre>
-     * Bring it to this version of the source, 1 or more, forward or back; unset: the latest.
+     * Update it to this version of the source, 1 or more, forward or back; unset: the latest.
      * </pre>
      *
      * <code>optional int64 src_version = 2;</code>
@@ -1080,7 +1080,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Bring it to this version of the source, 1 or more, forward or back; unset: the latest.
+     * Update it to this version of the source, 1 or more, forward or back; unset: the latest.
      * </pre>
      *
      * <code>optional int64 src_version = 2;</code>
@@ -1092,7 +1092,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Bring it to this version of the source, 1 or more, forward or back; unset: the latest.
+     * Update it to this version of the source, 1 or more, forward or back; unset: the latest.
      * </pre>
      *
      * <code>optional int64 src_version = 2;</code>
@@ -1108,7 +1108,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Bring it to this version of the source, 1 or more, forward or back; unset: the latest.
+     * Update it to this version of the source, 1 or more, forward or back; unset: the latest.
      * </pre>
      *
      * <code>optional int64 src_version = 2;</code>
@@ -1180,7 +1180,7 @@ private static final long serialVersionUID = 0L;
     private int policy_ = 0;
     /**
      * <pre>
-     * Which ways are allowed.
+     * Which modes are allowed.
      * </pre>
      *
      * <code>.leman.v1.RefreshSpec.Policy policy = 4;</code>
@@ -1191,7 +1191,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Which ways are allowed.
+     * Which modes are allowed.
      * </pre>
      *
      * <code>.leman.v1.RefreshSpec.Policy policy = 4;</code>
@@ -1206,7 +1206,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Which ways are allowed.
+     * Which modes are allowed.
      * </pre>
      *
      * <code>.leman.v1.RefreshSpec.Policy policy = 4;</code>
@@ -1219,7 +1219,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Which ways are allowed.
+     * Which modes are allowed.
      * </pre>
      *
      * <code>.leman.v1.RefreshSpec.Policy policy = 4;</code>
@@ -1237,7 +1237,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Which ways are allowed.
+     * Which modes are allowed.
      * </pre>
      *
      * <code>.leman.v1.RefreshSpec.Policy policy = 4;</code>
@@ -1309,7 +1309,7 @@ private static final long serialVersionUID = 0L;
     private boolean optimizeIndices_ ;
     /**
      * <pre>
-     * Once the view is right, bring its indexes up to date: see CommitService.OptimizeIndices.
+     * After the refresh, update its indexes: see CommitService.OptimizeIndices.
      * </pre>
      *
      * <code>bool optimize_indices = 6;</code>
@@ -1321,7 +1321,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Once the view is right, bring its indexes up to date: see CommitService.OptimizeIndices.
+     * After the refresh, update its indexes: see CommitService.OptimizeIndices.
      * </pre>
      *
      * <code>bool optimize_indices = 6;</code>
@@ -1337,7 +1337,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Once the view is right, bring its indexes up to date: see CommitService.OptimizeIndices.
+     * After the refresh, update its indexes: see CommitService.OptimizeIndices.
      * </pre>
      *
      * <code>bool optimize_indices = 6;</code>
@@ -1353,10 +1353,10 @@ private static final long serialVersionUID = 0L;
     private int onStaleInput_ = 0;
     /**
      * <pre>
-     * What happens where the view reads computed columns of its source, or these read others, of which rows are stale or
-     * were never computed, in the version of the source that the refresh goes to. Rows that the view's filter leaves out
-     * do not count, unless the filter reads such a column itself. ON_STALE_INPUT_FIRST needs a source that is a plain
-     * table, and an unset `src_version`: computing a column makes another version.
+     * What happens if the view reads computed columns of its source, directly or not, with rows that are stale or were
+     * never computed in the target version of the source. Rows that the view's filter leaves out do not count, unless the
+     * filter reads such a column itself. ON_STALE_INPUT_FIRST requires a source that is a plain table, and an unset
+     * `src_version`: computing a column creates another version.
      * </pre>
      *
      * <code>.leman.v1.OnStaleInput on_stale_input = 7;</code>
@@ -1367,10 +1367,10 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What happens where the view reads computed columns of its source, or these read others, of which rows are stale or
-     * were never computed, in the version of the source that the refresh goes to. Rows that the view's filter leaves out
-     * do not count, unless the filter reads such a column itself. ON_STALE_INPUT_FIRST needs a source that is a plain
-     * table, and an unset `src_version`: computing a column makes another version.
+     * What happens if the view reads computed columns of its source, directly or not, with rows that are stale or were
+     * never computed in the target version of the source. Rows that the view's filter leaves out do not count, unless the
+     * filter reads such a column itself. ON_STALE_INPUT_FIRST requires a source that is a plain table, and an unset
+     * `src_version`: computing a column creates another version.
      * </pre>
      *
      * <code>.leman.v1.OnStaleInput on_stale_input = 7;</code>
@@ -1385,10 +1385,10 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What happens where the view reads computed columns of its source, or these read others, of which rows are stale or
-     * were never computed, in the version of the source that the refresh goes to. Rows that the view's filter leaves out
-     * do not count, unless the filter reads such a column itself. ON_STALE_INPUT_FIRST needs a source that is a plain
-     * table, and an unset `src_version`: computing a column makes another version.
+     * What happens if the view reads computed columns of its source, directly or not, with rows that are stale or were
+     * never computed in the target version of the source. Rows that the view's filter leaves out do not count, unless the
+     * filter reads such a column itself. ON_STALE_INPUT_FIRST requires a source that is a plain table, and an unset
+     * `src_version`: computing a column creates another version.
      * </pre>
      *
      * <code>.leman.v1.OnStaleInput on_stale_input = 7;</code>
@@ -1401,10 +1401,10 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What happens where the view reads computed columns of its source, or these read others, of which rows are stale or
-     * were never computed, in the version of the source that the refresh goes to. Rows that the view's filter leaves out
-     * do not count, unless the filter reads such a column itself. ON_STALE_INPUT_FIRST needs a source that is a plain
-     * table, and an unset `src_version`: computing a column makes another version.
+     * What happens if the view reads computed columns of its source, directly or not, with rows that are stale or were
+     * never computed in the target version of the source. Rows that the view's filter leaves out do not count, unless the
+     * filter reads such a column itself. ON_STALE_INPUT_FIRST requires a source that is a plain table, and an unset
+     * `src_version`: computing a column creates another version.
      * </pre>
      *
      * <code>.leman.v1.OnStaleInput on_stale_input = 7;</code>
@@ -1422,10 +1422,10 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What happens where the view reads computed columns of its source, or these read others, of which rows are stale or
-     * were never computed, in the version of the source that the refresh goes to. Rows that the view's filter leaves out
-     * do not count, unless the filter reads such a column itself. ON_STALE_INPUT_FIRST needs a source that is a plain
-     * table, and an unset `src_version`: computing a column makes another version.
+     * What happens if the view reads computed columns of its source, directly or not, with rows that are stale or were
+     * never computed in the target version of the source. Rows that the view's filter leaves out do not count, unless the
+     * filter reads such a column itself. ON_STALE_INPUT_FIRST requires a source that is a plain table, and an unset
+     * `src_version`: computing a column creates another version.
      * </pre>
      *
      * <code>.leman.v1.OnStaleInput on_stale_input = 7;</code>

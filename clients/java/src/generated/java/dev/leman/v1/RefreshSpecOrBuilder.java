@@ -37,7 +37,7 @@ public interface RefreshSpecOrBuilder extends
 
   /**
    * <pre>
-   * Bring it to this version of the source, 1 or more, forward or back; unset: the latest.
+   * Update it to this version of the source, 1 or more, forward or back; unset: the latest.
    * </pre>
    *
    * <code>optional int64 src_version = 2;</code>
@@ -46,7 +46,7 @@ public interface RefreshSpecOrBuilder extends
   boolean hasSrcVersion();
   /**
    * <pre>
-   * Bring it to this version of the source, 1 or more, forward or back; unset: the latest.
+   * Update it to this version of the source, 1 or more, forward or back; unset: the latest.
    * </pre>
    *
    * <code>optional int64 src_version = 2;</code>
@@ -75,7 +75,7 @@ public interface RefreshSpecOrBuilder extends
 
   /**
    * <pre>
-   * Which ways are allowed.
+   * Which modes are allowed.
    * </pre>
    *
    * <code>.leman.v1.RefreshSpec.Policy policy = 4;</code>
@@ -84,7 +84,7 @@ public interface RefreshSpecOrBuilder extends
   int getPolicyValue();
   /**
    * <pre>
-   * Which ways are allowed.
+   * Which modes are allowed.
    * </pre>
    *
    * <code>.leman.v1.RefreshSpec.Policy policy = 4;</code>
@@ -113,7 +113,7 @@ public interface RefreshSpecOrBuilder extends
 
   /**
    * <pre>
-   * Once the view is right, bring its indexes up to date: see CommitService.OptimizeIndices.
+   * After the refresh, update its indexes: see CommitService.OptimizeIndices.
    * </pre>
    *
    * <code>bool optimize_indices = 6;</code>
@@ -123,10 +123,10 @@ public interface RefreshSpecOrBuilder extends
 
   /**
    * <pre>
-   * What happens where the view reads computed columns of its source, or these read others, of which rows are stale or
-   * were never computed, in the version of the source that the refresh goes to. Rows that the view's filter leaves out
-   * do not count, unless the filter reads such a column itself. ON_STALE_INPUT_FIRST needs a source that is a plain
-   * table, and an unset `src_version`: computing a column makes another version.
+   * What happens if the view reads computed columns of its source, directly or not, with rows that are stale or were
+   * never computed in the target version of the source. Rows that the view's filter leaves out do not count, unless the
+   * filter reads such a column itself. ON_STALE_INPUT_FIRST requires a source that is a plain table, and an unset
+   * `src_version`: computing a column creates another version.
    * </pre>
    *
    * <code>.leman.v1.OnStaleInput on_stale_input = 7;</code>
@@ -135,10 +135,10 @@ public interface RefreshSpecOrBuilder extends
   int getOnStaleInputValue();
   /**
    * <pre>
-   * What happens where the view reads computed columns of its source, or these read others, of which rows are stale or
-   * were never computed, in the version of the source that the refresh goes to. Rows that the view's filter leaves out
-   * do not count, unless the filter reads such a column itself. ON_STALE_INPUT_FIRST needs a source that is a plain
-   * table, and an unset `src_version`: computing a column makes another version.
+   * What happens if the view reads computed columns of its source, directly or not, with rows that are stale or were
+   * never computed in the target version of the source. Rows that the view's filter leaves out do not count, unless the
+   * filter reads such a column itself. ON_STALE_INPUT_FIRST requires a source that is a plain table, and an unset
+   * `src_version`: computing a column creates another version.
    * </pre>
    *
    * <code>.leman.v1.OnStaleInput on_stale_input = 7;</code>

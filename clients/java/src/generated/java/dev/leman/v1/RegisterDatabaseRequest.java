@@ -49,7 +49,7 @@ private static final long serialVersionUID = 0L;
   private dev.leman.v1.Database database_;
   /**
    * <pre>
-   * What to register.
+   * The definition.
    * </pre>
    *
    * <code>.leman.v1.Database database = 1;</code>
@@ -61,7 +61,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * What to register.
+   * The definition.
    * </pre>
    *
    * <code>.leman.v1.Database database = 1;</code>
@@ -73,7 +73,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * What to register.
+   * The definition.
    * </pre>
    *
    * <code>.leman.v1.Database database = 1;</code>
@@ -88,8 +88,8 @@ private static final long serialVersionUID = 0L;
   private volatile java.lang.Object requestId_ = "";
   /**
    * <pre>
-   * Chosen by the caller, for as long as the name stands for this database. The same request again is answered with the
-   * registration; another one under the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
+   * Chosen by the caller, for as long as the name belongs to this database. A retry returns the registration; another
+   * request with the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
    * </pre>
    *
    * <code>string request_id = 2;</code>
@@ -110,8 +110,8 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Chosen by the caller, for as long as the name stands for this database. The same request again is answered with the
-   * registration; another one under the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
+   * Chosen by the caller, for as long as the name belongs to this database. A retry returns the registration; another
+   * request with the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
    * </pre>
    *
    * <code>string request_id = 2;</code>
@@ -512,7 +512,7 @@ private static final long serialVersionUID = 0L;
         dev.leman.v1.Database, dev.leman.v1.Database.Builder, dev.leman.v1.DatabaseOrBuilder> databaseBuilder_;
     /**
      * <pre>
-     * What to register.
+     * The definition.
      * </pre>
      *
      * <code>.leman.v1.Database database = 1;</code>
@@ -523,7 +523,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What to register.
+     * The definition.
      * </pre>
      *
      * <code>.leman.v1.Database database = 1;</code>
@@ -538,7 +538,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What to register.
+     * The definition.
      * </pre>
      *
      * <code>.leman.v1.Database database = 1;</code>
@@ -558,7 +558,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What to register.
+     * The definition.
      * </pre>
      *
      * <code>.leman.v1.Database database = 1;</code>
@@ -576,7 +576,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What to register.
+     * The definition.
      * </pre>
      *
      * <code>.leman.v1.Database database = 1;</code>
@@ -601,7 +601,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What to register.
+     * The definition.
      * </pre>
      *
      * <code>.leman.v1.Database database = 1;</code>
@@ -618,7 +618,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What to register.
+     * The definition.
      * </pre>
      *
      * <code>.leman.v1.Database database = 1;</code>
@@ -630,7 +630,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What to register.
+     * The definition.
      * </pre>
      *
      * <code>.leman.v1.Database database = 1;</code>
@@ -645,7 +645,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What to register.
+     * The definition.
      * </pre>
      *
      * <code>.leman.v1.Database database = 1;</code>
@@ -667,8 +667,8 @@ private static final long serialVersionUID = 0L;
     private java.lang.Object requestId_ = "";
     /**
      * <pre>
-     * Chosen by the caller, for as long as the name stands for this database. The same request again is answered with the
-     * registration; another one under the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
+     * Chosen by the caller, for as long as the name belongs to this database. A retry returns the registration; another
+     * request with the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
      * </pre>
      *
      * <code>string request_id = 2;</code>
@@ -688,8 +688,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Chosen by the caller, for as long as the name stands for this database. The same request again is answered with the
-     * registration; another one under the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
+     * Chosen by the caller, for as long as the name belongs to this database. A retry returns the registration; another
+     * request with the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
      * </pre>
      *
      * <code>string request_id = 2;</code>
@@ -710,8 +710,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Chosen by the caller, for as long as the name stands for this database. The same request again is answered with the
-     * registration; another one under the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
+     * Chosen by the caller, for as long as the name belongs to this database. A retry returns the registration; another
+     * request with the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
      * </pre>
      *
      * <code>string request_id = 2;</code>
@@ -728,8 +728,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Chosen by the caller, for as long as the name stands for this database. The same request again is answered with the
-     * registration; another one under the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
+     * Chosen by the caller, for as long as the name belongs to this database. A retry returns the registration; another
+     * request with the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
      * </pre>
      *
      * <code>string request_id = 2;</code>
@@ -743,8 +743,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Chosen by the caller, for as long as the name stands for this database. The same request again is answered with the
-     * registration; another one under the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
+     * Chosen by the caller, for as long as the name belongs to this database. A retry returns the registration; another
+     * request with the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
      * </pre>
      *
      * <code>string request_id = 2;</code>

@@ -10,7 +10,7 @@ public interface RegisterDatabaseRequestOrBuilder extends
 
   /**
    * <pre>
-   * What to register.
+   * The definition.
    * </pre>
    *
    * <code>.leman.v1.Database database = 1;</code>
@@ -19,7 +19,7 @@ public interface RegisterDatabaseRequestOrBuilder extends
   boolean hasDatabase();
   /**
    * <pre>
-   * What to register.
+   * The definition.
    * </pre>
    *
    * <code>.leman.v1.Database database = 1;</code>
@@ -28,7 +28,7 @@ public interface RegisterDatabaseRequestOrBuilder extends
   dev.leman.v1.Database getDatabase();
   /**
    * <pre>
-   * What to register.
+   * The definition.
    * </pre>
    *
    * <code>.leman.v1.Database database = 1;</code>
@@ -37,8 +37,8 @@ public interface RegisterDatabaseRequestOrBuilder extends
 
   /**
    * <pre>
-   * Chosen by the caller, for as long as the name stands for this database. The same request again is answered with the
-   * registration; another one under the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
+   * Chosen by the caller, for as long as the name belongs to this database. A retry returns the registration; another
+   * request with the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
    * </pre>
    *
    * <code>string request_id = 2;</code>
@@ -47,8 +47,8 @@ public interface RegisterDatabaseRequestOrBuilder extends
   java.lang.String getRequestId();
   /**
    * <pre>
-   * Chosen by the caller, for as long as the name stands for this database. The same request again is answered with the
-   * registration; another one under the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
+   * Chosen by the caller, for as long as the name belongs to this database. A retry returns the registration; another
+   * request with the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
    * </pre>
    *
    * <code>string request_id = 2;</code>

@@ -97,7 +97,7 @@ private static final long serialVersionUID = 0L;
   private dev.leman.v1.UdfDefinition definition_;
   /**
    * <pre>
-   * What to register.
+   * The definition.
    * </pre>
    *
    * <code>.leman.v1.UdfDefinition definition = 2;</code>
@@ -109,7 +109,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * What to register.
+   * The definition.
    * </pre>
    *
    * <code>.leman.v1.UdfDefinition definition = 2;</code>
@@ -121,7 +121,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * What to register.
+   * The definition.
    * </pre>
    *
    * <code>.leman.v1.UdfDefinition definition = 2;</code>
@@ -135,8 +135,8 @@ private static final long serialVersionUID = 0L;
   private com.google.protobuf.ByteString bundle_ = com.google.protobuf.ByteString.EMPTY;
   /**
    * <pre>
-   * The pickled callable, where the code is a bundle; may be left out if the digest is stored already. One that does not
-   * fit into a message is stored by UploadBundle first.
+   * The pickled callable, if the code is a bundle; may be omitted if the digest is stored already. Store one that does
+   * not fit into a message by UploadBundle first.
    * </pre>
    *
    * <code>bytes bundle = 3;</code>
@@ -642,7 +642,7 @@ private static final long serialVersionUID = 0L;
         dev.leman.v1.UdfDefinition, dev.leman.v1.UdfDefinition.Builder, dev.leman.v1.UdfDefinitionOrBuilder> definitionBuilder_;
     /**
      * <pre>
-     * What to register.
+     * The definition.
      * </pre>
      *
      * <code>.leman.v1.UdfDefinition definition = 2;</code>
@@ -653,7 +653,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What to register.
+     * The definition.
      * </pre>
      *
      * <code>.leman.v1.UdfDefinition definition = 2;</code>
@@ -668,7 +668,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What to register.
+     * The definition.
      * </pre>
      *
      * <code>.leman.v1.UdfDefinition definition = 2;</code>
@@ -688,7 +688,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What to register.
+     * The definition.
      * </pre>
      *
      * <code>.leman.v1.UdfDefinition definition = 2;</code>
@@ -706,7 +706,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What to register.
+     * The definition.
      * </pre>
      *
      * <code>.leman.v1.UdfDefinition definition = 2;</code>
@@ -731,7 +731,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What to register.
+     * The definition.
      * </pre>
      *
      * <code>.leman.v1.UdfDefinition definition = 2;</code>
@@ -748,7 +748,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What to register.
+     * The definition.
      * </pre>
      *
      * <code>.leman.v1.UdfDefinition definition = 2;</code>
@@ -760,7 +760,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What to register.
+     * The definition.
      * </pre>
      *
      * <code>.leman.v1.UdfDefinition definition = 2;</code>
@@ -775,7 +775,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What to register.
+     * The definition.
      * </pre>
      *
      * <code>.leman.v1.UdfDefinition definition = 2;</code>
@@ -797,8 +797,8 @@ private static final long serialVersionUID = 0L;
     private com.google.protobuf.ByteString bundle_ = com.google.protobuf.ByteString.EMPTY;
     /**
      * <pre>
-     * The pickled callable, where the code is a bundle; may be left out if the digest is stored already. One that does not
-     * fit into a message is stored by UploadBundle first.
+     * The pickled callable, if the code is a bundle; may be omitted if the digest is stored already. Store one that does
+     * not fit into a message by UploadBundle first.
      * </pre>
      *
      * <code>bytes bundle = 3;</code>
@@ -810,8 +810,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The pickled callable, where the code is a bundle; may be left out if the digest is stored already. One that does not
-     * fit into a message is stored by UploadBundle first.
+     * The pickled callable, if the code is a bundle; may be omitted if the digest is stored already. Store one that does
+     * not fit into a message by UploadBundle first.
      * </pre>
      *
      * <code>bytes bundle = 3;</code>
@@ -827,8 +827,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The pickled callable, where the code is a bundle; may be left out if the digest is stored already. One that does not
-     * fit into a message is stored by UploadBundle first.
+     * The pickled callable, if the code is a bundle; may be omitted if the digest is stored already. Store one that does
+     * not fit into a message by UploadBundle first.
      * </pre>
      *
      * <code>bytes bundle = 3;</code>

@@ -30,7 +30,7 @@ public interface RegisterUdfRequestOrBuilder extends
 
   /**
    * <pre>
-   * What to register.
+   * The definition.
    * </pre>
    *
    * <code>.leman.v1.UdfDefinition definition = 2;</code>
@@ -39,7 +39,7 @@ public interface RegisterUdfRequestOrBuilder extends
   boolean hasDefinition();
   /**
    * <pre>
-   * What to register.
+   * The definition.
    * </pre>
    *
    * <code>.leman.v1.UdfDefinition definition = 2;</code>
@@ -48,7 +48,7 @@ public interface RegisterUdfRequestOrBuilder extends
   dev.leman.v1.UdfDefinition getDefinition();
   /**
    * <pre>
-   * What to register.
+   * The definition.
    * </pre>
    *
    * <code>.leman.v1.UdfDefinition definition = 2;</code>
@@ -57,8 +57,8 @@ public interface RegisterUdfRequestOrBuilder extends
 
   /**
    * <pre>
-   * The pickled callable, where the code is a bundle; may be left out if the digest is stored already. One that does not
-   * fit into a message is stored by UploadBundle first.
+   * The pickled callable, if the code is a bundle; may be omitted if the digest is stored already. Store one that does
+   * not fit into a message by UploadBundle first.
    * </pre>
    *
    * <code>bytes bundle = 3;</code>

@@ -50,7 +50,7 @@ private static final long serialVersionUID = 0L;
   private boolean created_ = false;
   /**
    * <pre>
-   * False when the same definition was there already.
+   * False if the same definition existed already.
    * </pre>
    *
    * <code>bool created = 1;</code>
@@ -65,7 +65,7 @@ private static final long serialVersionUID = 0L;
   private dev.leman.v1.UdfDefinition definition_;
   /**
    * <pre>
-   * As it is stored: with what the server of a remote function said.
+   * As it is stored, completed by the server of a remote function.
    * </pre>
    *
    * <code>.leman.v1.UdfDefinition definition = 2;</code>
@@ -77,7 +77,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * As it is stored: with what the server of a remote function said.
+   * As it is stored, completed by the server of a remote function.
    * </pre>
    *
    * <code>.leman.v1.UdfDefinition definition = 2;</code>
@@ -89,7 +89,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * As it is stored: with what the server of a remote function said.
+   * As it is stored, completed by the server of a remote function.
    * </pre>
    *
    * <code>.leman.v1.UdfDefinition definition = 2;</code>
@@ -105,8 +105,8 @@ private static final long serialVersionUID = 0L;
       com.google.protobuf.LazyStringArrayList.emptyList();
   /**
    * <pre>
-   * What its author should know, for a person: servers of a remote function that TLS keeps from being reached, while
-   * others answer.
+   * Warnings for its author, as texts: servers of a remote function that cannot be reached because of TLS, while others
+   * answer.
    * </pre>
    *
    * <code>repeated string warnings = 3;</code>
@@ -118,8 +118,8 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * What its author should know, for a person: servers of a remote function that TLS keeps from being reached, while
-   * others answer.
+   * Warnings for its author, as texts: servers of a remote function that cannot be reached because of TLS, while others
+   * answer.
    * </pre>
    *
    * <code>repeated string warnings = 3;</code>
@@ -130,8 +130,8 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * What its author should know, for a person: servers of a remote function that TLS keeps from being reached, while
-   * others answer.
+   * Warnings for its author, as texts: servers of a remote function that cannot be reached because of TLS, while others
+   * answer.
    * </pre>
    *
    * <code>repeated string warnings = 3;</code>
@@ -143,8 +143,8 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * What its author should know, for a person: servers of a remote function that TLS keeps from being reached, while
-   * others answer.
+   * Warnings for its author, as texts: servers of a remote function that cannot be reached because of TLS, while others
+   * answer.
    * </pre>
    *
    * <code>repeated string warnings = 3;</code>
@@ -573,7 +573,7 @@ private static final long serialVersionUID = 0L;
     private boolean created_ ;
     /**
      * <pre>
-     * False when the same definition was there already.
+     * False if the same definition existed already.
      * </pre>
      *
      * <code>bool created = 1;</code>
@@ -585,7 +585,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * False when the same definition was there already.
+     * False if the same definition existed already.
      * </pre>
      *
      * <code>bool created = 1;</code>
@@ -601,7 +601,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * False when the same definition was there already.
+     * False if the same definition existed already.
      * </pre>
      *
      * <code>bool created = 1;</code>
@@ -619,7 +619,7 @@ private static final long serialVersionUID = 0L;
         dev.leman.v1.UdfDefinition, dev.leman.v1.UdfDefinition.Builder, dev.leman.v1.UdfDefinitionOrBuilder> definitionBuilder_;
     /**
      * <pre>
-     * As it is stored: with what the server of a remote function said.
+     * As it is stored, completed by the server of a remote function.
      * </pre>
      *
      * <code>.leman.v1.UdfDefinition definition = 2;</code>
@@ -630,7 +630,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * As it is stored: with what the server of a remote function said.
+     * As it is stored, completed by the server of a remote function.
      * </pre>
      *
      * <code>.leman.v1.UdfDefinition definition = 2;</code>
@@ -645,7 +645,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * As it is stored: with what the server of a remote function said.
+     * As it is stored, completed by the server of a remote function.
      * </pre>
      *
      * <code>.leman.v1.UdfDefinition definition = 2;</code>
@@ -665,7 +665,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * As it is stored: with what the server of a remote function said.
+     * As it is stored, completed by the server of a remote function.
      * </pre>
      *
      * <code>.leman.v1.UdfDefinition definition = 2;</code>
@@ -683,7 +683,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * As it is stored: with what the server of a remote function said.
+     * As it is stored, completed by the server of a remote function.
      * </pre>
      *
      * <code>.leman.v1.UdfDefinition definition = 2;</code>
@@ -708,7 +708,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * As it is stored: with what the server of a remote function said.
+     * As it is stored, completed by the server of a remote function.
      * </pre>
      *
      * <code>.leman.v1.UdfDefinition definition = 2;</code>
@@ -725,7 +725,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * As it is stored: with what the server of a remote function said.
+     * As it is stored, completed by the server of a remote function.
      * </pre>
      *
      * <code>.leman.v1.UdfDefinition definition = 2;</code>
@@ -737,7 +737,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * As it is stored: with what the server of a remote function said.
+     * As it is stored, completed by the server of a remote function.
      * </pre>
      *
      * <code>.leman.v1.UdfDefinition definition = 2;</code>
@@ -752,7 +752,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * As it is stored: with what the server of a remote function said.
+     * As it is stored, completed by the server of a remote function.
      * </pre>
      *
      * <code>.leman.v1.UdfDefinition definition = 2;</code>
@@ -781,8 +781,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What its author should know, for a person: servers of a remote function that TLS keeps from being reached, while
-     * others answer.
+     * Warnings for its author, as texts: servers of a remote function that cannot be reached because of TLS, while others
+     * answer.
      * </pre>
      *
      * <code>repeated string warnings = 3;</code>
@@ -795,8 +795,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What its author should know, for a person: servers of a remote function that TLS keeps from being reached, while
-     * others answer.
+     * Warnings for its author, as texts: servers of a remote function that cannot be reached because of TLS, while others
+     * answer.
      * </pre>
      *
      * <code>repeated string warnings = 3;</code>
@@ -807,8 +807,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What its author should know, for a person: servers of a remote function that TLS keeps from being reached, while
-     * others answer.
+     * Warnings for its author, as texts: servers of a remote function that cannot be reached because of TLS, while others
+     * answer.
      * </pre>
      *
      * <code>repeated string warnings = 3;</code>
@@ -820,8 +820,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What its author should know, for a person: servers of a remote function that TLS keeps from being reached, while
-     * others answer.
+     * Warnings for its author, as texts: servers of a remote function that cannot be reached because of TLS, while others
+     * answer.
      * </pre>
      *
      * <code>repeated string warnings = 3;</code>
@@ -834,8 +834,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What its author should know, for a person: servers of a remote function that TLS keeps from being reached, while
-     * others answer.
+     * Warnings for its author, as texts: servers of a remote function that cannot be reached because of TLS, while others
+     * answer.
      * </pre>
      *
      * <code>repeated string warnings = 3;</code>
@@ -854,8 +854,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What its author should know, for a person: servers of a remote function that TLS keeps from being reached, while
-     * others answer.
+     * Warnings for its author, as texts: servers of a remote function that cannot be reached because of TLS, while others
+     * answer.
      * </pre>
      *
      * <code>repeated string warnings = 3;</code>
@@ -873,8 +873,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What its author should know, for a person: servers of a remote function that TLS keeps from being reached, while
-     * others answer.
+     * Warnings for its author, as texts: servers of a remote function that cannot be reached because of TLS, while others
+     * answer.
      * </pre>
      *
      * <code>repeated string warnings = 3;</code>
@@ -892,8 +892,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What its author should know, for a person: servers of a remote function that TLS keeps from being reached, while
-     * others answer.
+     * Warnings for its author, as texts: servers of a remote function that cannot be reached because of TLS, while others
+     * answer.
      * </pre>
      *
      * <code>repeated string warnings = 3;</code>
@@ -908,8 +908,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What its author should know, for a person: servers of a remote function that TLS keeps from being reached, while
-     * others answer.
+     * Warnings for its author, as texts: servers of a remote function that cannot be reached because of TLS, while others
+     * answer.
      * </pre>
      *
      * <code>repeated string warnings = 3;</code>

@@ -10,7 +10,7 @@ public interface RegisterUdfResponseOrBuilder extends
 
   /**
    * <pre>
-   * False when the same definition was there already.
+   * False if the same definition existed already.
    * </pre>
    *
    * <code>bool created = 1;</code>
@@ -20,7 +20,7 @@ public interface RegisterUdfResponseOrBuilder extends
 
   /**
    * <pre>
-   * As it is stored: with what the server of a remote function said.
+   * As it is stored, completed by the server of a remote function.
    * </pre>
    *
    * <code>.leman.v1.UdfDefinition definition = 2;</code>
@@ -29,7 +29,7 @@ public interface RegisterUdfResponseOrBuilder extends
   boolean hasDefinition();
   /**
    * <pre>
-   * As it is stored: with what the server of a remote function said.
+   * As it is stored, completed by the server of a remote function.
    * </pre>
    *
    * <code>.leman.v1.UdfDefinition definition = 2;</code>
@@ -38,7 +38,7 @@ public interface RegisterUdfResponseOrBuilder extends
   dev.leman.v1.UdfDefinition getDefinition();
   /**
    * <pre>
-   * As it is stored: with what the server of a remote function said.
+   * As it is stored, completed by the server of a remote function.
    * </pre>
    *
    * <code>.leman.v1.UdfDefinition definition = 2;</code>
@@ -47,8 +47,8 @@ public interface RegisterUdfResponseOrBuilder extends
 
   /**
    * <pre>
-   * What its author should know, for a person: servers of a remote function that TLS keeps from being reached, while
-   * others answer.
+   * Warnings for its author, as texts: servers of a remote function that cannot be reached because of TLS, while others
+   * answer.
    * </pre>
    *
    * <code>repeated string warnings = 3;</code>
@@ -58,8 +58,8 @@ public interface RegisterUdfResponseOrBuilder extends
       getWarningsList();
   /**
    * <pre>
-   * What its author should know, for a person: servers of a remote function that TLS keeps from being reached, while
-   * others answer.
+   * Warnings for its author, as texts: servers of a remote function that cannot be reached because of TLS, while others
+   * answer.
    * </pre>
    *
    * <code>repeated string warnings = 3;</code>
@@ -68,8 +68,8 @@ public interface RegisterUdfResponseOrBuilder extends
   int getWarningsCount();
   /**
    * <pre>
-   * What its author should know, for a person: servers of a remote function that TLS keeps from being reached, while
-   * others answer.
+   * Warnings for its author, as texts: servers of a remote function that cannot be reached because of TLS, while others
+   * answer.
    * </pre>
    *
    * <code>repeated string warnings = 3;</code>
@@ -79,8 +79,8 @@ public interface RegisterUdfResponseOrBuilder extends
   java.lang.String getWarnings(int index);
   /**
    * <pre>
-   * What its author should know, for a person: servers of a remote function that TLS keeps from being reached, while
-   * others answer.
+   * Warnings for its author, as texts: servers of a remote function that cannot be reached because of TLS, while others
+   * answer.
    * </pre>
    *
    * <code>repeated string warnings = 3;</code>

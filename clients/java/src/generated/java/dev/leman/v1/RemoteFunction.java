@@ -6,8 +6,8 @@ package dev.leman.v1;
 
 /**
  * <pre>
- * A function that a process of its author's serves, in any language, by the protocol `leman.function.v1` over Arrow
- * Flight (docs/remote_functions.md). Its version is verified whenever a worker connects.
+ * A function served by a process of its author, in any language, by the protocol `leman.function.v1` over Arrow Flight
+ * (docs/remote_functions.md). Its version is verified whenever a worker connects.
  * </pre>
  *
  * Protobuf type {@code leman.v1.RemoteFunction}
@@ -53,9 +53,9 @@ private static final long serialVersionUID = 0L;
       com.google.protobuf.LazyStringArrayList.emptyList();
   /**
    * <pre>
-   * Flight uris of the servers, `grpc://host:port` or with TLS `grpc+tls://host:port`; 1 to 64. All serve this version of
-   * the function; batches go to them in turn, and to the others where one cannot be reached. Other ones may be registered
-   * under the same version.
+   * Flight uris of the servers, `grpc://host:port` or with TLS `grpc+tls://host:port`; 1 to 64. All serve this version
+   * of the function; batches go to them in turn, and to the others if one cannot be reached. Other addresses may be
+   * registered under the same version.
    * </pre>
    *
    * <code>repeated string addresses = 1;</code>
@@ -67,9 +67,9 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Flight uris of the servers, `grpc://host:port` or with TLS `grpc+tls://host:port`; 1 to 64. All serve this version of
-   * the function; batches go to them in turn, and to the others where one cannot be reached. Other ones may be registered
-   * under the same version.
+   * Flight uris of the servers, `grpc://host:port` or with TLS `grpc+tls://host:port`; 1 to 64. All serve this version
+   * of the function; batches go to them in turn, and to the others if one cannot be reached. Other addresses may be
+   * registered under the same version.
    * </pre>
    *
    * <code>repeated string addresses = 1;</code>
@@ -80,9 +80,9 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Flight uris of the servers, `grpc://host:port` or with TLS `grpc+tls://host:port`; 1 to 64. All serve this version of
-   * the function; batches go to them in turn, and to the others where one cannot be reached. Other ones may be registered
-   * under the same version.
+   * Flight uris of the servers, `grpc://host:port` or with TLS `grpc+tls://host:port`; 1 to 64. All serve this version
+   * of the function; batches go to them in turn, and to the others if one cannot be reached. Other addresses may be
+   * registered under the same version.
    * </pre>
    *
    * <code>repeated string addresses = 1;</code>
@@ -94,9 +94,9 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Flight uris of the servers, `grpc://host:port` or with TLS `grpc+tls://host:port`; 1 to 64. All serve this version of
-   * the function; batches go to them in turn, and to the others where one cannot be reached. Other ones may be registered
-   * under the same version.
+   * Flight uris of the servers, `grpc://host:port` or with TLS `grpc+tls://host:port`; 1 to 64. All serve this version
+   * of the function; batches go to them in turn, and to the others if one cannot be reached. Other addresses may be
+   * registered under the same version.
    * </pre>
    *
    * <code>repeated string addresses = 1;</code>
@@ -113,7 +113,7 @@ private static final long serialVersionUID = 0L;
   private volatile java.lang.Object function_ = "";
   /**
    * <pre>
-   * What the servers call it; empty: as it is named here.
+   * Its name on the servers; empty: its name here.
    * </pre>
    *
    * <code>string function = 2;</code>
@@ -134,7 +134,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * What the servers call it; empty: as it is named here.
+   * Its name on the servers; empty: its name here.
    * </pre>
    *
    * <code>string function = 2;</code>
@@ -330,8 +330,8 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * A function that a process of its author's serves, in any language, by the protocol `leman.function.v1` over Arrow
-   * Flight (docs/remote_functions.md). Its version is verified whenever a worker connects.
+   * A function served by a process of its author, in any language, by the protocol `leman.function.v1` over Arrow Flight
+   * (docs/remote_functions.md). Its version is verified whenever a worker connects.
    * </pre>
    *
    * Protobuf type {@code leman.v1.RemoteFunction}
@@ -535,9 +535,9 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Flight uris of the servers, `grpc://host:port` or with TLS `grpc+tls://host:port`; 1 to 64. All serve this version of
-     * the function; batches go to them in turn, and to the others where one cannot be reached. Other ones may be registered
-     * under the same version.
+     * Flight uris of the servers, `grpc://host:port` or with TLS `grpc+tls://host:port`; 1 to 64. All serve this version
+     * of the function; batches go to them in turn, and to the others if one cannot be reached. Other addresses may be
+     * registered under the same version.
      * </pre>
      *
      * <code>repeated string addresses = 1;</code>
@@ -550,9 +550,9 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Flight uris of the servers, `grpc://host:port` or with TLS `grpc+tls://host:port`; 1 to 64. All serve this version of
-     * the function; batches go to them in turn, and to the others where one cannot be reached. Other ones may be registered
-     * under the same version.
+     * Flight uris of the servers, `grpc://host:port` or with TLS `grpc+tls://host:port`; 1 to 64. All serve this version
+     * of the function; batches go to them in turn, and to the others if one cannot be reached. Other addresses may be
+     * registered under the same version.
      * </pre>
      *
      * <code>repeated string addresses = 1;</code>
@@ -563,9 +563,9 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Flight uris of the servers, `grpc://host:port` or with TLS `grpc+tls://host:port`; 1 to 64. All serve this version of
-     * the function; batches go to them in turn, and to the others where one cannot be reached. Other ones may be registered
-     * under the same version.
+     * Flight uris of the servers, `grpc://host:port` or with TLS `grpc+tls://host:port`; 1 to 64. All serve this version
+     * of the function; batches go to them in turn, and to the others if one cannot be reached. Other addresses may be
+     * registered under the same version.
      * </pre>
      *
      * <code>repeated string addresses = 1;</code>
@@ -577,9 +577,9 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Flight uris of the servers, `grpc://host:port` or with TLS `grpc+tls://host:port`; 1 to 64. All serve this version of
-     * the function; batches go to them in turn, and to the others where one cannot be reached. Other ones may be registered
-     * under the same version.
+     * Flight uris of the servers, `grpc://host:port` or with TLS `grpc+tls://host:port`; 1 to 64. All serve this version
+     * of the function; batches go to them in turn, and to the others if one cannot be reached. Other addresses may be
+     * registered under the same version.
      * </pre>
      *
      * <code>repeated string addresses = 1;</code>
@@ -592,9 +592,9 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Flight uris of the servers, `grpc://host:port` or with TLS `grpc+tls://host:port`; 1 to 64. All serve this version of
-     * the function; batches go to them in turn, and to the others where one cannot be reached. Other ones may be registered
-     * under the same version.
+     * Flight uris of the servers, `grpc://host:port` or with TLS `grpc+tls://host:port`; 1 to 64. All serve this version
+     * of the function; batches go to them in turn, and to the others if one cannot be reached. Other addresses may be
+     * registered under the same version.
      * </pre>
      *
      * <code>repeated string addresses = 1;</code>
@@ -613,9 +613,9 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Flight uris of the servers, `grpc://host:port` or with TLS `grpc+tls://host:port`; 1 to 64. All serve this version of
-     * the function; batches go to them in turn, and to the others where one cannot be reached. Other ones may be registered
-     * under the same version.
+     * Flight uris of the servers, `grpc://host:port` or with TLS `grpc+tls://host:port`; 1 to 64. All serve this version
+     * of the function; batches go to them in turn, and to the others if one cannot be reached. Other addresses may be
+     * registered under the same version.
      * </pre>
      *
      * <code>repeated string addresses = 1;</code>
@@ -633,9 +633,9 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Flight uris of the servers, `grpc://host:port` or with TLS `grpc+tls://host:port`; 1 to 64. All serve this version of
-     * the function; batches go to them in turn, and to the others where one cannot be reached. Other ones may be registered
-     * under the same version.
+     * Flight uris of the servers, `grpc://host:port` or with TLS `grpc+tls://host:port`; 1 to 64. All serve this version
+     * of the function; batches go to them in turn, and to the others if one cannot be reached. Other addresses may be
+     * registered under the same version.
      * </pre>
      *
      * <code>repeated string addresses = 1;</code>
@@ -653,9 +653,9 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Flight uris of the servers, `grpc://host:port` or with TLS `grpc+tls://host:port`; 1 to 64. All serve this version of
-     * the function; batches go to them in turn, and to the others where one cannot be reached. Other ones may be registered
-     * under the same version.
+     * Flight uris of the servers, `grpc://host:port` or with TLS `grpc+tls://host:port`; 1 to 64. All serve this version
+     * of the function; batches go to them in turn, and to the others if one cannot be reached. Other addresses may be
+     * registered under the same version.
      * </pre>
      *
      * <code>repeated string addresses = 1;</code>
@@ -670,9 +670,9 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Flight uris of the servers, `grpc://host:port` or with TLS `grpc+tls://host:port`; 1 to 64. All serve this version of
-     * the function; batches go to them in turn, and to the others where one cannot be reached. Other ones may be registered
-     * under the same version.
+     * Flight uris of the servers, `grpc://host:port` or with TLS `grpc+tls://host:port`; 1 to 64. All serve this version
+     * of the function; batches go to them in turn, and to the others if one cannot be reached. Other addresses may be
+     * registered under the same version.
      * </pre>
      *
      * <code>repeated string addresses = 1;</code>
@@ -693,7 +693,7 @@ private static final long serialVersionUID = 0L;
     private java.lang.Object function_ = "";
     /**
      * <pre>
-     * What the servers call it; empty: as it is named here.
+     * Its name on the servers; empty: its name here.
      * </pre>
      *
      * <code>string function = 2;</code>
@@ -713,7 +713,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What the servers call it; empty: as it is named here.
+     * Its name on the servers; empty: its name here.
      * </pre>
      *
      * <code>string function = 2;</code>
@@ -734,7 +734,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What the servers call it; empty: as it is named here.
+     * Its name on the servers; empty: its name here.
      * </pre>
      *
      * <code>string function = 2;</code>
@@ -751,7 +751,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What the servers call it; empty: as it is named here.
+     * Its name on the servers; empty: its name here.
      * </pre>
      *
      * <code>string function = 2;</code>
@@ -765,7 +765,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What the servers call it; empty: as it is named here.
+     * Its name on the servers; empty: its name here.
      * </pre>
      *
      * <code>string function = 2;</code>

@@ -6,11 +6,11 @@ package dev.leman.v1;
 
 /**
  * <pre>
- * What one worker (one process that calls the function) takes. Unset: nothing was asked. What is set is above 0.
+ * The resources of one worker (one process that calls the function). Unset: none requested. Values are above 0.
  *
- * On a Spark master that has resource profiles (standalone, YARN, Kubernetes) the job's Spark stage asks for it. On one
- * machine (`local`) the executor runs fewer workers at once for `num_cpus` and `memory_bytes`; a job that asks for GPUs, or
- * for more than there is, is refused with FAILED_PRECONDITION (RESOURCES_NOT_AVAILABLE).
+ * On a Spark master with resource profiles (standalone, YARN, Kubernetes) the job's Spark stage requests them. On one
+ * machine (`local`) the executor runs fewer concurrent workers for `num_cpus` and `memory_bytes`; a job that asks for
+ * GPUs, or for more than the machine has, is refused with FAILED_PRECONDITION (RESOURCES_NOT_AVAILABLE).
  * </pre>
  *
  * Protobuf type {@code leman.v1.Resources}
@@ -328,11 +328,11 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * What one worker (one process that calls the function) takes. Unset: nothing was asked. What is set is above 0.
+   * The resources of one worker (one process that calls the function). Unset: none requested. Values are above 0.
    *
-   * On a Spark master that has resource profiles (standalone, YARN, Kubernetes) the job's Spark stage asks for it. On one
-   * machine (`local`) the executor runs fewer workers at once for `num_cpus` and `memory_bytes`; a job that asks for GPUs, or
-   * for more than there is, is refused with FAILED_PRECONDITION (RESOURCES_NOT_AVAILABLE).
+   * On a Spark master with resource profiles (standalone, YARN, Kubernetes) the job's Spark stage requests them. On one
+   * machine (`local`) the executor runs fewer concurrent workers for `num_cpus` and `memory_bytes`; a job that asks for
+   * GPUs, or for more than the machine has, is refused with FAILED_PRECONDITION (RESOURCES_NOT_AVAILABLE).
    * </pre>
    *
    * Protobuf type {@code leman.v1.Resources}

@@ -159,8 +159,8 @@ private static final long serialVersionUID = 0L;
   private dev.leman.v1.UdfRef udf_;
   /**
    * <pre>
-   * A registered function that takes the place of the column's, without a version: the one registered last; unset: the
-   * same function again.
+   * A registered function to replace the column's, without a version: the one registered last; unset: the same
+   * function.
    * </pre>
    *
    * <code>.leman.v1.UdfRef udf = 3;</code>
@@ -172,8 +172,8 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * A registered function that takes the place of the column's, without a version: the one registered last; unset: the
-   * same function again.
+   * A registered function to replace the column's, without a version: the one registered last; unset: the same
+   * function.
    * </pre>
    *
    * <code>.leman.v1.UdfRef udf = 3;</code>
@@ -185,8 +185,8 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * A registered function that takes the place of the column's, without a version: the one registered last; unset: the
-   * same function again.
+   * A registered function to replace the column's, without a version: the one registered last; unset: the same
+   * function.
    * </pre>
    *
    * <code>.leman.v1.UdfRef udf = 3;</code>
@@ -396,7 +396,7 @@ java.lang.String defaultValue) {
   }
   /**
    * <pre>
-   * As CreateJobRequest.env: a retry has none of the variables of the job that it retries.
+   * As CreateJobRequest.env: a retry does not inherit the variables of the job that it retries.
    * </pre>
    *
    * <code>map&lt;string, string&gt; env = 8 [debug_redact = true];</code>
@@ -417,7 +417,7 @@ java.lang.String defaultValue) {
   }
   /**
    * <pre>
-   * As CreateJobRequest.env: a retry has none of the variables of the job that it retries.
+   * As CreateJobRequest.env: a retry does not inherit the variables of the job that it retries.
    * </pre>
    *
    * <code>map&lt;string, string&gt; env = 8 [debug_redact = true];</code>
@@ -428,7 +428,7 @@ java.lang.String defaultValue) {
   }
   /**
    * <pre>
-   * As CreateJobRequest.env: a retry has none of the variables of the job that it retries.
+   * As CreateJobRequest.env: a retry does not inherit the variables of the job that it retries.
    * </pre>
    *
    * <code>map&lt;string, string&gt; env = 8 [debug_redact = true];</code>
@@ -446,7 +446,7 @@ java.lang.String defaultValue) {
   }
   /**
    * <pre>
-   * As CreateJobRequest.env: a retry has none of the variables of the job that it retries.
+   * As CreateJobRequest.env: a retry does not inherit the variables of the job that it retries.
    * </pre>
    *
    * <code>map&lt;string, string&gt; env = 8 [debug_redact = true];</code>
@@ -1226,8 +1226,8 @@ java.lang.String defaultValue) {
         dev.leman.v1.UdfRef, dev.leman.v1.UdfRef.Builder, dev.leman.v1.UdfRefOrBuilder> udfBuilder_;
     /**
      * <pre>
-     * A registered function that takes the place of the column's, without a version: the one registered last; unset: the
-     * same function again.
+     * A registered function to replace the column's, without a version: the one registered last; unset: the same
+     * function.
      * </pre>
      *
      * <code>.leman.v1.UdfRef udf = 3;</code>
@@ -1238,8 +1238,8 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * A registered function that takes the place of the column's, without a version: the one registered last; unset: the
-     * same function again.
+     * A registered function to replace the column's, without a version: the one registered last; unset: the same
+     * function.
      * </pre>
      *
      * <code>.leman.v1.UdfRef udf = 3;</code>
@@ -1254,8 +1254,8 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * A registered function that takes the place of the column's, without a version: the one registered last; unset: the
-     * same function again.
+     * A registered function to replace the column's, without a version: the one registered last; unset: the same
+     * function.
      * </pre>
      *
      * <code>.leman.v1.UdfRef udf = 3;</code>
@@ -1275,8 +1275,8 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * A registered function that takes the place of the column's, without a version: the one registered last; unset: the
-     * same function again.
+     * A registered function to replace the column's, without a version: the one registered last; unset: the same
+     * function.
      * </pre>
      *
      * <code>.leman.v1.UdfRef udf = 3;</code>
@@ -1294,8 +1294,8 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * A registered function that takes the place of the column's, without a version: the one registered last; unset: the
-     * same function again.
+     * A registered function to replace the column's, without a version: the one registered last; unset: the same
+     * function.
      * </pre>
      *
      * <code>.leman.v1.UdfRef udf = 3;</code>
@@ -1320,8 +1320,8 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * A registered function that takes the place of the column's, without a version: the one registered last; unset: the
-     * same function again.
+     * A registered function to replace the column's, without a version: the one registered last; unset: the same
+     * function.
      * </pre>
      *
      * <code>.leman.v1.UdfRef udf = 3;</code>
@@ -1338,8 +1338,8 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * A registered function that takes the place of the column's, without a version: the one registered last; unset: the
-     * same function again.
+     * A registered function to replace the column's, without a version: the one registered last; unset: the same
+     * function.
      * </pre>
      *
      * <code>.leman.v1.UdfRef udf = 3;</code>
@@ -1351,8 +1351,8 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * A registered function that takes the place of the column's, without a version: the one registered last; unset: the
-     * same function again.
+     * A registered function to replace the column's, without a version: the one registered last; unset: the same
+     * function.
      * </pre>
      *
      * <code>.leman.v1.UdfRef udf = 3;</code>
@@ -1367,8 +1367,8 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * A registered function that takes the place of the column's, without a version: the one registered last; unset: the
-     * same function again.
+     * A registered function to replace the column's, without a version: the one registered last; unset: the same
+     * function.
      * </pre>
      *
      * <code>.leman.v1.UdfRef udf = 3;</code>
@@ -1750,7 +1750,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * As CreateJobRequest.env: a retry has none of the variables of the job that it retries.
+     * As CreateJobRequest.env: a retry does not inherit the variables of the job that it retries.
      * </pre>
      *
      * <code>map&lt;string, string&gt; env = 8 [debug_redact = true];</code>
@@ -1771,7 +1771,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * As CreateJobRequest.env: a retry has none of the variables of the job that it retries.
+     * As CreateJobRequest.env: a retry does not inherit the variables of the job that it retries.
      * </pre>
      *
      * <code>map&lt;string, string&gt; env = 8 [debug_redact = true];</code>
@@ -1782,7 +1782,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * As CreateJobRequest.env: a retry has none of the variables of the job that it retries.
+     * As CreateJobRequest.env: a retry does not inherit the variables of the job that it retries.
      * </pre>
      *
      * <code>map&lt;string, string&gt; env = 8 [debug_redact = true];</code>
@@ -1800,7 +1800,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * As CreateJobRequest.env: a retry has none of the variables of the job that it retries.
+     * As CreateJobRequest.env: a retry does not inherit the variables of the job that it retries.
      * </pre>
      *
      * <code>map&lt;string, string&gt; env = 8 [debug_redact = true];</code>
@@ -1824,7 +1824,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * As CreateJobRequest.env: a retry has none of the variables of the job that it retries.
+     * As CreateJobRequest.env: a retry does not inherit the variables of the job that it retries.
      * </pre>
      *
      * <code>map&lt;string, string&gt; env = 8 [debug_redact = true];</code>
@@ -1847,7 +1847,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * As CreateJobRequest.env: a retry has none of the variables of the job that it retries.
+     * As CreateJobRequest.env: a retry does not inherit the variables of the job that it retries.
      * </pre>
      *
      * <code>map&lt;string, string&gt; env = 8 [debug_redact = true];</code>
@@ -1864,7 +1864,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * As CreateJobRequest.env: a retry has none of the variables of the job that it retries.
+     * As CreateJobRequest.env: a retry does not inherit the variables of the job that it retries.
      * </pre>
      *
      * <code>map&lt;string, string&gt; env = 8 [debug_redact = true];</code>

@@ -50,8 +50,8 @@ public interface RetryJobRequestOrBuilder extends
 
   /**
    * <pre>
-   * A registered function that takes the place of the column's, without a version: the one registered last; unset: the
-   * same function again.
+   * A registered function to replace the column's, without a version: the one registered last; unset: the same
+   * function.
    * </pre>
    *
    * <code>.leman.v1.UdfRef udf = 3;</code>
@@ -60,8 +60,8 @@ public interface RetryJobRequestOrBuilder extends
   boolean hasUdf();
   /**
    * <pre>
-   * A registered function that takes the place of the column's, without a version: the one registered last; unset: the
-   * same function again.
+   * A registered function to replace the column's, without a version: the one registered last; unset: the same
+   * function.
    * </pre>
    *
    * <code>.leman.v1.UdfRef udf = 3;</code>
@@ -70,8 +70,8 @@ public interface RetryJobRequestOrBuilder extends
   dev.leman.v1.UdfRef getUdf();
   /**
    * <pre>
-   * A registered function that takes the place of the column's, without a version: the one registered last; unset: the
-   * same function again.
+   * A registered function to replace the column's, without a version: the one registered last; unset: the same
+   * function.
    * </pre>
    *
    * <code>.leman.v1.UdfRef udf = 3;</code>
@@ -174,7 +174,7 @@ java.lang.String defaultValue);
 
   /**
    * <pre>
-   * As CreateJobRequest.env: a retry has none of the variables of the job that it retries.
+   * As CreateJobRequest.env: a retry does not inherit the variables of the job that it retries.
    * </pre>
    *
    * <code>map&lt;string, string&gt; env = 8 [debug_redact = true];</code>
@@ -182,7 +182,7 @@ java.lang.String defaultValue);
   int getEnvCount();
   /**
    * <pre>
-   * As CreateJobRequest.env: a retry has none of the variables of the job that it retries.
+   * As CreateJobRequest.env: a retry does not inherit the variables of the job that it retries.
    * </pre>
    *
    * <code>map&lt;string, string&gt; env = 8 [debug_redact = true];</code>
@@ -197,7 +197,7 @@ java.lang.String defaultValue);
   getEnv();
   /**
    * <pre>
-   * As CreateJobRequest.env: a retry has none of the variables of the job that it retries.
+   * As CreateJobRequest.env: a retry does not inherit the variables of the job that it retries.
    * </pre>
    *
    * <code>map&lt;string, string&gt; env = 8 [debug_redact = true];</code>
@@ -206,7 +206,7 @@ java.lang.String defaultValue);
   getEnvMap();
   /**
    * <pre>
-   * As CreateJobRequest.env: a retry has none of the variables of the job that it retries.
+   * As CreateJobRequest.env: a retry does not inherit the variables of the job that it retries.
    * </pre>
    *
    * <code>map&lt;string, string&gt; env = 8 [debug_redact = true];</code>
@@ -218,7 +218,7 @@ java.lang.String getEnvOrDefault(
 java.lang.String defaultValue);
   /**
    * <pre>
-   * As CreateJobRequest.env: a retry has none of the variables of the job that it retries.
+   * As CreateJobRequest.env: a retry does not inherit the variables of the job that it retries.
    * </pre>
    *
    * <code>map&lt;string, string&gt; env = 8 [debug_redact = true];</code>

@@ -86,8 +86,8 @@ private static final long serialVersionUID = 0L;
   private dev.leman.v1.ColumnOutcome column_;
   /**
    * <pre>
-   * With another function: what became of the column, such as how many finished rows the job computes again without
-   * `keep_others`. Unset: the function is the same, or that cannot be told, or the call was sent again.
+   * With another function: the result for the column, such as how many finished rows the job computes again without
+   * `keep_others`. Unset: the function is the same, or this is unknown, or the call was retried.
    * </pre>
    *
    * <code>.leman.v1.ColumnOutcome column = 2;</code>
@@ -99,8 +99,8 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * With another function: what became of the column, such as how many finished rows the job computes again without
-   * `keep_others`. Unset: the function is the same, or that cannot be told, or the call was sent again.
+   * With another function: the result for the column, such as how many finished rows the job computes again without
+   * `keep_others`. Unset: the function is the same, or this is unknown, or the call was retried.
    * </pre>
    *
    * <code>.leman.v1.ColumnOutcome column = 2;</code>
@@ -112,8 +112,8 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * With another function: what became of the column, such as how many finished rows the job computes again without
-   * `keep_others`. Unset: the function is the same, or that cannot be told, or the call was sent again.
+   * With another function: the result for the column, such as how many finished rows the job computes again without
+   * `keep_others`. Unset: the function is the same, or this is unknown, or the call was retried.
    * </pre>
    *
    * <code>.leman.v1.ColumnOutcome column = 2;</code>
@@ -674,8 +674,8 @@ private static final long serialVersionUID = 0L;
         dev.leman.v1.ColumnOutcome, dev.leman.v1.ColumnOutcome.Builder, dev.leman.v1.ColumnOutcomeOrBuilder> columnBuilder_;
     /**
      * <pre>
-     * With another function: what became of the column, such as how many finished rows the job computes again without
-     * `keep_others`. Unset: the function is the same, or that cannot be told, or the call was sent again.
+     * With another function: the result for the column, such as how many finished rows the job computes again without
+     * `keep_others`. Unset: the function is the same, or this is unknown, or the call was retried.
      * </pre>
      *
      * <code>.leman.v1.ColumnOutcome column = 2;</code>
@@ -686,8 +686,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * With another function: what became of the column, such as how many finished rows the job computes again without
-     * `keep_others`. Unset: the function is the same, or that cannot be told, or the call was sent again.
+     * With another function: the result for the column, such as how many finished rows the job computes again without
+     * `keep_others`. Unset: the function is the same, or this is unknown, or the call was retried.
      * </pre>
      *
      * <code>.leman.v1.ColumnOutcome column = 2;</code>
@@ -702,8 +702,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * With another function: what became of the column, such as how many finished rows the job computes again without
-     * `keep_others`. Unset: the function is the same, or that cannot be told, or the call was sent again.
+     * With another function: the result for the column, such as how many finished rows the job computes again without
+     * `keep_others`. Unset: the function is the same, or this is unknown, or the call was retried.
      * </pre>
      *
      * <code>.leman.v1.ColumnOutcome column = 2;</code>
@@ -723,8 +723,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * With another function: what became of the column, such as how many finished rows the job computes again without
-     * `keep_others`. Unset: the function is the same, or that cannot be told, or the call was sent again.
+     * With another function: the result for the column, such as how many finished rows the job computes again without
+     * `keep_others`. Unset: the function is the same, or this is unknown, or the call was retried.
      * </pre>
      *
      * <code>.leman.v1.ColumnOutcome column = 2;</code>
@@ -742,8 +742,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * With another function: what became of the column, such as how many finished rows the job computes again without
-     * `keep_others`. Unset: the function is the same, or that cannot be told, or the call was sent again.
+     * With another function: the result for the column, such as how many finished rows the job computes again without
+     * `keep_others`. Unset: the function is the same, or this is unknown, or the call was retried.
      * </pre>
      *
      * <code>.leman.v1.ColumnOutcome column = 2;</code>
@@ -768,8 +768,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * With another function: what became of the column, such as how many finished rows the job computes again without
-     * `keep_others`. Unset: the function is the same, or that cannot be told, or the call was sent again.
+     * With another function: the result for the column, such as how many finished rows the job computes again without
+     * `keep_others`. Unset: the function is the same, or this is unknown, or the call was retried.
      * </pre>
      *
      * <code>.leman.v1.ColumnOutcome column = 2;</code>
@@ -786,8 +786,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * With another function: what became of the column, such as how many finished rows the job computes again without
-     * `keep_others`. Unset: the function is the same, or that cannot be told, or the call was sent again.
+     * With another function: the result for the column, such as how many finished rows the job computes again without
+     * `keep_others`. Unset: the function is the same, or this is unknown, or the call was retried.
      * </pre>
      *
      * <code>.leman.v1.ColumnOutcome column = 2;</code>
@@ -799,8 +799,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * With another function: what became of the column, such as how many finished rows the job computes again without
-     * `keep_others`. Unset: the function is the same, or that cannot be told, or the call was sent again.
+     * With another function: the result for the column, such as how many finished rows the job computes again without
+     * `keep_others`. Unset: the function is the same, or this is unknown, or the call was retried.
      * </pre>
      *
      * <code>.leman.v1.ColumnOutcome column = 2;</code>
@@ -815,8 +815,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * With another function: what became of the column, such as how many finished rows the job computes again without
-     * `keep_others`. Unset: the function is the same, or that cannot be told, or the call was sent again.
+     * With another function: the result for the column, such as how many finished rows the job computes again without
+     * `keep_others`. Unset: the function is the same, or this is unknown, or the call was retried.
      * </pre>
      *
      * <code>.leman.v1.ColumnOutcome column = 2;</code>

@@ -37,8 +37,8 @@ public interface RetryJobResponseOrBuilder extends
 
   /**
    * <pre>
-   * With another function: what became of the column, such as how many finished rows the job computes again without
-   * `keep_others`. Unset: the function is the same, or that cannot be told, or the call was sent again.
+   * With another function: the result for the column, such as how many finished rows the job computes again without
+   * `keep_others`. Unset: the function is the same, or this is unknown, or the call was retried.
    * </pre>
    *
    * <code>.leman.v1.ColumnOutcome column = 2;</code>
@@ -47,8 +47,8 @@ public interface RetryJobResponseOrBuilder extends
   boolean hasColumn();
   /**
    * <pre>
-   * With another function: what became of the column, such as how many finished rows the job computes again without
-   * `keep_others`. Unset: the function is the same, or that cannot be told, or the call was sent again.
+   * With another function: the result for the column, such as how many finished rows the job computes again without
+   * `keep_others`. Unset: the function is the same, or this is unknown, or the call was retried.
    * </pre>
    *
    * <code>.leman.v1.ColumnOutcome column = 2;</code>
@@ -57,8 +57,8 @@ public interface RetryJobResponseOrBuilder extends
   dev.leman.v1.ColumnOutcome getColumn();
   /**
    * <pre>
-   * With another function: what became of the column, such as how many finished rows the job computes again without
-   * `keep_others`. Unset: the function is the same, or that cannot be told, or the call was sent again.
+   * With another function: the result for the column, such as how many finished rows the job computes again without
+   * `keep_others`. Unset: the function is the same, or this is unknown, or the call was retried.
    * </pre>
    *
    * <code>.leman.v1.ColumnOutcome column = 2;</code>

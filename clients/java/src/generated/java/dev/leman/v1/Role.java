@@ -6,8 +6,8 @@ package dev.leman.v1;
 
 /**
  * <pre>
- * What a caller may do. Each role includes those above it in this list; docs/security.md has the table of all calls,
- * made from the options on them.
+ * The rights of a caller. Each role includes those above it in this list; docs/security.md has the table of all calls,
+ * generated from the options on them.
  * </pre>
  *
  * Protobuf enum {@code leman.v1.Role}
@@ -16,7 +16,7 @@ public enum Role
     implements com.google.protobuf.ProtocolMessageEnum {
   /**
    * <pre>
-   * Not a role: a call without one is refused for everyone.
+   * Not a role: a call without one is always refused.
    * </pre>
    *
    * <code>ROLE_UNSPECIFIED = 0;</code>
@@ -24,7 +24,7 @@ public enum Role
   ROLE_UNSPECIFIED(0),
   /**
    * <pre>
-   * Looks at what there is; changes nothing.
+   * Reads everything; changes nothing.
    * </pre>
    *
    * <code>ROLE_READER = 1;</code>
@@ -32,7 +32,7 @@ public enum Role
   ROLE_READER(1),
   /**
    * <pre>
-   * Runs what editors have defined: backfills, refreshes, upkeep that changes no value.
+   * Runs what editors have defined: backfills, refreshes, maintenance that changes no value.
    * </pre>
    *
    * <code>ROLE_RUNNER = 2;</code>
@@ -48,7 +48,7 @@ public enum Role
   ROLE_EDITOR(3),
   /**
    * <pre>
-   * Deletes what nothing needs any more, and whatever else only an operator should.
+   * Deletes garbage, and does whatever else only an operator should.
    * </pre>
    *
    * <code>ROLE_ADMIN = 4;</code>
@@ -67,7 +67,7 @@ public enum Role
 
   /**
    * <pre>
-   * Not a role: a call without one is refused for everyone.
+   * Not a role: a call without one is always refused.
    * </pre>
    *
    * <code>ROLE_UNSPECIFIED = 0;</code>
@@ -75,7 +75,7 @@ public enum Role
   public static final int ROLE_UNSPECIFIED_VALUE = 0;
   /**
    * <pre>
-   * Looks at what there is; changes nothing.
+   * Reads everything; changes nothing.
    * </pre>
    *
    * <code>ROLE_READER = 1;</code>
@@ -83,7 +83,7 @@ public enum Role
   public static final int ROLE_READER_VALUE = 1;
   /**
    * <pre>
-   * Runs what editors have defined: backfills, refreshes, upkeep that changes no value.
+   * Runs what editors have defined: backfills, refreshes, maintenance that changes no value.
    * </pre>
    *
    * <code>ROLE_RUNNER = 2;</code>
@@ -99,7 +99,7 @@ public enum Role
   public static final int ROLE_EDITOR_VALUE = 3;
   /**
    * <pre>
-   * Deletes what nothing needs any more, and whatever else only an operator should.
+   * Deletes garbage, and does whatever else only an operator should.
    * </pre>
    *
    * <code>ROLE_ADMIN = 4;</code>

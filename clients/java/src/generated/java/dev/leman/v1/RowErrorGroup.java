@@ -6,7 +6,7 @@ package dev.leman.v1;
 
 /**
  * <pre>
- * Rows of a job on which the function failed alike.
+ * Rows of a job with the same failure.
  * </pre>
  *
  * Protobuf type {@code leman.v1.RowErrorGroup}
@@ -146,7 +146,7 @@ private static final long serialVersionUID = 0L;
   private long rows_ = 0L;
   /**
    * <pre>
-   * How many there are.
+   * Their number.
    * </pre>
    *
    * <code>int64 rows = 3;</code>
@@ -411,7 +411,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Rows of a job on which the function failed alike.
+   * Rows of a job with the same failure.
    * </pre>
    *
    * Protobuf type {@code leman.v1.RowErrorGroup}
@@ -860,7 +860,7 @@ private static final long serialVersionUID = 0L;
     private long rows_ ;
     /**
      * <pre>
-     * How many there are.
+     * Their number.
      * </pre>
      *
      * <code>int64 rows = 3;</code>
@@ -872,7 +872,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * How many there are.
+     * Their number.
      * </pre>
      *
      * <code>int64 rows = 3;</code>
@@ -888,7 +888,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * How many there are.
+     * Their number.
      * </pre>
      *
      * <code>int64 rows = 3;</code>

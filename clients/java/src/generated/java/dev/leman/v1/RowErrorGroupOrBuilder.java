@@ -52,7 +52,7 @@ public interface RowErrorGroupOrBuilder extends
 
   /**
    * <pre>
-   * How many there are.
+   * Their number.
    * </pre>
    *
    * <code>int64 rows = 3;</code>

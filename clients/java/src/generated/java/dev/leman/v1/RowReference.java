@@ -23,7 +23,7 @@ public enum RowReference
   ROW_REFERENCE_UNSPECIFIED(0),
   /**
    * <pre>
-   * By address: it can be filled from the source version that it was made from, and from no other.
+   * By address: it can only be filled from the source version that it was created from.
    * </pre>
    *
    * <code>ROW_REFERENCE_ADDRESS = 1;</code>
@@ -31,7 +31,7 @@ public enum RowReference
   ROW_REFERENCE_ADDRESS(1),
   /**
    * <pre>
-   * By stable row id: it can be brought to any version of the source.
+   * By stable row id: it can be updated to any version of the source.
    * </pre>
    *
    * <code>ROW_REFERENCE_STABLE_ROW_ID = 2;</code>
@@ -50,7 +50,7 @@ public enum RowReference
   public static final int ROW_REFERENCE_UNSPECIFIED_VALUE = 0;
   /**
    * <pre>
-   * By address: it can be filled from the source version that it was made from, and from no other.
+   * By address: it can only be filled from the source version that it was created from.
    * </pre>
    *
    * <code>ROW_REFERENCE_ADDRESS = 1;</code>
@@ -58,7 +58,7 @@ public enum RowReference
   public static final int ROW_REFERENCE_ADDRESS_VALUE = 1;
   /**
    * <pre>
-   * By stable row id: it can be brought to any version of the source.
+   * By stable row id: it can be updated to any version of the source.
    * </pre>
    *
    * <code>ROW_REFERENCE_STABLE_ROW_ID = 2;</code>

@@ -6,7 +6,7 @@ package dev.leman.v1;
 
 /**
  * <pre>
- * What is known of a row's value in a computed column.
+ * The state of a row's value in a computed column.
  * </pre>
  *
  * Protobuf enum {@code leman.v1.RowState}
@@ -23,7 +23,7 @@ public enum RowState
   ROW_STATE_UNSPECIFIED(0),
   /**
    * <pre>
-   * The function gave this value, which may be NULL, from the inputs as they are now.
+   * The function computed this value, which may be NULL, from the current inputs.
    * </pre>
    *
    * <code>ROW_STATE_COMPUTED = 1;</code>
@@ -39,7 +39,7 @@ public enum RowState
   ROW_STATE_NULL(2),
   /**
    * <pre>
-   * The function failed on it; a plain backfill does not try it again, unless the column has another function since.
+   * The function failed on it; a plain backfill does not retry it, unless the column has got another function since.
    * </pre>
    *
    * <code>ROW_STATE_FAILED = 3;</code>
@@ -47,7 +47,7 @@ public enum RowState
   ROW_STATE_FAILED(3),
   /**
    * <pre>
-   * No one computed it yet, or its value is stale; the next backfill computes it.
+   * It was never computed, or its value is stale; the next backfill computes it.
    * </pre>
    *
    * <code>ROW_STATE_NOT_COMPUTED = 4;</code>
@@ -66,7 +66,7 @@ public enum RowState
   public static final int ROW_STATE_UNSPECIFIED_VALUE = 0;
   /**
    * <pre>
-   * The function gave this value, which may be NULL, from the inputs as they are now.
+   * The function computed this value, which may be NULL, from the current inputs.
    * </pre>
    *
    * <code>ROW_STATE_COMPUTED = 1;</code>
@@ -82,7 +82,7 @@ public enum RowState
   public static final int ROW_STATE_NULL_VALUE = 2;
   /**
    * <pre>
-   * The function failed on it; a plain backfill does not try it again, unless the column has another function since.
+   * The function failed on it; a plain backfill does not retry it, unless the column has got another function since.
    * </pre>
    *
    * <code>ROW_STATE_FAILED = 3;</code>
@@ -90,7 +90,7 @@ public enum RowState
   public static final int ROW_STATE_FAILED_VALUE = 3;
   /**
    * <pre>
-   * No one computed it yet, or its value is stale; the next backfill computes it.
+   * It was never computed, or its value is stale; the next backfill computes it.
    * </pre>
    *
    * <code>ROW_STATE_NOT_COMPUTED = 4;</code>

@@ -6,7 +6,7 @@ package dev.leman.v1;
 
 /**
  * <pre>
- * Fragments of the source that differ in one way.
+ * Fragments of the source with one kind of change.
  * </pre>
  *
  * Protobuf type {@code leman.v1.SourceChangeCount}
@@ -254,7 +254,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Fragments of the source that differ in one way.
+   * Fragments of the source with one kind of change.
    * </pre>
    *
    * Protobuf type {@code leman.v1.SourceChangeCount}

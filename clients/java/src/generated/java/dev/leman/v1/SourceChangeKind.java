@@ -39,7 +39,7 @@ public enum SourceChangeKind
   SOURCE_CHANGE_KIND_GONE(2),
   /**
    * <pre>
-   * It is in both, with other deleted rows and the same values.
+   * It is in both, with other deleted rows and equal values.
    * </pre>
    *
    * <code>SOURCE_CHANGE_KIND_DELETIONS = 3;</code>
@@ -82,7 +82,7 @@ public enum SourceChangeKind
   public static final int SOURCE_CHANGE_KIND_GONE_VALUE = 2;
   /**
    * <pre>
-   * It is in both, with other deleted rows and the same values.
+   * It is in both, with other deleted rows and equal values.
    * </pre>
    *
    * <code>SOURCE_CHANGE_KIND_DELETIONS = 3;</code>

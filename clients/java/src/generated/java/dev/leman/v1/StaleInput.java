@@ -6,7 +6,7 @@ package dev.leman.v1;
 
 /**
  * <pre>
- * A computed column that another one rests on and that is not current.
+ * A computed column that another one depends on and that is not current.
  * </pre>
  *
  * Protobuf type {@code leman.v1.StaleInput}
@@ -95,8 +95,8 @@ private static final long serialVersionUID = 0L;
   private long rows_ = 0L;
   /**
    * <pre>
-   * Rows that are stale or were never computed, of those that matter: of the fragments that would be computed where only
-   * some are asked for, and that the filter matches; else of all.
+   * Stale or never computed rows among those that matter: rows of the fragments to compute that the filter matches, or
+   * all rows.
    * </pre>
    *
    * <code>int64 rows = 2;</code>
@@ -277,7 +277,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * A computed column that another one rests on and that is not current.
+   * A computed column that another one depends on and that is not current.
    * </pre>
    *
    * Protobuf type {@code leman.v1.StaleInput}
@@ -556,8 +556,8 @@ private static final long serialVersionUID = 0L;
     private long rows_ ;
     /**
      * <pre>
-     * Rows that are stale or were never computed, of those that matter: of the fragments that would be computed where only
-     * some are asked for, and that the filter matches; else of all.
+     * Stale or never computed rows among those that matter: rows of the fragments to compute that the filter matches, or
+     * all rows.
      * </pre>
      *
      * <code>int64 rows = 2;</code>
@@ -569,8 +569,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Rows that are stale or were never computed, of those that matter: of the fragments that would be computed where only
-     * some are asked for, and that the filter matches; else of all.
+     * Stale or never computed rows among those that matter: rows of the fragments to compute that the filter matches, or
+     * all rows.
      * </pre>
      *
      * <code>int64 rows = 2;</code>
@@ -586,8 +586,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Rows that are stale or were never computed, of those that matter: of the fragments that would be computed where only
-     * some are asked for, and that the filter matches; else of all.
+     * Stale or never computed rows among those that matter: rows of the fragments to compute that the filter matches, or
+     * all rows.
      * </pre>
      *
      * <code>int64 rows = 2;</code>

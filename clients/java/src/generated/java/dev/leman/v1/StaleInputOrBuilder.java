@@ -30,8 +30,8 @@ public interface StaleInputOrBuilder extends
 
   /**
    * <pre>
-   * Rows that are stale or were never computed, of those that matter: of the fragments that would be computed where only
-   * some are asked for, and that the filter matches; else of all.
+   * Stale or never computed rows among those that matter: rows of the fragments to compute that the filter matches, or
+   * all rows.
    * </pre>
    *
    * <code>int64 rows = 2;</code>

@@ -6,7 +6,7 @@ package dev.leman.v1;
 
 /**
  * <pre>
- * Something that a job waits for and that has not moved for a while.
+ * Something that a job waits for without progress.
  * </pre>
  *
  * Protobuf type {@code leman.v1.Stall}
@@ -51,7 +51,7 @@ private static final long serialVersionUID = 0L;
   private volatile java.lang.Object worker_ = "";
   /**
    * <pre>
-   * The worker process that a unit of work was given to; empty: it is not one that the job waits for.
+   * The worker process of a unit of work; empty: the job does not wait for one.
    * </pre>
    *
    * <code>string worker = 1;</code>
@@ -72,7 +72,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * The worker process that a unit of work was given to; empty: it is not one that the job waits for.
+   * The worker process of a unit of work; empty: the job does not wait for one.
    * </pre>
    *
    * <code>string worker = 1;</code>
@@ -97,7 +97,7 @@ private static final long serialVersionUID = 0L;
   private long fragmentId_ = 0L;
   /**
    * <pre>
-   * The fragment at hand; unset: none.
+   * The current fragment; unset: none.
    * </pre>
    *
    * <code>optional int64 fragment_id = 2;</code>
@@ -109,7 +109,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * The fragment at hand; unset: none.
+   * The current fragment; unset: none.
    * </pre>
    *
    * <code>optional int64 fragment_id = 2;</code>
@@ -124,7 +124,7 @@ private static final long serialVersionUID = 0L;
   private dev.leman.v1.RowRange rows_;
   /**
    * <pre>
-   * Rows at hand, as physical offsets: those that the function was called with last, if it was called.
+   * The current rows, as physical offsets: those of the last call of the function, if there was one.
    * </pre>
    *
    * <code>.leman.v1.RowRange rows = 3;</code>
@@ -136,7 +136,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Rows at hand, as physical offsets: those that the function was called with last, if it was called.
+   * The current rows, as physical offsets: those of the last call of the function, if there was one.
    * </pre>
    *
    * <code>.leman.v1.RowRange rows = 3;</code>
@@ -148,7 +148,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Rows at hand, as physical offsets: those that the function was called with last, if it was called.
+   * The current rows, as physical offsets: those of the last call of the function, if there was one.
    * </pre>
    *
    * <code>.leman.v1.RowRange rows = 3;</code>
@@ -200,7 +200,7 @@ private static final long serialVersionUID = 0L;
   private boolean silent_ = false;
   /**
    * <pre>
-   * The worker does not even say that it lives: it is frozen, or cut off. Its work has been given to another one.
+   * The worker sends no sign of life: it is frozen, or disconnected. Its work was handed to another one.
    * </pre>
    *
    * <code>bool silent = 5;</code>
@@ -216,7 +216,7 @@ private static final long serialVersionUID = 0L;
   private volatile java.lang.Object message_ = "";
   /**
    * <pre>
-   * All of this for a person.
+   * A summary as text.
    * </pre>
    *
    * <code>string message = 6;</code>
@@ -237,7 +237,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * All of this for a person.
+   * A summary as text.
    * </pre>
    *
    * <code>string message = 6;</code>
@@ -487,7 +487,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Something that a job waits for and that has not moved for a while.
+   * Something that a job waits for without progress.
    * </pre>
    *
    * Protobuf type {@code leman.v1.Stall}
@@ -752,7 +752,7 @@ private static final long serialVersionUID = 0L;
     private java.lang.Object worker_ = "";
     /**
      * <pre>
-     * The worker process that a unit of work was given to; empty: it is not one that the job waits for.
+     * The worker process of a unit of work; empty: the job does not wait for one.
      * </pre>
      *
      * <code>string worker = 1;</code>
@@ -772,7 +772,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The worker process that a unit of work was given to; empty: it is not one that the job waits for.
+     * The worker process of a unit of work; empty: the job does not wait for one.
      * </pre>
      *
      * <code>string worker = 1;</code>
@@ -793,7 +793,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The worker process that a unit of work was given to; empty: it is not one that the job waits for.
+     * The worker process of a unit of work; empty: the job does not wait for one.
      * </pre>
      *
      * <code>string worker = 1;</code>
@@ -810,7 +810,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The worker process that a unit of work was given to; empty: it is not one that the job waits for.
+     * The worker process of a unit of work; empty: the job does not wait for one.
      * </pre>
      *
      * <code>string worker = 1;</code>
@@ -824,7 +824,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The worker process that a unit of work was given to; empty: it is not one that the job waits for.
+     * The worker process of a unit of work; empty: the job does not wait for one.
      * </pre>
      *
      * <code>string worker = 1;</code>
@@ -844,7 +844,7 @@ private static final long serialVersionUID = 0L;
     private long fragmentId_ ;
     /**
      * <pre>
-     * The fragment at hand; unset: none.
+     * The current fragment; unset: none.
      * </pre>
      *
      * <code>optional int64 fragment_id = 2;</code>
@@ -856,7 +856,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The fragment at hand; unset: none.
+     * The current fragment; unset: none.
      * </pre>
      *
      * <code>optional int64 fragment_id = 2;</code>
@@ -868,7 +868,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The fragment at hand; unset: none.
+     * The current fragment; unset: none.
      * </pre>
      *
      * <code>optional int64 fragment_id = 2;</code>
@@ -884,7 +884,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The fragment at hand; unset: none.
+     * The current fragment; unset: none.
      * </pre>
      *
      * <code>optional int64 fragment_id = 2;</code>
@@ -902,7 +902,7 @@ private static final long serialVersionUID = 0L;
         dev.leman.v1.RowRange, dev.leman.v1.RowRange.Builder, dev.leman.v1.RowRangeOrBuilder> rowsBuilder_;
     /**
      * <pre>
-     * Rows at hand, as physical offsets: those that the function was called with last, if it was called.
+     * The current rows, as physical offsets: those of the last call of the function, if there was one.
      * </pre>
      *
      * <code>.leman.v1.RowRange rows = 3;</code>
@@ -913,7 +913,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Rows at hand, as physical offsets: those that the function was called with last, if it was called.
+     * The current rows, as physical offsets: those of the last call of the function, if there was one.
      * </pre>
      *
      * <code>.leman.v1.RowRange rows = 3;</code>
@@ -928,7 +928,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Rows at hand, as physical offsets: those that the function was called with last, if it was called.
+     * The current rows, as physical offsets: those of the last call of the function, if there was one.
      * </pre>
      *
      * <code>.leman.v1.RowRange rows = 3;</code>
@@ -948,7 +948,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Rows at hand, as physical offsets: those that the function was called with last, if it was called.
+     * The current rows, as physical offsets: those of the last call of the function, if there was one.
      * </pre>
      *
      * <code>.leman.v1.RowRange rows = 3;</code>
@@ -966,7 +966,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Rows at hand, as physical offsets: those that the function was called with last, if it was called.
+     * The current rows, as physical offsets: those of the last call of the function, if there was one.
      * </pre>
      *
      * <code>.leman.v1.RowRange rows = 3;</code>
@@ -991,7 +991,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Rows at hand, as physical offsets: those that the function was called with last, if it was called.
+     * The current rows, as physical offsets: those of the last call of the function, if there was one.
      * </pre>
      *
      * <code>.leman.v1.RowRange rows = 3;</code>
@@ -1008,7 +1008,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Rows at hand, as physical offsets: those that the function was called with last, if it was called.
+     * The current rows, as physical offsets: those of the last call of the function, if there was one.
      * </pre>
      *
      * <code>.leman.v1.RowRange rows = 3;</code>
@@ -1020,7 +1020,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Rows at hand, as physical offsets: those that the function was called with last, if it was called.
+     * The current rows, as physical offsets: those of the last call of the function, if there was one.
      * </pre>
      *
      * <code>.leman.v1.RowRange rows = 3;</code>
@@ -1035,7 +1035,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Rows at hand, as physical offsets: those that the function was called with last, if it was called.
+     * The current rows, as physical offsets: those of the last call of the function, if there was one.
      * </pre>
      *
      * <code>.leman.v1.RowRange rows = 3;</code>
@@ -1214,7 +1214,7 @@ private static final long serialVersionUID = 0L;
     private boolean silent_ ;
     /**
      * <pre>
-     * The worker does not even say that it lives: it is frozen, or cut off. Its work has been given to another one.
+     * The worker sends no sign of life: it is frozen, or disconnected. Its work was handed to another one.
      * </pre>
      *
      * <code>bool silent = 5;</code>
@@ -1226,7 +1226,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The worker does not even say that it lives: it is frozen, or cut off. Its work has been given to another one.
+     * The worker sends no sign of life: it is frozen, or disconnected. Its work was handed to another one.
      * </pre>
      *
      * <code>bool silent = 5;</code>
@@ -1242,7 +1242,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The worker does not even say that it lives: it is frozen, or cut off. Its work has been given to another one.
+     * The worker sends no sign of life: it is frozen, or disconnected. Its work was handed to another one.
      * </pre>
      *
      * <code>bool silent = 5;</code>
@@ -1258,7 +1258,7 @@ private static final long serialVersionUID = 0L;
     private java.lang.Object message_ = "";
     /**
      * <pre>
-     * All of this for a person.
+     * A summary as text.
      * </pre>
      *
      * <code>string message = 6;</code>
@@ -1278,7 +1278,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * All of this for a person.
+     * A summary as text.
      * </pre>
      *
      * <code>string message = 6;</code>
@@ -1299,7 +1299,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * All of this for a person.
+     * A summary as text.
      * </pre>
      *
      * <code>string message = 6;</code>
@@ -1316,7 +1316,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * All of this for a person.
+     * A summary as text.
      * </pre>
      *
      * <code>string message = 6;</code>
@@ -1330,7 +1330,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * All of this for a person.
+     * A summary as text.
      * </pre>
      *
      * <code>string message = 6;</code>

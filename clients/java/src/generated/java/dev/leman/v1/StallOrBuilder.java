@@ -10,7 +10,7 @@ public interface StallOrBuilder extends
 
   /**
    * <pre>
-   * The worker process that a unit of work was given to; empty: it is not one that the job waits for.
+   * The worker process of a unit of work; empty: the job does not wait for one.
    * </pre>
    *
    * <code>string worker = 1;</code>
@@ -19,7 +19,7 @@ public interface StallOrBuilder extends
   java.lang.String getWorker();
   /**
    * <pre>
-   * The worker process that a unit of work was given to; empty: it is not one that the job waits for.
+   * The worker process of a unit of work; empty: the job does not wait for one.
    * </pre>
    *
    * <code>string worker = 1;</code>
@@ -30,7 +30,7 @@ public interface StallOrBuilder extends
 
   /**
    * <pre>
-   * The fragment at hand; unset: none.
+   * The current fragment; unset: none.
    * </pre>
    *
    * <code>optional int64 fragment_id = 2;</code>
@@ -39,7 +39,7 @@ public interface StallOrBuilder extends
   boolean hasFragmentId();
   /**
    * <pre>
-   * The fragment at hand; unset: none.
+   * The current fragment; unset: none.
    * </pre>
    *
    * <code>optional int64 fragment_id = 2;</code>
@@ -49,7 +49,7 @@ public interface StallOrBuilder extends
 
   /**
    * <pre>
-   * Rows at hand, as physical offsets: those that the function was called with last, if it was called.
+   * The current rows, as physical offsets: those of the last call of the function, if there was one.
    * </pre>
    *
    * <code>.leman.v1.RowRange rows = 3;</code>
@@ -58,7 +58,7 @@ public interface StallOrBuilder extends
   boolean hasRows();
   /**
    * <pre>
-   * Rows at hand, as physical offsets: those that the function was called with last, if it was called.
+   * The current rows, as physical offsets: those of the last call of the function, if there was one.
    * </pre>
    *
    * <code>.leman.v1.RowRange rows = 3;</code>
@@ -67,7 +67,7 @@ public interface StallOrBuilder extends
   dev.leman.v1.RowRange getRows();
   /**
    * <pre>
-   * Rows at hand, as physical offsets: those that the function was called with last, if it was called.
+   * The current rows, as physical offsets: those of the last call of the function, if there was one.
    * </pre>
    *
    * <code>.leman.v1.RowRange rows = 3;</code>
@@ -103,7 +103,7 @@ public interface StallOrBuilder extends
 
   /**
    * <pre>
-   * The worker does not even say that it lives: it is frozen, or cut off. Its work has been given to another one.
+   * The worker sends no sign of life: it is frozen, or disconnected. Its work was handed to another one.
    * </pre>
    *
    * <code>bool silent = 5;</code>
@@ -113,7 +113,7 @@ public interface StallOrBuilder extends
 
   /**
    * <pre>
-   * All of this for a person.
+   * A summary as text.
    * </pre>
    *
    * <code>string message = 6;</code>
@@ -122,7 +122,7 @@ public interface StallOrBuilder extends
   java.lang.String getMessage();
   /**
    * <pre>
-   * All of this for a person.
+   * A summary as text.
    * </pre>
    *
    * <code>string message = 6;</code>

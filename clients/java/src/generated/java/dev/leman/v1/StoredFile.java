@@ -76,7 +76,7 @@ private static final long serialVersionUID = 0L;
     KIND_CHECKPOINT(1),
     /**
      * <pre>
-     * Points at the column file that was written for a fragment.
+     * Points to the column file that was written for a fragment.
      * </pre>
      *
      * <code>KIND_RECORD = 2;</code>
@@ -100,7 +100,7 @@ private static final long serialVersionUID = 0L;
     KIND_DAMAGED(4),
     /**
      * <pre>
-     * What a writer that died left of a file.
+     * The rest of a file whose writer died.
      * </pre>
      *
      * <code>KIND_UNFINISHED = 5;</code>
@@ -135,7 +135,7 @@ private static final long serialVersionUID = 0L;
     public static final int KIND_CHECKPOINT_VALUE = 1;
     /**
      * <pre>
-     * Points at the column file that was written for a fragment.
+     * Points to the column file that was written for a fragment.
      * </pre>
      *
      * <code>KIND_RECORD = 2;</code>
@@ -159,7 +159,7 @@ private static final long serialVersionUID = 0L;
     public static final int KIND_DAMAGED_VALUE = 4;
     /**
      * <pre>
-     * What a writer that died left of a file.
+     * The rest of a file whose writer died.
      * </pre>
      *
      * <code>KIND_UNFINISHED = 5;</code>
@@ -264,7 +264,7 @@ private static final long serialVersionUID = 0L;
 
   /**
    * <pre>
-   * What is known about its use. The first two keep a file for ever.
+   * Its use.
    * </pre>
    *
    * Protobuf enum {@code leman.v1.StoredFile.Use}
@@ -281,8 +281,8 @@ private static final long serialVersionUID = 0L;
     USE_UNSPECIFIED(0),
     /**
      * <pre>
-     * A fragment that is not finished can reuse it, or it tells which rows of a half-filled fragment are computed: the
-     * column file that tells it too goes with a compaction.
+     * An unfinished fragment can reuse it, or it shows which rows of a half-filled fragment are computed: a compaction
+     * removes the column file that shows this too.
      * </pre>
      *
      * <code>USE_OPEN = 1;</code>
@@ -306,7 +306,7 @@ private static final long serialVersionUID = 0L;
     USE_SETTLED(3),
     /**
      * <pre>
-     * Its column is not in the table (any more). Added again within the age asked for, it is filled from such files.
+     * Its column is not in the table (any more). If it is added again within the age, it is filled from such files.
      * </pre>
      *
      * <code>USE_NO_COLUMN = 4;</code>
@@ -389,8 +389,8 @@ private static final long serialVersionUID = 0L;
     public static final int USE_UNSPECIFIED_VALUE = 0;
     /**
      * <pre>
-     * A fragment that is not finished can reuse it, or it tells which rows of a half-filled fragment are computed: the
-     * column file that tells it too goes with a compaction.
+     * An unfinished fragment can reuse it, or it shows which rows of a half-filled fragment are computed: a compaction
+     * removes the column file that shows this too.
      * </pre>
      *
      * <code>USE_OPEN = 1;</code>
@@ -414,7 +414,7 @@ private static final long serialVersionUID = 0L;
     public static final int USE_SETTLED_VALUE = 3;
     /**
      * <pre>
-     * Its column is not in the table (any more). Added again within the age asked for, it is filled from such files.
+     * Its column is not in the table (any more). If it is added again within the age, it is filled from such files.
      * </pre>
      *
      * <code>USE_NO_COLUMN = 4;</code>
@@ -581,7 +581,7 @@ private static final long serialVersionUID = 0L;
 
   /**
    * <pre>
-   * What becomes of it.
+   * Its fate.
    * </pre>
    *
    * Protobuf enum {@code leman.v1.StoredFile.Fate}
@@ -598,7 +598,7 @@ private static final long serialVersionUID = 0L;
     FATE_UNSPECIFIED(0),
     /**
      * <pre>
-     * It stays, whatever its age.
+     * It stays, at any age.
      * </pre>
      *
      * <code>FATE_KEPT = 1;</code>
@@ -606,7 +606,7 @@ private static final long serialVersionUID = 0L;
     FATE_KEPT(1),
     /**
      * <pre>
-     * It goes when it is older.
+     * It will be deleted when it is older.
      * </pre>
      *
      * <code>FATE_YOUNG = 2;</code>
@@ -614,7 +614,7 @@ private static final long serialVersionUID = 0L;
     FATE_YOUNG(2),
     /**
      * <pre>
-     * It stays as long as a job of the table is open that began before it was written, or that computes its column.
+     * It stays while a job of the table is open that began before it was written, or that computes its column.
      * </pre>
      *
      * <code>FATE_JOB = 3;</code>
@@ -622,7 +622,7 @@ private static final long serialVersionUID = 0L;
     FATE_JOB(3),
     /**
      * <pre>
-     * It goes.
+     * It is deleted.
      * </pre>
      *
      * <code>FATE_GARBAGE = 4;</code>
@@ -641,7 +641,7 @@ private static final long serialVersionUID = 0L;
     public static final int FATE_UNSPECIFIED_VALUE = 0;
     /**
      * <pre>
-     * It stays, whatever its age.
+     * It stays, at any age.
      * </pre>
      *
      * <code>FATE_KEPT = 1;</code>
@@ -649,7 +649,7 @@ private static final long serialVersionUID = 0L;
     public static final int FATE_KEPT_VALUE = 1;
     /**
      * <pre>
-     * It goes when it is older.
+     * It will be deleted when it is older.
      * </pre>
      *
      * <code>FATE_YOUNG = 2;</code>
@@ -657,7 +657,7 @@ private static final long serialVersionUID = 0L;
     public static final int FATE_YOUNG_VALUE = 2;
     /**
      * <pre>
-     * It stays as long as a job of the table is open that began before it was written, or that computes its column.
+     * It stays while a job of the table is open that began before it was written, or that computes its column.
      * </pre>
      *
      * <code>FATE_JOB = 3;</code>
@@ -665,7 +665,7 @@ private static final long serialVersionUID = 0L;
     public static final int FATE_JOB_VALUE = 3;
     /**
      * <pre>
-     * It goes.
+     * It is deleted.
      * </pre>
      *
      * <code>FATE_GARBAGE = 4;</code>
@@ -836,7 +836,7 @@ private static final long serialVersionUID = 0L;
   private int use_ = 0;
   /**
    * <pre>
-   * What is known about its use.
+   * Its use.
    * </pre>
    *
    * <code>.leman.v1.StoredFile.Use use = 3;</code>
@@ -847,7 +847,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * What is known about its use.
+   * Its use.
    * </pre>
    *
    * <code>.leman.v1.StoredFile.Use use = 3;</code>
@@ -862,7 +862,7 @@ private static final long serialVersionUID = 0L;
   private int fate_ = 0;
   /**
    * <pre>
-   * What becomes of it.
+   * Its fate.
    * </pre>
    *
    * <code>.leman.v1.StoredFile.Fate fate = 4;</code>
@@ -873,7 +873,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * What becomes of it.
+   * Its fate.
    * </pre>
    *
    * <code>.leman.v1.StoredFile.Fate fate = 4;</code>
@@ -1960,7 +1960,7 @@ private static final long serialVersionUID = 0L;
     private int use_ = 0;
     /**
      * <pre>
-     * What is known about its use.
+     * Its use.
      * </pre>
      *
      * <code>.leman.v1.StoredFile.Use use = 3;</code>
@@ -1971,7 +1971,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What is known about its use.
+     * Its use.
      * </pre>
      *
      * <code>.leman.v1.StoredFile.Use use = 3;</code>
@@ -1986,7 +1986,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What is known about its use.
+     * Its use.
      * </pre>
      *
      * <code>.leman.v1.StoredFile.Use use = 3;</code>
@@ -1999,7 +1999,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What is known about its use.
+     * Its use.
      * </pre>
      *
      * <code>.leman.v1.StoredFile.Use use = 3;</code>
@@ -2017,7 +2017,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What is known about its use.
+     * Its use.
      * </pre>
      *
      * <code>.leman.v1.StoredFile.Use use = 3;</code>
@@ -2033,7 +2033,7 @@ private static final long serialVersionUID = 0L;
     private int fate_ = 0;
     /**
      * <pre>
-     * What becomes of it.
+     * Its fate.
      * </pre>
      *
      * <code>.leman.v1.StoredFile.Fate fate = 4;</code>
@@ -2044,7 +2044,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What becomes of it.
+     * Its fate.
      * </pre>
      *
      * <code>.leman.v1.StoredFile.Fate fate = 4;</code>
@@ -2059,7 +2059,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What becomes of it.
+     * Its fate.
      * </pre>
      *
      * <code>.leman.v1.StoredFile.Fate fate = 4;</code>
@@ -2072,7 +2072,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What becomes of it.
+     * Its fate.
      * </pre>
      *
      * <code>.leman.v1.StoredFile.Fate fate = 4;</code>
@@ -2090,7 +2090,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What becomes of it.
+     * Its fate.
      * </pre>
      *
      * <code>.leman.v1.StoredFile.Fate fate = 4;</code>

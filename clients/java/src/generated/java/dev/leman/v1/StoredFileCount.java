@@ -76,7 +76,7 @@ private static final long serialVersionUID = 0L;
   private int use_ = 0;
   /**
    * <pre>
-   * What is known about their use.
+   * Their use.
    * </pre>
    *
    * <code>.leman.v1.StoredFile.Use use = 2;</code>
@@ -87,7 +87,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * What is known about their use.
+   * Their use.
    * </pre>
    *
    * <code>.leman.v1.StoredFile.Use use = 2;</code>
@@ -102,7 +102,7 @@ private static final long serialVersionUID = 0L;
   private int fate_ = 0;
   /**
    * <pre>
-   * What becomes of them.
+   * Their fate.
    * </pre>
    *
    * <code>.leman.v1.StoredFile.Fate fate = 3;</code>
@@ -113,7 +113,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * What becomes of them.
+   * Their fate.
    * </pre>
    *
    * <code>.leman.v1.StoredFile.Fate fate = 3;</code>
@@ -650,7 +650,7 @@ private static final long serialVersionUID = 0L;
     private int use_ = 0;
     /**
      * <pre>
-     * What is known about their use.
+     * Their use.
      * </pre>
      *
      * <code>.leman.v1.StoredFile.Use use = 2;</code>
@@ -661,7 +661,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What is known about their use.
+     * Their use.
      * </pre>
      *
      * <code>.leman.v1.StoredFile.Use use = 2;</code>
@@ -676,7 +676,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What is known about their use.
+     * Their use.
      * </pre>
      *
      * <code>.leman.v1.StoredFile.Use use = 2;</code>
@@ -689,7 +689,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What is known about their use.
+     * Their use.
      * </pre>
      *
      * <code>.leman.v1.StoredFile.Use use = 2;</code>
@@ -707,7 +707,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What is known about their use.
+     * Their use.
      * </pre>
      *
      * <code>.leman.v1.StoredFile.Use use = 2;</code>
@@ -723,7 +723,7 @@ private static final long serialVersionUID = 0L;
     private int fate_ = 0;
     /**
      * <pre>
-     * What becomes of them.
+     * Their fate.
      * </pre>
      *
      * <code>.leman.v1.StoredFile.Fate fate = 3;</code>
@@ -734,7 +734,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What becomes of them.
+     * Their fate.
      * </pre>
      *
      * <code>.leman.v1.StoredFile.Fate fate = 3;</code>
@@ -749,7 +749,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What becomes of them.
+     * Their fate.
      * </pre>
      *
      * <code>.leman.v1.StoredFile.Fate fate = 3;</code>
@@ -762,7 +762,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What becomes of them.
+     * Their fate.
      * </pre>
      *
      * <code>.leman.v1.StoredFile.Fate fate = 3;</code>
@@ -780,7 +780,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What becomes of them.
+     * Their fate.
      * </pre>
      *
      * <code>.leman.v1.StoredFile.Fate fate = 3;</code>

@@ -29,7 +29,7 @@ public interface StoredFileCountOrBuilder extends
 
   /**
    * <pre>
-   * What is known about their use.
+   * Their use.
    * </pre>
    *
    * <code>.leman.v1.StoredFile.Use use = 2;</code>
@@ -38,7 +38,7 @@ public interface StoredFileCountOrBuilder extends
   int getUseValue();
   /**
    * <pre>
-   * What is known about their use.
+   * Their use.
    * </pre>
    *
    * <code>.leman.v1.StoredFile.Use use = 2;</code>
@@ -48,7 +48,7 @@ public interface StoredFileCountOrBuilder extends
 
   /**
    * <pre>
-   * What becomes of them.
+   * Their fate.
    * </pre>
    *
    * <code>.leman.v1.StoredFile.Fate fate = 3;</code>
@@ -57,7 +57,7 @@ public interface StoredFileCountOrBuilder extends
   int getFateValue();
   /**
    * <pre>
-   * What becomes of them.
+   * Their fate.
    * </pre>
    *
    * <code>.leman.v1.StoredFile.Fate fate = 3;</code>

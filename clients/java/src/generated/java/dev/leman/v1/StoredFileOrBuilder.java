@@ -49,7 +49,7 @@ public interface StoredFileOrBuilder extends
 
   /**
    * <pre>
-   * What is known about its use.
+   * Its use.
    * </pre>
    *
    * <code>.leman.v1.StoredFile.Use use = 3;</code>
@@ -58,7 +58,7 @@ public interface StoredFileOrBuilder extends
   int getUseValue();
   /**
    * <pre>
-   * What is known about its use.
+   * Its use.
    * </pre>
    *
    * <code>.leman.v1.StoredFile.Use use = 3;</code>
@@ -68,7 +68,7 @@ public interface StoredFileOrBuilder extends
 
   /**
    * <pre>
-   * What becomes of it.
+   * Its fate.
    * </pre>
    *
    * <code>.leman.v1.StoredFile.Fate fate = 4;</code>
@@ -77,7 +77,7 @@ public interface StoredFileOrBuilder extends
   int getFateValue();
   /**
    * <pre>
-   * What becomes of it.
+   * Its fate.
    * </pre>
    *
    * <code>.leman.v1.StoredFile.Fate fate = 4;</code>

@@ -4,29 +4,30 @@ import static io.grpc.MethodDescriptor.generateFullMethodName;
 
 /**
  * <pre>
- * Tables and their rows, for callers that have no Lance at hand. Served by the commit coordinator.
- * Every error carries google.rpc.ErrorInfo with domain `leman`, a reason and facts; the reasons stand in parentheses.
+ * Tables and their rows, for callers without Lance. Served by the commit coordinator.
+ * Every error carries google.rpc.ErrorInfo with domain `leman`, a reason and facts; reasons are in parentheses.
  * Errors of every call:
- * * `UNAUTHENTICATED` (TOKEN_REQUIRED, TOKEN_INVALID, TOKEN_EXPIRED): the call carries no token that holds; send
- *   `authorization: Bearer &lt;token&gt;` with one that does.
+ * * `UNAUTHENTICATED` (TOKEN_REQUIRED, TOKEN_INVALID, TOKEN_EXPIRED): the call has no valid token; send
+ *   `authorization: Bearer &lt;token&gt;` with one.
  * * `PERMISSION_DENIED` (ROLE_REQUIRED): the caller lacks the role that the message names; ask for it.
- * * `PERMISSION_DENIED` (DATABASE_NOT_ALLOWED): a place does not lie where the service may work; name another one.
- * * `UNAVAILABLE` (KEYS_UNAVAILABLE): the issuer of JWTs does not tell its public keys; send the call again later.
- * * `INVALID_ARGUMENT` (BAD_MESSAGE, BAD_REQUEST): what was sent is not the call's message, or an id, a text or a list
- *   in it is not valid or too long; correct the field that BadRequest names.
+ * * `PERMISSION_DENIED` (DATABASE_NOT_ALLOWED): a location is outside of those that the service may use; name another
+ *   one.
+ * * `UNAVAILABLE` (KEYS_UNAVAILABLE): the issuer of JWTs does not return its public keys; retry later.
+ * * `INVALID_ARGUMENT` (BAD_MESSAGE, BAD_REQUEST): the request is not the call's message, or an id, a text or a list in
+ *   it is invalid or too long; correct the field that BadRequest names.
  * * `INVALID_ARGUMENT` (BAD_DATABASE, RESERVED_DATABASE, BAD_TABLE_NAME, RESERVED_NAME): the database path or the
  *   table name is not valid, or Leman's own; correct the field that BadRequest names.
  * * `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database is registered under the name; check it, or give a path or uri.
- * * `DATA_LOSS` (REGISTRATION_DAMAGED): what is stored under the name is not what was written; register it again.
- * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
- *   someone acts; do what the message says, then send the call again.
- * * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
- * * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
- *   RetryInfo's delay.
- * * `RESOURCE_EXHAUSTED` (CALLER_RATE, CALLER_STREAMS): the caller calls too often, or has too many streams open; send
- *   the call again after RetryInfo's delay, or end a stream.
- * * `RESOURCE_EXHAUSTED` (MESSAGE_TOO_LARGE): the message, or its answer, is larger than the service lets it be; send
- *   less, or ask for less, at once. There is no RetryInfo.
+ * * `DATA_LOSS` (REGISTRATION_DAMAGED): the stored registration is damaged; register it again.
+ * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses
+ *   access until an operator acts; do what the message says, then retry the call.
+ * * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; retry the call after RetryInfo's delay.
+ * * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service is overloaded; retry the call after RetryInfo's
+ *   delay.
+ * * `RESOURCE_EXHAUSTED` (CALLER_RATE, CALLER_STREAMS): the caller calls too often, or has too many streams open; retry
+ *   the call after RetryInfo's delay, or end a stream.
+ * * `RESOURCE_EXHAUSTED` (MESSAGE_TOO_LARGE): the message, or its answer, is larger than the service allows; send or
+ *   request less in one call. There is no RetryInfo.
  * * `INTERNAL` (INTERNAL_BUG): a bug; report it with the request id that the message names.
  * </pre>
  */
@@ -441,29 +442,30 @@ public final class TableServiceGrpc {
 
   /**
    * <pre>
-   * Tables and their rows, for callers that have no Lance at hand. Served by the commit coordinator.
-   * Every error carries google.rpc.ErrorInfo with domain `leman`, a reason and facts; the reasons stand in parentheses.
+   * Tables and their rows, for callers without Lance. Served by the commit coordinator.
+   * Every error carries google.rpc.ErrorInfo with domain `leman`, a reason and facts; reasons are in parentheses.
    * Errors of every call:
-   * * `UNAUTHENTICATED` (TOKEN_REQUIRED, TOKEN_INVALID, TOKEN_EXPIRED): the call carries no token that holds; send
-   *   `authorization: Bearer &lt;token&gt;` with one that does.
+   * * `UNAUTHENTICATED` (TOKEN_REQUIRED, TOKEN_INVALID, TOKEN_EXPIRED): the call has no valid token; send
+   *   `authorization: Bearer &lt;token&gt;` with one.
    * * `PERMISSION_DENIED` (ROLE_REQUIRED): the caller lacks the role that the message names; ask for it.
-   * * `PERMISSION_DENIED` (DATABASE_NOT_ALLOWED): a place does not lie where the service may work; name another one.
-   * * `UNAVAILABLE` (KEYS_UNAVAILABLE): the issuer of JWTs does not tell its public keys; send the call again later.
-   * * `INVALID_ARGUMENT` (BAD_MESSAGE, BAD_REQUEST): what was sent is not the call's message, or an id, a text or a list
-   *   in it is not valid or too long; correct the field that BadRequest names.
+   * * `PERMISSION_DENIED` (DATABASE_NOT_ALLOWED): a location is outside of those that the service may use; name another
+   *   one.
+   * * `UNAVAILABLE` (KEYS_UNAVAILABLE): the issuer of JWTs does not return its public keys; retry later.
+   * * `INVALID_ARGUMENT` (BAD_MESSAGE, BAD_REQUEST): the request is not the call's message, or an id, a text or a list in
+   *   it is invalid or too long; correct the field that BadRequest names.
    * * `INVALID_ARGUMENT` (BAD_DATABASE, RESERVED_DATABASE, BAD_TABLE_NAME, RESERVED_NAME): the database path or the
    *   table name is not valid, or Leman's own; correct the field that BadRequest names.
    * * `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database is registered under the name; check it, or give a path or uri.
-   * * `DATA_LOSS` (REGISTRATION_DAMAGED): what is stored under the name is not what was written; register it again.
-   * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
-   *   someone acts; do what the message says, then send the call again.
-   * * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
-   * * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
-   *   RetryInfo's delay.
-   * * `RESOURCE_EXHAUSTED` (CALLER_RATE, CALLER_STREAMS): the caller calls too often, or has too many streams open; send
-   *   the call again after RetryInfo's delay, or end a stream.
-   * * `RESOURCE_EXHAUSTED` (MESSAGE_TOO_LARGE): the message, or its answer, is larger than the service lets it be; send
-   *   less, or ask for less, at once. There is no RetryInfo.
+   * * `DATA_LOSS` (REGISTRATION_DAMAGED): the stored registration is damaged; register it again.
+   * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses
+   *   access until an operator acts; do what the message says, then retry the call.
+   * * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; retry the call after RetryInfo's delay.
+   * * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service is overloaded; retry the call after RetryInfo's
+   *   delay.
+   * * `RESOURCE_EXHAUSTED` (CALLER_RATE, CALLER_STREAMS): the caller calls too often, or has too many streams open; retry
+   *   the call after RetryInfo's delay, or end a stream.
+   * * `RESOURCE_EXHAUSTED` (MESSAGE_TOO_LARGE): the message, or its answer, is larger than the service allows; send or
+   *   request less in one call. There is no RetryInfo.
    * * `INTERNAL` (INTERNAL_BUG): a bug; report it with the request id that the message names.
    * </pre>
    */
@@ -471,12 +473,12 @@ public final class TableServiceGrpc {
 
     /**
      * <pre>
-     * The rows of a table or view in one version of it, in their order there: of a view those with values, and the columns
-     * that queries show. The bytes of all answers, one after the other, are one Arrow IPC stream. An answer has at most 1
-     * MiB of it, wherever in a record batch that ends. What a call holds is bounded, whatever the size of the table and
-     * however slowly its caller reads.
-     * An interrupted call continues with the version and the incarnation that the first answer names, and with an offset that
-     * counts what was read. A call with `include_checkpointed` starts over.
+     * The rows of a table or view in one version, in their order: of a view only rows with values, and the columns that
+     * queries show. The concatenated bytes of all answers are one Arrow IPC stream. An answer has at most 1 MiB of it,
+     * ending anywhere in a record batch. The memory of a call is bounded, for any size of the table and any speed of its
+     * reader.
+     * To continue an interrupted call, use the version and the incarnation in the first answer, and an offset of the rows
+     * read. A call with `include_checkpointed` starts over.
      * Errors:
      * * `INVALID_ARGUMENT` (INVALID_FILTER, BAD_NUMBER, BAD_COLUMN): the filter cannot be used, a number is negative, or a
      *   column is named twice; correct the field that BadRequest names.
@@ -488,11 +490,11 @@ public final class TableServiceGrpc {
      * * `FAILED_PRECONDITION` (COLUMN_NOT_FOUND): the table has no such column, or queries do not show it; name one of those
      *   that the message lists.
      * * `FAILED_PRECONDITION` (TYPE_NOT_STORABLE): Lance wrote a column that it cannot read; leave it out.
-     * * `FAILED_PRECONDITION` (FILTER_FAILED): the filter cannot be evaluated for a row; make it hold for all of them.
-     * * `RESOURCE_EXHAUSTED` (TOO_MANY_READS): so many calls read at once already; send the call again after RetryInfo's
+     * * `FAILED_PRECONDITION` (FILTER_FAILED): the filter cannot be evaluated for a row; make it valid for all of them.
+     * * `RESOURCE_EXHAUSTED` (TOO_MANY_READS): the limit of concurrent reads is reached; retry the call after RetryInfo's
      *   delay.
      * * `UNAVAILABLE` (DRAINING): the commit coordinator is stopping; continue as after an interruption.
-     * * `UNAVAILABLE` (READER_STALLED): no one took an answer for a minute; continue as after an interruption.
+     * * `UNAVAILABLE` (READER_STALLED): the reader took no answer for a minute; continue as after an interruption.
      * * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
      * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
      *   Leman.
@@ -507,22 +509,21 @@ public final class TableServiceGrpc {
 
     /**
      * <pre>
-     * Makes a table without rows. Metadata of the schema that is Leman's own (`leman::…`) is left out: it belongs to the
-     * table that it was read from.
+     * Creates a table without rows. Leman's own metadata in the schema (`leman::…`) is dropped: it belongs to the table
+     * that the schema was read from.
      * Errors:
-     * * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_SCHEMA, BAD_COLUMN, BAD_COLUMN_NAME): a field is empty, the bytes are no
-     *   Arrow schema, it has no column, one that stands there twice, or a name that no column can have; fix the field
-     *   that BadRequest names.
+     * * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_SCHEMA, BAD_COLUMN, BAD_COLUMN_NAME): a field is empty, the bytes are not
+     *   an Arrow schema, it has no column, a repeated one, or an invalid name; correct the field that BadRequest names.
      * * `FAILED_PRECONDITION` (TYPE_NOT_STORABLE): Lance does not store a column's type; do what the message says.
-     * * `ALREADY_EXISTS` (TABLE_EXISTS): a table or view of that name exists; take another name, or drop it.
-     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
-     * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table again;
-     *   send the call again.
-     * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
-     * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
-     *   RetryInfo's delay.
-     * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
-     *   stopping; send the same call again.
+     * * `ALREADY_EXISTS` (TABLE_EXISTS): a table or view of that name exists; use another name, or drop it.
+     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request used this id; use a new one.
+     * * `ABORTED` (CONFLICT, TABLE_REPLACED): other writers committed at the same time at every try, or the table was
+     *   recreated; retry the call.
+     * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and a retry would not help; do what the message says.
+     * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; retry the call after RetryInfo's
+     *   delay.
+     * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): the outcome is unknown, or the commit coordinator is stopping; retry
+     *   the same call.
      * </pre>
      */
     default void createTable(dev.leman.v1.CreateTableRequest request,
@@ -532,34 +533,33 @@ public final class TableServiceGrpc {
 
     /**
      * <pre>
-     * Adds rows, all of them or none: in one version of the table, once the stream has ended. The first message is the
-     * header; the bytes of all others, one after the other, are one Arrow IPC stream, its end mark included. Columns that
-     * the rows do not have, such as computed ones, become NULL; the next backfill computes these. Values are converted
-     * where none is lost (int32 → int64, text in a dictionary → text). A call that ends early changes nothing, and what it
-     * sent is removed.
+     * Adds all rows or none, in one version of the table, once the stream has ended. The first message is the header; the
+     * concatenated bytes of all others are one Arrow IPC stream with its end mark. Missing columns, such as computed
+     * ones, become NULL; the next backfill computes the latter. Values are cast if none is lost (int32 → int64, text in a
+     * dictionary → text). A call that ends early changes nothing, and its data is removed.
      * Errors:
-     * * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_NUMBER, BAD_STREAM, BATCH_TOO_LARGE, BAD_COLUMN): no header, a field of it is
-     *   wrong, the bytes are no whole Arrow IPC stream, a record batch has more than 256 MiB, or a column stands there
-     *   twice; correct the field that BadRequest names.
+     * * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_NUMBER, BAD_STREAM, BATCH_TOO_LARGE, BAD_COLUMN): no header, a wrong field
+     *   in it, the bytes are not a whole Arrow IPC stream, a record batch has more than 256 MiB, or a column is repeated;
+     *   correct the field that BadRequest names.
      * * `FAILED_PRECONDITION` (COLUMN_NOT_FOUND, COLUMN_REQUIRED, TYPE_MISMATCH, NULL_VALUE): the rows do not fit the
      *   table; do what the message says.
      * * `FAILED_PRECONDITION` (COLUMN_IS_COMPUTED): a function computes the column; leave it out.
      * * `FAILED_PRECONDITION` (IS_A_VIEW): rows of a view come from its source; add them there.
-     * * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is of Lance's first file format; write it again.
-     * * `ABORTED` (SCHEMA_CHANGED, FILES_GONE): a column was changed, or what was sent was removed, before all was sent;
-     *   look at the table, and send the rows again.
-     * * `ABORTED` (UPLOAD_STALLED, UPLOAD_ENDED): nothing came for LEMAN_COMMIT__UPLOAD_IDLE_SECONDS, or the call ended
-     *   early; send the rows again.
-     * * `RESOURCE_EXHAUSTED` (TOO_MANY_UPLOADS): so many calls add rows at once already; send the call again after
+     * * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is of Lance's first file format; rewrite it.
+     * * `ABORTED` (SCHEMA_CHANGED, FILES_GONE): a column was changed, or sent data was removed, before all was sent;
+     *   check the table, and send the rows again.
+     * * `ABORTED` (UPLOAD_STALLED, UPLOAD_ENDED): nothing was received for LEMAN_COMMIT__UPLOAD_IDLE_SECONDS, or the call
+     *   ended early; send the rows again.
+     * * `RESOURCE_EXHAUSTED` (TOO_MANY_UPLOADS): the limit of concurrent uploads is reached; retry the call after
      *   RetryInfo's delay.
-     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id, or other rows came with it; take a new one.
-     * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table again;
-     *   send the call again.
-     * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
-     * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
-     *   RetryInfo's delay.
-     * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
-     *   stopping; send the same call again.
+     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request, or other rows, used this id; use a new one.
+     * * `ABORTED` (CONFLICT, TABLE_REPLACED): other writers committed at the same time at every try, or the table was
+     *   recreated; retry the call.
+     * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and a retry would not help; do what the message says.
+     * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; retry the call after RetryInfo's
+     *   delay.
+     * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): the outcome is unknown, or the commit coordinator is stopping; retry
+     *   the same call.
      * * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
      * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
      *   Leman.
@@ -577,16 +577,16 @@ public final class TableServiceGrpc {
      * Errors:
      * * `INVALID_ARGUMENT` (MISSING_FIELD, INVALID_FILTER): a field is empty, or the filter cannot be used; fix the field
      *   that BadRequest names.
-     * * `FAILED_PRECONDITION` (FILTER_FAILED): the filter cannot be evaluated for a row; make it hold for all of them.
+     * * `FAILED_PRECONDITION` (FILTER_FAILED): the filter cannot be evaluated for a row; make it valid for all of them.
      * * `FAILED_PRECONDITION` (IS_A_VIEW): rows of a view come from its source; delete them there.
-     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
-     * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table again;
-     *   send the call again.
-     * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
-     * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
-     *   RetryInfo's delay.
-     * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
-     *   stopping; send the same call again.
+     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request used this id; use a new one.
+     * * `ABORTED` (CONFLICT, TABLE_REPLACED): other writers committed at the same time at every try, or the table was
+     *   recreated; retry the call.
+     * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and a retry would not help; do what the message says.
+     * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; retry the call after RetryInfo's
+     *   delay.
+     * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): the outcome is unknown, or the commit coordinator is stopping; retry
+     *   the same call.
      * * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
      * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
      *   Leman.
@@ -600,30 +600,31 @@ public final class TableServiceGrpc {
 
     /**
      * <pre>
-     * Gives columns of rows other values, all of them or none, in one version of the table. The rows move to new fragments, at
-     * the end of the table; their row ids stay, where they are stable. Computed columns that rest on a changed column, near
-     * or far, become NULL there; the next backfill computes these, and those that rest on none of them again too. Other
-     * commits of the table wait meanwhile.
+     * Sets new values in columns of rows, all of them or none, in one version of the table. The rows move to new
+     * fragments, at the end of the table; their row ids stay, if they are stable. Computed columns that depend on a
+     * changed column, directly or not, become NULL there, and the next backfill computes them; it also computes the other
+     * computed columns of these rows. Other commits of the table wait meanwhile.
      * Errors:
      * * `INVALID_ARGUMENT` (MISSING_FIELD, INVALID_FILTER, INVALID_EXPRESSION, BAD_COLUMN, BAD_STREAM): a field is empty, the
      *   filter or an expression cannot be used, a column is named twice, or `values` are not an Arrow IPC stream of one
      *   row; fix the field that BadRequest names.
-     * * `FAILED_PRECONDITION` (FILTER_FAILED, EXPRESSION_FAILED): the filter or an expression cannot be evaluated for a row;
-     *   make it hold for all of them.
+     * * `FAILED_PRECONDITION` (FILTER_FAILED, EXPRESSION_FAILED): the filter or an expression cannot be evaluated for a
+     *   row; make it valid for all of them.
      * * `FAILED_PRECONDITION` (COLUMN_NOT_FOUND, TYPE_MISMATCH, NULL_VALUE): the values do not fit the table; do what the
      *   message says.
-     * * `FAILED_PRECONDITION` (INPUT_COLUMN_MISSING): an expression names a column that the table has not; correct it.
-     * * `FAILED_PRECONDITION` (COLUMN_IS_COMPUTED): a function computes the column; give what it reads another value.
+     * * `FAILED_PRECONDITION` (INPUT_COLUMN_MISSING): an expression names a column that the table does not have; correct
+     *   it.
+     * * `FAILED_PRECONDITION` (COLUMN_IS_COMPUTED): a function computes the column; change its inputs.
      * * `FAILED_PRECONDITION` (IS_A_VIEW): rows of a view come from its source; update them there.
-     * * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is of Lance's first file format; write it again.
-     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
-     * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table again;
-     *   send the call again.
-     * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
-     * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
-     *   RetryInfo's delay.
-     * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
-     *   stopping; send the same call again.
+     * * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is of Lance's first file format; rewrite it.
+     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request used this id; use a new one.
+     * * `ABORTED` (CONFLICT, TABLE_REPLACED): other writers committed at the same time at every try, or the table was
+     *   recreated; retry the call.
+     * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and a retry would not help; do what the message says.
+     * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; retry the call after RetryInfo's
+     *   delay.
+     * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): the outcome is unknown, or the commit coordinator is stopping; retry
+     *   the same call.
      * * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
      * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
      *   Leman.
@@ -637,37 +638,36 @@ public final class TableServiceGrpc {
 
     /**
      * <pre>
-     * Brings rows together with those of the table that have the same keys: updates, inserts and deletes, all or nothing, in
-     * one version of the table, once the stream has ended. It is sent what AppendRows is sent. A row that is updated moves,
-     * as UpdateRows has it, and keeps the values of columns that are not sent; of a row that is inserted they are NULL. A key
-     * that is NULL is the same as no other. Other commits of the table wait while rows are brought together.
+     * Merges rows with those of the table that have the same keys: updates, inserts and deletes, all or nothing, in one
+     * version of the table, once the stream has ended. The stream is that of AppendRows. An updated row moves, as in
+     * UpdateRows, and keeps the values of missing columns; in an inserted row these are NULL. A NULL key matches no
+     * other. Other commits of the table wait during the merge.
      * Errors:
-     * * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_STREAM, BATCH_TOO_LARGE, BAD_COLUMN, INVALID_FILTER): no header, nothing is to
-     *   be done, the bytes are no whole Arrow IPC stream, a record batch has more than 256 MiB, a key is not among the
-     *   columns that are sent, a column stands there twice, or a condition cannot be used; correct the field that BadRequest
-     *   names.
+     * * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_STREAM, BATCH_TOO_LARGE, BAD_COLUMN, INVALID_FILTER): no header, the merge
+     *   would change nothing, the bytes are not a whole Arrow IPC stream, a record batch has more than 256 MiB, a key is
+     *   missing in the rows, a column is repeated, or a condition is invalid; correct the field that BadRequest names.
      * * `INVALID_ARGUMENT` (MERGE_TOO_LARGE): the rows have more bytes than LEMAN_COMMIT__MAX_MERGE_BYTES; send them in
      *   several calls.
      * * `FAILED_PRECONDITION` (DUPLICATE_KEY): several of the rows match one row of the table; send one of them.
      * * `FAILED_PRECONDITION` (COLUMN_NOT_FOUND, COLUMN_REQUIRED, TYPE_MISMATCH, NULL_VALUE): the rows do not fit the
      *   table; do what the message says.
      * * `FAILED_PRECONDITION` (COLUMN_IS_COMPUTED): a function computes the column; leave it out.
-     * * `FAILED_PRECONDITION` (FILTER_FAILED): a condition cannot be evaluated for a row; make it hold for all of them.
+     * * `FAILED_PRECONDITION` (FILTER_FAILED): a condition cannot be evaluated for a row; make it valid for all of them.
      * * `FAILED_PRECONDITION` (IS_A_VIEW): rows of a view come from its source; merge them there.
-     * * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is of Lance's first file format; write it again.
-     * * `ABORTED` (SCHEMA_CHANGED): a column was changed before all was sent; look at the table, and send the rows again.
-     * * `ABORTED` (UPLOAD_STALLED, UPLOAD_ENDED): nothing came for LEMAN_COMMIT__UPLOAD_IDLE_SECONDS, or the call ended
-     *   early; send the rows again.
-     * * `RESOURCE_EXHAUSTED` (TOO_MANY_UPLOADS): so many calls bring rows at once already; send the call again after
+     * * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is of Lance's first file format; rewrite it.
+     * * `ABORTED` (SCHEMA_CHANGED): a column was changed before all was sent; check the table, and send the rows again.
+     * * `ABORTED` (UPLOAD_STALLED, UPLOAD_ENDED): nothing was received for LEMAN_COMMIT__UPLOAD_IDLE_SECONDS, or the call
+     *   ended early; send the rows again.
+     * * `RESOURCE_EXHAUSTED` (TOO_MANY_UPLOADS): the limit of concurrent uploads is reached; retry the call after
      *   RetryInfo's delay.
-     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id, or other rows came with it; take a new one.
-     * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table again;
-     *   send the call again.
-     * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
-     * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
-     *   RetryInfo's delay.
-     * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
-     *   stopping; send the same call again.
+     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request, or other rows, used this id; use a new one.
+     * * `ABORTED` (CONFLICT, TABLE_REPLACED): other writers committed at the same time at every try, or the table was
+     *   recreated; retry the call.
+     * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and a retry would not help; do what the message says.
+     * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; retry the call after RetryInfo's
+     *   delay.
+     * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): the outcome is unknown, or the commit coordinator is stopping; retry
+     *   the same call.
      * * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
      * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
      *   Leman.
@@ -681,16 +681,16 @@ public final class TableServiceGrpc {
 
     /**
      * <pre>
-     * Removes a table with all its versions, computed values and checkpoints. The history of its jobs stays, and so do
-     * registered functions. With `force`, jobs of the table that run fail, and views of it keep their rows and cannot be
+     * Removes a table with all its versions, computed values and checkpoints. The history of its jobs and registered
+     * functions stay. With `force`, running jobs of the table fail, and views of it keep their rows and cannot be
      * refreshed any more.
      * Errors:
      * * `INVALID_ARGUMENT` (MISSING_FIELD): `request_id` is empty; fill it.
-     * * `FAILED_PRECONDITION` (IS_A_VIEW): it is a view; CommitService.DropView drops these.
-     * * `FAILED_PRECONDITION` (TABLE_IN_USE): views of this database rest on it, or jobs of it have not ended, as the facts
-     *   `views` and `jobs` say; drop or end these first, or set `force`. Views of other databases are not looked for.
-     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
-     * * `UNAVAILABLE` (DRAINING): the commit coordinator is stopping; send the same call again.
+     * * `FAILED_PRECONDITION` (IS_A_VIEW): it is a view; use CommitService.DropView.
+     * * `FAILED_PRECONDITION` (TABLE_IN_USE): views of this database read it, or jobs of it have not ended, as the facts
+     *   `views` and `jobs` say; drop or end these first, or set `force`. Views of other databases are not checked.
+     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request used this id; use a new one.
+     * * `UNAVAILABLE` (DRAINING): the commit coordinator is stopping; retry the same call.
      * * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
      * </pre>
      */
@@ -701,26 +701,25 @@ public final class TableServiceGrpc {
 
     /**
      * <pre>
-     * Gives a table another name in its database, in one step: there is no moment in which it has both names, or none.
-     * Its versions, row ids and computed values stay. What refers to it by name does not follow: jobs stay in the history
-     * under the old name and cannot be retried; checkpoints of unfinished backfills are not used under the new one, and
-     * their rows are computed again; with `force`, jobs that run fail, and views of it keep their rows and cannot be
-     * refreshed any more.
+     * Renames a table in its database, in one step: at no moment does it have both names, or none. Its versions, row ids
+     * and computed values stay. References by name do not follow: jobs stay in the history under the old name and cannot
+     * be retried; checkpoints of unfinished backfills are not used under the new one, and their rows are computed again;
+     * with `force`, running jobs fail, and views of it keep their rows and cannot be refreshed any more.
      * Errors:
      * * `INVALID_ARGUMENT` (MISSING_FIELD): a field is empty; fill it.
-     * * `FAILED_PRECONDITION` (RENAME_NOT_SUPPORTED): the database is in an object store, which can only copy; make a table
-     *   of the new name and append the rows of this one.
-     * * `FAILED_PRECONDITION` (IS_A_VIEW): it is a view; make another one.
+     * * `FAILED_PRECONDITION` (RENAME_NOT_SUPPORTED): the database is in an object store, which can only copy; create a
+     *   table of the new name and append the rows of this one.
+     * * `FAILED_PRECONDITION` (IS_A_VIEW): it is a view; create another one.
      * * `FAILED_PRECONDITION` (TABLE_IN_USE): as for DropTable.
-     * * `ALREADY_EXISTS` (TABLE_EXISTS): a table or view of the new name exists; take another name, or drop it.
-     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
-     * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table again;
-     *   send the call again.
-     * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
-     * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
-     *   RetryInfo's delay.
-     * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
-     *   stopping; send the same call again.
+     * * `ALREADY_EXISTS` (TABLE_EXISTS): a table or view of the new name exists; use another name, or drop it.
+     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request used this id; use a new one.
+     * * `ABORTED` (CONFLICT, TABLE_REPLACED): other writers committed at the same time at every try, or the table was
+     *   recreated; retry the call.
+     * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and a retry would not help; do what the message says.
+     * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; retry the call after RetryInfo's
+     *   delay.
+     * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): the outcome is unknown, or the commit coordinator is stopping; retry
+     *   the same call.
      * * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
      * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
      *   Leman.
@@ -739,17 +738,17 @@ public final class TableServiceGrpc {
      * Errors:
      * * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_SCHEMA, BAD_COLUMN, BAD_COLUMN_NAME): as for CreateTable; also a column that
      *   may not be NULL.
-     * * `FAILED_PRECONDITION` (TYPE_NOT_STORABLE): the table's file format does not hold a column's type; do what the
+     * * `FAILED_PRECONDITION` (TYPE_NOT_STORABLE): the table's file format does not support a column's type; do what the
      *   message says.
-     * * `FAILED_PRECONDITION` (COLUMN_EXISTS): the table has a column of that name; take another one.
-     * * `FAILED_PRECONDITION` (IS_A_VIEW): a view gets its columns from its query; make another view.
-     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
-     * * `ABORTED` (CONFLICT): others committed at the same time, again and again; send the call again.
-     * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
-     * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
-     *   RetryInfo's delay.
-     * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
-     *   stopping; send the same call again.
+     * * `FAILED_PRECONDITION` (COLUMN_EXISTS): the table has a column of that name; use another one.
+     * * `FAILED_PRECONDITION` (IS_A_VIEW): a view gets its columns from its query; create another view.
+     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request used this id; use a new one.
+     * * `ABORTED` (CONFLICT): other writers committed at the same time at every try; retry the call.
+     * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and a retry would not help; do what the message says.
+     * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; retry the call after RetryInfo's
+     *   delay.
+     * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): the outcome is unknown, or the commit coordinator is stopping; retry
+     *   the same call.
      * * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
      * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
      *   Leman.
@@ -767,20 +766,20 @@ public final class TableServiceGrpc {
      * computed columns that read one of them keep their values and cannot be computed any more, views that do cannot be
      * refreshed any more, and jobs that compute one fail.
      * Errors:
-     * * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_COLUMN): no column, or one that is named twice; fix the field that BadRequest
+     * * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_COLUMN): no column, or a repeated one; correct the field that BadRequest
      *   names.
      * * `FAILED_PRECONDITION` (COLUMN_NOT_FOUND): the table has no such column; name one that it has.
      * * `FAILED_PRECONDITION` (LAST_COLUMN): no column would be left; drop the table.
-     * * `FAILED_PRECONDITION` (COLUMN_IN_USE): computed columns or jobs of the table, or views of this database, read a
-     *   column or compute it, as the facts `columns`, `jobs` and `views` say; change these first, or set `force`.
-     * * `FAILED_PRECONDITION` (IS_A_VIEW): a view gets its columns from its query; make another view.
-     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
-     * * `ABORTED` (CONFLICT): others committed at the same time, again and again; send the call again.
-     * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
-     * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
-     *   RetryInfo's delay.
-     * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
-     *   stopping; send the same call again.
+     * * `FAILED_PRECONDITION` (COLUMN_IN_USE): computed columns or jobs of the table, or views of this database, read or
+     *   compute a column, as the facts `columns`, `jobs` and `views` say; change these first, or set `force`.
+     * * `FAILED_PRECONDITION` (IS_A_VIEW): a view gets its columns from its query; create another view.
+     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request used this id; use a new one.
+     * * `ABORTED` (CONFLICT): other writers committed at the same time at every try; retry the call.
+     * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and a retry would not help; do what the message says.
+     * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; retry the call after RetryInfo's
+     *   delay.
+     * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): the outcome is unknown, or the commit coordinator is stopping; retry
+     *   the same call.
      * * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
      * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
      *   Leman.
@@ -794,25 +793,27 @@ public final class TableServiceGrpc {
 
     /**
      * <pre>
-     * Gives columns other names, types, or the right to be NULL: all of them or none. A new name follows into what computed
-     * columns read, and into their checkpoints; views know columns by name. Another type is rewritten, with all values
-     * that the column has, while other commits of the table wait; a computed column keeps its type.
+     * Changes names, types, or nullability of columns: all of them or none. Computed columns and their checkpoints follow
+     * a new name; views know columns by name. For another type all values of the column are rewritten, while other
+     * commits of the table wait; a computed column keeps its type.
      * Errors:
-     * * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_SCHEMA, BAD_COLUMN, BAD_COLUMN_NAME): no column, one that is named twice or
-     *   to which nothing is to happen, or a name or type that no column can have; fix the field that BadRequest names.
+     * * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_SCHEMA, BAD_COLUMN, BAD_COLUMN_NAME): no column, a repeated one or one
+     *   without a change, or an invalid name or type; correct the field that BadRequest names.
      * * `FAILED_PRECONDITION` (COLUMN_NOT_FOUND, COLUMN_EXISTS): the table has no such column, or has one of the new name.
-     * * `FAILED_PRECONDITION` (TYPE_NOT_STORABLE): the table's file format does not hold the type; do what the message says.
-     * * `FAILED_PRECONDITION` (COLUMN_IS_COMPUTED): the type of a computed column is that of its function; add another one.
-     * * `FAILED_PRECONDITION` (COLUMN_IN_USE): computed columns or jobs of the table, or views of this database, read a
-     *   column or compute it, as the facts `columns`, `jobs` and `views` say; change these first, or set `force`.
-     * * `FAILED_PRECONDITION` (IS_A_VIEW): a view gets its columns from its query; make another view.
-     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
-     * * `ABORTED` (CONFLICT): others committed at the same time, again and again; send the call again.
-     * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
-     * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
-     *   RetryInfo's delay.
-     * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
-     *   stopping; send the same call again.
+     * * `FAILED_PRECONDITION` (TYPE_NOT_STORABLE): the table's file format does not support the type; do what the message
+     *   says.
+     * * `FAILED_PRECONDITION` (COLUMN_IS_COMPUTED): the type of a computed column is that of its function; add another
+     *   column.
+     * * `FAILED_PRECONDITION` (COLUMN_IN_USE): computed columns or jobs of the table, or views of this database, read or
+     *   compute a column, as the facts `columns`, `jobs` and `views` say; change these first, or set `force`.
+     * * `FAILED_PRECONDITION` (IS_A_VIEW): a view gets its columns from its query; create another view.
+     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request used this id; use a new one.
+     * * `ABORTED` (CONFLICT): other writers committed at the same time at every try; retry the call.
+     * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and a retry would not help; do what the message says.
+     * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; retry the call after RetryInfo's
+     *   delay.
+     * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): the outcome is unknown, or the commit coordinator is stopping; retry
+     *   the same call.
      * * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
      * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
      *   Leman.
@@ -828,29 +829,30 @@ public final class TableServiceGrpc {
   /**
    * Base class for the server implementation of the service TableService.
    * <pre>
-   * Tables and their rows, for callers that have no Lance at hand. Served by the commit coordinator.
-   * Every error carries google.rpc.ErrorInfo with domain `leman`, a reason and facts; the reasons stand in parentheses.
+   * Tables and their rows, for callers without Lance. Served by the commit coordinator.
+   * Every error carries google.rpc.ErrorInfo with domain `leman`, a reason and facts; reasons are in parentheses.
    * Errors of every call:
-   * * `UNAUTHENTICATED` (TOKEN_REQUIRED, TOKEN_INVALID, TOKEN_EXPIRED): the call carries no token that holds; send
-   *   `authorization: Bearer &lt;token&gt;` with one that does.
+   * * `UNAUTHENTICATED` (TOKEN_REQUIRED, TOKEN_INVALID, TOKEN_EXPIRED): the call has no valid token; send
+   *   `authorization: Bearer &lt;token&gt;` with one.
    * * `PERMISSION_DENIED` (ROLE_REQUIRED): the caller lacks the role that the message names; ask for it.
-   * * `PERMISSION_DENIED` (DATABASE_NOT_ALLOWED): a place does not lie where the service may work; name another one.
-   * * `UNAVAILABLE` (KEYS_UNAVAILABLE): the issuer of JWTs does not tell its public keys; send the call again later.
-   * * `INVALID_ARGUMENT` (BAD_MESSAGE, BAD_REQUEST): what was sent is not the call's message, or an id, a text or a list
-   *   in it is not valid or too long; correct the field that BadRequest names.
+   * * `PERMISSION_DENIED` (DATABASE_NOT_ALLOWED): a location is outside of those that the service may use; name another
+   *   one.
+   * * `UNAVAILABLE` (KEYS_UNAVAILABLE): the issuer of JWTs does not return its public keys; retry later.
+   * * `INVALID_ARGUMENT` (BAD_MESSAGE, BAD_REQUEST): the request is not the call's message, or an id, a text or a list in
+   *   it is invalid or too long; correct the field that BadRequest names.
    * * `INVALID_ARGUMENT` (BAD_DATABASE, RESERVED_DATABASE, BAD_TABLE_NAME, RESERVED_NAME): the database path or the
    *   table name is not valid, or Leman's own; correct the field that BadRequest names.
    * * `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database is registered under the name; check it, or give a path or uri.
-   * * `DATA_LOSS` (REGISTRATION_DAMAGED): what is stored under the name is not what was written; register it again.
-   * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
-   *   someone acts; do what the message says, then send the call again.
-   * * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
-   * * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
-   *   RetryInfo's delay.
-   * * `RESOURCE_EXHAUSTED` (CALLER_RATE, CALLER_STREAMS): the caller calls too often, or has too many streams open; send
-   *   the call again after RetryInfo's delay, or end a stream.
-   * * `RESOURCE_EXHAUSTED` (MESSAGE_TOO_LARGE): the message, or its answer, is larger than the service lets it be; send
-   *   less, or ask for less, at once. There is no RetryInfo.
+   * * `DATA_LOSS` (REGISTRATION_DAMAGED): the stored registration is damaged; register it again.
+   * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses
+   *   access until an operator acts; do what the message says, then retry the call.
+   * * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; retry the call after RetryInfo's delay.
+   * * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service is overloaded; retry the call after RetryInfo's
+   *   delay.
+   * * `RESOURCE_EXHAUSTED` (CALLER_RATE, CALLER_STREAMS): the caller calls too often, or has too many streams open; retry
+   *   the call after RetryInfo's delay, or end a stream.
+   * * `RESOURCE_EXHAUSTED` (MESSAGE_TOO_LARGE): the message, or its answer, is larger than the service allows; send or
+   *   request less in one call. There is no RetryInfo.
    * * `INTERNAL` (INTERNAL_BUG): a bug; report it with the request id that the message names.
    * </pre>
    */
@@ -865,29 +867,30 @@ public final class TableServiceGrpc {
   /**
    * A stub to allow clients to do asynchronous rpc calls to service TableService.
    * <pre>
-   * Tables and their rows, for callers that have no Lance at hand. Served by the commit coordinator.
-   * Every error carries google.rpc.ErrorInfo with domain `leman`, a reason and facts; the reasons stand in parentheses.
+   * Tables and their rows, for callers without Lance. Served by the commit coordinator.
+   * Every error carries google.rpc.ErrorInfo with domain `leman`, a reason and facts; reasons are in parentheses.
    * Errors of every call:
-   * * `UNAUTHENTICATED` (TOKEN_REQUIRED, TOKEN_INVALID, TOKEN_EXPIRED): the call carries no token that holds; send
-   *   `authorization: Bearer &lt;token&gt;` with one that does.
+   * * `UNAUTHENTICATED` (TOKEN_REQUIRED, TOKEN_INVALID, TOKEN_EXPIRED): the call has no valid token; send
+   *   `authorization: Bearer &lt;token&gt;` with one.
    * * `PERMISSION_DENIED` (ROLE_REQUIRED): the caller lacks the role that the message names; ask for it.
-   * * `PERMISSION_DENIED` (DATABASE_NOT_ALLOWED): a place does not lie where the service may work; name another one.
-   * * `UNAVAILABLE` (KEYS_UNAVAILABLE): the issuer of JWTs does not tell its public keys; send the call again later.
-   * * `INVALID_ARGUMENT` (BAD_MESSAGE, BAD_REQUEST): what was sent is not the call's message, or an id, a text or a list
-   *   in it is not valid or too long; correct the field that BadRequest names.
+   * * `PERMISSION_DENIED` (DATABASE_NOT_ALLOWED): a location is outside of those that the service may use; name another
+   *   one.
+   * * `UNAVAILABLE` (KEYS_UNAVAILABLE): the issuer of JWTs does not return its public keys; retry later.
+   * * `INVALID_ARGUMENT` (BAD_MESSAGE, BAD_REQUEST): the request is not the call's message, or an id, a text or a list in
+   *   it is invalid or too long; correct the field that BadRequest names.
    * * `INVALID_ARGUMENT` (BAD_DATABASE, RESERVED_DATABASE, BAD_TABLE_NAME, RESERVED_NAME): the database path or the
    *   table name is not valid, or Leman's own; correct the field that BadRequest names.
    * * `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database is registered under the name; check it, or give a path or uri.
-   * * `DATA_LOSS` (REGISTRATION_DAMAGED): what is stored under the name is not what was written; register it again.
-   * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
-   *   someone acts; do what the message says, then send the call again.
-   * * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
-   * * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
-   *   RetryInfo's delay.
-   * * `RESOURCE_EXHAUSTED` (CALLER_RATE, CALLER_STREAMS): the caller calls too often, or has too many streams open; send
-   *   the call again after RetryInfo's delay, or end a stream.
-   * * `RESOURCE_EXHAUSTED` (MESSAGE_TOO_LARGE): the message, or its answer, is larger than the service lets it be; send
-   *   less, or ask for less, at once. There is no RetryInfo.
+   * * `DATA_LOSS` (REGISTRATION_DAMAGED): the stored registration is damaged; register it again.
+   * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses
+   *   access until an operator acts; do what the message says, then retry the call.
+   * * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; retry the call after RetryInfo's delay.
+   * * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service is overloaded; retry the call after RetryInfo's
+   *   delay.
+   * * `RESOURCE_EXHAUSTED` (CALLER_RATE, CALLER_STREAMS): the caller calls too often, or has too many streams open; retry
+   *   the call after RetryInfo's delay, or end a stream.
+   * * `RESOURCE_EXHAUSTED` (MESSAGE_TOO_LARGE): the message, or its answer, is larger than the service allows; send or
+   *   request less in one call. There is no RetryInfo.
    * * `INTERNAL` (INTERNAL_BUG): a bug; report it with the request id that the message names.
    * </pre>
    */
@@ -906,12 +909,12 @@ public final class TableServiceGrpc {
 
     /**
      * <pre>
-     * The rows of a table or view in one version of it, in their order there: of a view those with values, and the columns
-     * that queries show. The bytes of all answers, one after the other, are one Arrow IPC stream. An answer has at most 1
-     * MiB of it, wherever in a record batch that ends. What a call holds is bounded, whatever the size of the table and
-     * however slowly its caller reads.
-     * An interrupted call continues with the version and the incarnation that the first answer names, and with an offset that
-     * counts what was read. A call with `include_checkpointed` starts over.
+     * The rows of a table or view in one version, in their order: of a view only rows with values, and the columns that
+     * queries show. The concatenated bytes of all answers are one Arrow IPC stream. An answer has at most 1 MiB of it,
+     * ending anywhere in a record batch. The memory of a call is bounded, for any size of the table and any speed of its
+     * reader.
+     * To continue an interrupted call, use the version and the incarnation in the first answer, and an offset of the rows
+     * read. A call with `include_checkpointed` starts over.
      * Errors:
      * * `INVALID_ARGUMENT` (INVALID_FILTER, BAD_NUMBER, BAD_COLUMN): the filter cannot be used, a number is negative, or a
      *   column is named twice; correct the field that BadRequest names.
@@ -923,11 +926,11 @@ public final class TableServiceGrpc {
      * * `FAILED_PRECONDITION` (COLUMN_NOT_FOUND): the table has no such column, or queries do not show it; name one of those
      *   that the message lists.
      * * `FAILED_PRECONDITION` (TYPE_NOT_STORABLE): Lance wrote a column that it cannot read; leave it out.
-     * * `FAILED_PRECONDITION` (FILTER_FAILED): the filter cannot be evaluated for a row; make it hold for all of them.
-     * * `RESOURCE_EXHAUSTED` (TOO_MANY_READS): so many calls read at once already; send the call again after RetryInfo's
+     * * `FAILED_PRECONDITION` (FILTER_FAILED): the filter cannot be evaluated for a row; make it valid for all of them.
+     * * `RESOURCE_EXHAUSTED` (TOO_MANY_READS): the limit of concurrent reads is reached; retry the call after RetryInfo's
      *   delay.
      * * `UNAVAILABLE` (DRAINING): the commit coordinator is stopping; continue as after an interruption.
-     * * `UNAVAILABLE` (READER_STALLED): no one took an answer for a minute; continue as after an interruption.
+     * * `UNAVAILABLE` (READER_STALLED): the reader took no answer for a minute; continue as after an interruption.
      * * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
      * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
      *   Leman.
@@ -943,22 +946,21 @@ public final class TableServiceGrpc {
 
     /**
      * <pre>
-     * Makes a table without rows. Metadata of the schema that is Leman's own (`leman::…`) is left out: it belongs to the
-     * table that it was read from.
+     * Creates a table without rows. Leman's own metadata in the schema (`leman::…`) is dropped: it belongs to the table
+     * that the schema was read from.
      * Errors:
-     * * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_SCHEMA, BAD_COLUMN, BAD_COLUMN_NAME): a field is empty, the bytes are no
-     *   Arrow schema, it has no column, one that stands there twice, or a name that no column can have; fix the field
-     *   that BadRequest names.
+     * * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_SCHEMA, BAD_COLUMN, BAD_COLUMN_NAME): a field is empty, the bytes are not
+     *   an Arrow schema, it has no column, a repeated one, or an invalid name; correct the field that BadRequest names.
      * * `FAILED_PRECONDITION` (TYPE_NOT_STORABLE): Lance does not store a column's type; do what the message says.
-     * * `ALREADY_EXISTS` (TABLE_EXISTS): a table or view of that name exists; take another name, or drop it.
-     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
-     * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table again;
-     *   send the call again.
-     * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
-     * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
-     *   RetryInfo's delay.
-     * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
-     *   stopping; send the same call again.
+     * * `ALREADY_EXISTS` (TABLE_EXISTS): a table or view of that name exists; use another name, or drop it.
+     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request used this id; use a new one.
+     * * `ABORTED` (CONFLICT, TABLE_REPLACED): other writers committed at the same time at every try, or the table was
+     *   recreated; retry the call.
+     * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and a retry would not help; do what the message says.
+     * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; retry the call after RetryInfo's
+     *   delay.
+     * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): the outcome is unknown, or the commit coordinator is stopping; retry
+     *   the same call.
      * </pre>
      */
     public void createTable(dev.leman.v1.CreateTableRequest request,
@@ -969,34 +971,33 @@ public final class TableServiceGrpc {
 
     /**
      * <pre>
-     * Adds rows, all of them or none: in one version of the table, once the stream has ended. The first message is the
-     * header; the bytes of all others, one after the other, are one Arrow IPC stream, its end mark included. Columns that
-     * the rows do not have, such as computed ones, become NULL; the next backfill computes these. Values are converted
-     * where none is lost (int32 → int64, text in a dictionary → text). A call that ends early changes nothing, and what it
-     * sent is removed.
+     * Adds all rows or none, in one version of the table, once the stream has ended. The first message is the header; the
+     * concatenated bytes of all others are one Arrow IPC stream with its end mark. Missing columns, such as computed
+     * ones, become NULL; the next backfill computes the latter. Values are cast if none is lost (int32 → int64, text in a
+     * dictionary → text). A call that ends early changes nothing, and its data is removed.
      * Errors:
-     * * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_NUMBER, BAD_STREAM, BATCH_TOO_LARGE, BAD_COLUMN): no header, a field of it is
-     *   wrong, the bytes are no whole Arrow IPC stream, a record batch has more than 256 MiB, or a column stands there
-     *   twice; correct the field that BadRequest names.
+     * * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_NUMBER, BAD_STREAM, BATCH_TOO_LARGE, BAD_COLUMN): no header, a wrong field
+     *   in it, the bytes are not a whole Arrow IPC stream, a record batch has more than 256 MiB, or a column is repeated;
+     *   correct the field that BadRequest names.
      * * `FAILED_PRECONDITION` (COLUMN_NOT_FOUND, COLUMN_REQUIRED, TYPE_MISMATCH, NULL_VALUE): the rows do not fit the
      *   table; do what the message says.
      * * `FAILED_PRECONDITION` (COLUMN_IS_COMPUTED): a function computes the column; leave it out.
      * * `FAILED_PRECONDITION` (IS_A_VIEW): rows of a view come from its source; add them there.
-     * * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is of Lance's first file format; write it again.
-     * * `ABORTED` (SCHEMA_CHANGED, FILES_GONE): a column was changed, or what was sent was removed, before all was sent;
-     *   look at the table, and send the rows again.
-     * * `ABORTED` (UPLOAD_STALLED, UPLOAD_ENDED): nothing came for LEMAN_COMMIT__UPLOAD_IDLE_SECONDS, or the call ended
-     *   early; send the rows again.
-     * * `RESOURCE_EXHAUSTED` (TOO_MANY_UPLOADS): so many calls add rows at once already; send the call again after
+     * * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is of Lance's first file format; rewrite it.
+     * * `ABORTED` (SCHEMA_CHANGED, FILES_GONE): a column was changed, or sent data was removed, before all was sent;
+     *   check the table, and send the rows again.
+     * * `ABORTED` (UPLOAD_STALLED, UPLOAD_ENDED): nothing was received for LEMAN_COMMIT__UPLOAD_IDLE_SECONDS, or the call
+     *   ended early; send the rows again.
+     * * `RESOURCE_EXHAUSTED` (TOO_MANY_UPLOADS): the limit of concurrent uploads is reached; retry the call after
      *   RetryInfo's delay.
-     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id, or other rows came with it; take a new one.
-     * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table again;
-     *   send the call again.
-     * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
-     * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
-     *   RetryInfo's delay.
-     * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
-     *   stopping; send the same call again.
+     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request, or other rows, used this id; use a new one.
+     * * `ABORTED` (CONFLICT, TABLE_REPLACED): other writers committed at the same time at every try, or the table was
+     *   recreated; retry the call.
+     * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and a retry would not help; do what the message says.
+     * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; retry the call after RetryInfo's
+     *   delay.
+     * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): the outcome is unknown, or the commit coordinator is stopping; retry
+     *   the same call.
      * * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
      * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
      *   Leman.
@@ -1015,16 +1016,16 @@ public final class TableServiceGrpc {
      * Errors:
      * * `INVALID_ARGUMENT` (MISSING_FIELD, INVALID_FILTER): a field is empty, or the filter cannot be used; fix the field
      *   that BadRequest names.
-     * * `FAILED_PRECONDITION` (FILTER_FAILED): the filter cannot be evaluated for a row; make it hold for all of them.
+     * * `FAILED_PRECONDITION` (FILTER_FAILED): the filter cannot be evaluated for a row; make it valid for all of them.
      * * `FAILED_PRECONDITION` (IS_A_VIEW): rows of a view come from its source; delete them there.
-     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
-     * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table again;
-     *   send the call again.
-     * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
-     * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
-     *   RetryInfo's delay.
-     * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
-     *   stopping; send the same call again.
+     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request used this id; use a new one.
+     * * `ABORTED` (CONFLICT, TABLE_REPLACED): other writers committed at the same time at every try, or the table was
+     *   recreated; retry the call.
+     * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and a retry would not help; do what the message says.
+     * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; retry the call after RetryInfo's
+     *   delay.
+     * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): the outcome is unknown, or the commit coordinator is stopping; retry
+     *   the same call.
      * * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
      * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
      *   Leman.
@@ -1039,30 +1040,31 @@ public final class TableServiceGrpc {
 
     /**
      * <pre>
-     * Gives columns of rows other values, all of them or none, in one version of the table. The rows move to new fragments, at
-     * the end of the table; their row ids stay, where they are stable. Computed columns that rest on a changed column, near
-     * or far, become NULL there; the next backfill computes these, and those that rest on none of them again too. Other
-     * commits of the table wait meanwhile.
+     * Sets new values in columns of rows, all of them or none, in one version of the table. The rows move to new
+     * fragments, at the end of the table; their row ids stay, if they are stable. Computed columns that depend on a
+     * changed column, directly or not, become NULL there, and the next backfill computes them; it also computes the other
+     * computed columns of these rows. Other commits of the table wait meanwhile.
      * Errors:
      * * `INVALID_ARGUMENT` (MISSING_FIELD, INVALID_FILTER, INVALID_EXPRESSION, BAD_COLUMN, BAD_STREAM): a field is empty, the
      *   filter or an expression cannot be used, a column is named twice, or `values` are not an Arrow IPC stream of one
      *   row; fix the field that BadRequest names.
-     * * `FAILED_PRECONDITION` (FILTER_FAILED, EXPRESSION_FAILED): the filter or an expression cannot be evaluated for a row;
-     *   make it hold for all of them.
+     * * `FAILED_PRECONDITION` (FILTER_FAILED, EXPRESSION_FAILED): the filter or an expression cannot be evaluated for a
+     *   row; make it valid for all of them.
      * * `FAILED_PRECONDITION` (COLUMN_NOT_FOUND, TYPE_MISMATCH, NULL_VALUE): the values do not fit the table; do what the
      *   message says.
-     * * `FAILED_PRECONDITION` (INPUT_COLUMN_MISSING): an expression names a column that the table has not; correct it.
-     * * `FAILED_PRECONDITION` (COLUMN_IS_COMPUTED): a function computes the column; give what it reads another value.
+     * * `FAILED_PRECONDITION` (INPUT_COLUMN_MISSING): an expression names a column that the table does not have; correct
+     *   it.
+     * * `FAILED_PRECONDITION` (COLUMN_IS_COMPUTED): a function computes the column; change its inputs.
      * * `FAILED_PRECONDITION` (IS_A_VIEW): rows of a view come from its source; update them there.
-     * * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is of Lance's first file format; write it again.
-     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
-     * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table again;
-     *   send the call again.
-     * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
-     * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
-     *   RetryInfo's delay.
-     * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
-     *   stopping; send the same call again.
+     * * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is of Lance's first file format; rewrite it.
+     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request used this id; use a new one.
+     * * `ABORTED` (CONFLICT, TABLE_REPLACED): other writers committed at the same time at every try, or the table was
+     *   recreated; retry the call.
+     * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and a retry would not help; do what the message says.
+     * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; retry the call after RetryInfo's
+     *   delay.
+     * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): the outcome is unknown, or the commit coordinator is stopping; retry
+     *   the same call.
      * * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
      * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
      *   Leman.
@@ -1077,37 +1079,36 @@ public final class TableServiceGrpc {
 
     /**
      * <pre>
-     * Brings rows together with those of the table that have the same keys: updates, inserts and deletes, all or nothing, in
-     * one version of the table, once the stream has ended. It is sent what AppendRows is sent. A row that is updated moves,
-     * as UpdateRows has it, and keeps the values of columns that are not sent; of a row that is inserted they are NULL. A key
-     * that is NULL is the same as no other. Other commits of the table wait while rows are brought together.
+     * Merges rows with those of the table that have the same keys: updates, inserts and deletes, all or nothing, in one
+     * version of the table, once the stream has ended. The stream is that of AppendRows. An updated row moves, as in
+     * UpdateRows, and keeps the values of missing columns; in an inserted row these are NULL. A NULL key matches no
+     * other. Other commits of the table wait during the merge.
      * Errors:
-     * * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_STREAM, BATCH_TOO_LARGE, BAD_COLUMN, INVALID_FILTER): no header, nothing is to
-     *   be done, the bytes are no whole Arrow IPC stream, a record batch has more than 256 MiB, a key is not among the
-     *   columns that are sent, a column stands there twice, or a condition cannot be used; correct the field that BadRequest
-     *   names.
+     * * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_STREAM, BATCH_TOO_LARGE, BAD_COLUMN, INVALID_FILTER): no header, the merge
+     *   would change nothing, the bytes are not a whole Arrow IPC stream, a record batch has more than 256 MiB, a key is
+     *   missing in the rows, a column is repeated, or a condition is invalid; correct the field that BadRequest names.
      * * `INVALID_ARGUMENT` (MERGE_TOO_LARGE): the rows have more bytes than LEMAN_COMMIT__MAX_MERGE_BYTES; send them in
      *   several calls.
      * * `FAILED_PRECONDITION` (DUPLICATE_KEY): several of the rows match one row of the table; send one of them.
      * * `FAILED_PRECONDITION` (COLUMN_NOT_FOUND, COLUMN_REQUIRED, TYPE_MISMATCH, NULL_VALUE): the rows do not fit the
      *   table; do what the message says.
      * * `FAILED_PRECONDITION` (COLUMN_IS_COMPUTED): a function computes the column; leave it out.
-     * * `FAILED_PRECONDITION` (FILTER_FAILED): a condition cannot be evaluated for a row; make it hold for all of them.
+     * * `FAILED_PRECONDITION` (FILTER_FAILED): a condition cannot be evaluated for a row; make it valid for all of them.
      * * `FAILED_PRECONDITION` (IS_A_VIEW): rows of a view come from its source; merge them there.
-     * * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is of Lance's first file format; write it again.
-     * * `ABORTED` (SCHEMA_CHANGED): a column was changed before all was sent; look at the table, and send the rows again.
-     * * `ABORTED` (UPLOAD_STALLED, UPLOAD_ENDED): nothing came for LEMAN_COMMIT__UPLOAD_IDLE_SECONDS, or the call ended
-     *   early; send the rows again.
-     * * `RESOURCE_EXHAUSTED` (TOO_MANY_UPLOADS): so many calls bring rows at once already; send the call again after
+     * * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is of Lance's first file format; rewrite it.
+     * * `ABORTED` (SCHEMA_CHANGED): a column was changed before all was sent; check the table, and send the rows again.
+     * * `ABORTED` (UPLOAD_STALLED, UPLOAD_ENDED): nothing was received for LEMAN_COMMIT__UPLOAD_IDLE_SECONDS, or the call
+     *   ended early; send the rows again.
+     * * `RESOURCE_EXHAUSTED` (TOO_MANY_UPLOADS): the limit of concurrent uploads is reached; retry the call after
      *   RetryInfo's delay.
-     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id, or other rows came with it; take a new one.
-     * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table again;
-     *   send the call again.
-     * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
-     * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
-     *   RetryInfo's delay.
-     * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
-     *   stopping; send the same call again.
+     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request, or other rows, used this id; use a new one.
+     * * `ABORTED` (CONFLICT, TABLE_REPLACED): other writers committed at the same time at every try, or the table was
+     *   recreated; retry the call.
+     * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and a retry would not help; do what the message says.
+     * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; retry the call after RetryInfo's
+     *   delay.
+     * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): the outcome is unknown, or the commit coordinator is stopping; retry
+     *   the same call.
      * * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
      * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
      *   Leman.
@@ -1122,16 +1123,16 @@ public final class TableServiceGrpc {
 
     /**
      * <pre>
-     * Removes a table with all its versions, computed values and checkpoints. The history of its jobs stays, and so do
-     * registered functions. With `force`, jobs of the table that run fail, and views of it keep their rows and cannot be
+     * Removes a table with all its versions, computed values and checkpoints. The history of its jobs and registered
+     * functions stay. With `force`, running jobs of the table fail, and views of it keep their rows and cannot be
      * refreshed any more.
      * Errors:
      * * `INVALID_ARGUMENT` (MISSING_FIELD): `request_id` is empty; fill it.
-     * * `FAILED_PRECONDITION` (IS_A_VIEW): it is a view; CommitService.DropView drops these.
-     * * `FAILED_PRECONDITION` (TABLE_IN_USE): views of this database rest on it, or jobs of it have not ended, as the facts
-     *   `views` and `jobs` say; drop or end these first, or set `force`. Views of other databases are not looked for.
-     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
-     * * `UNAVAILABLE` (DRAINING): the commit coordinator is stopping; send the same call again.
+     * * `FAILED_PRECONDITION` (IS_A_VIEW): it is a view; use CommitService.DropView.
+     * * `FAILED_PRECONDITION` (TABLE_IN_USE): views of this database read it, or jobs of it have not ended, as the facts
+     *   `views` and `jobs` say; drop or end these first, or set `force`. Views of other databases are not checked.
+     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request used this id; use a new one.
+     * * `UNAVAILABLE` (DRAINING): the commit coordinator is stopping; retry the same call.
      * * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
      * </pre>
      */
@@ -1143,26 +1144,25 @@ public final class TableServiceGrpc {
 
     /**
      * <pre>
-     * Gives a table another name in its database, in one step: there is no moment in which it has both names, or none.
-     * Its versions, row ids and computed values stay. What refers to it by name does not follow: jobs stay in the history
-     * under the old name and cannot be retried; checkpoints of unfinished backfills are not used under the new one, and
-     * their rows are computed again; with `force`, jobs that run fail, and views of it keep their rows and cannot be
-     * refreshed any more.
+     * Renames a table in its database, in one step: at no moment does it have both names, or none. Its versions, row ids
+     * and computed values stay. References by name do not follow: jobs stay in the history under the old name and cannot
+     * be retried; checkpoints of unfinished backfills are not used under the new one, and their rows are computed again;
+     * with `force`, running jobs fail, and views of it keep their rows and cannot be refreshed any more.
      * Errors:
      * * `INVALID_ARGUMENT` (MISSING_FIELD): a field is empty; fill it.
-     * * `FAILED_PRECONDITION` (RENAME_NOT_SUPPORTED): the database is in an object store, which can only copy; make a table
-     *   of the new name and append the rows of this one.
-     * * `FAILED_PRECONDITION` (IS_A_VIEW): it is a view; make another one.
+     * * `FAILED_PRECONDITION` (RENAME_NOT_SUPPORTED): the database is in an object store, which can only copy; create a
+     *   table of the new name and append the rows of this one.
+     * * `FAILED_PRECONDITION` (IS_A_VIEW): it is a view; create another one.
      * * `FAILED_PRECONDITION` (TABLE_IN_USE): as for DropTable.
-     * * `ALREADY_EXISTS` (TABLE_EXISTS): a table or view of the new name exists; take another name, or drop it.
-     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
-     * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table again;
-     *   send the call again.
-     * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
-     * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
-     *   RetryInfo's delay.
-     * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
-     *   stopping; send the same call again.
+     * * `ALREADY_EXISTS` (TABLE_EXISTS): a table or view of the new name exists; use another name, or drop it.
+     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request used this id; use a new one.
+     * * `ABORTED` (CONFLICT, TABLE_REPLACED): other writers committed at the same time at every try, or the table was
+     *   recreated; retry the call.
+     * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and a retry would not help; do what the message says.
+     * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; retry the call after RetryInfo's
+     *   delay.
+     * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): the outcome is unknown, or the commit coordinator is stopping; retry
+     *   the same call.
      * * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
      * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
      *   Leman.
@@ -1182,17 +1182,17 @@ public final class TableServiceGrpc {
      * Errors:
      * * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_SCHEMA, BAD_COLUMN, BAD_COLUMN_NAME): as for CreateTable; also a column that
      *   may not be NULL.
-     * * `FAILED_PRECONDITION` (TYPE_NOT_STORABLE): the table's file format does not hold a column's type; do what the
+     * * `FAILED_PRECONDITION` (TYPE_NOT_STORABLE): the table's file format does not support a column's type; do what the
      *   message says.
-     * * `FAILED_PRECONDITION` (COLUMN_EXISTS): the table has a column of that name; take another one.
-     * * `FAILED_PRECONDITION` (IS_A_VIEW): a view gets its columns from its query; make another view.
-     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
-     * * `ABORTED` (CONFLICT): others committed at the same time, again and again; send the call again.
-     * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
-     * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
-     *   RetryInfo's delay.
-     * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
-     *   stopping; send the same call again.
+     * * `FAILED_PRECONDITION` (COLUMN_EXISTS): the table has a column of that name; use another one.
+     * * `FAILED_PRECONDITION` (IS_A_VIEW): a view gets its columns from its query; create another view.
+     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request used this id; use a new one.
+     * * `ABORTED` (CONFLICT): other writers committed at the same time at every try; retry the call.
+     * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and a retry would not help; do what the message says.
+     * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; retry the call after RetryInfo's
+     *   delay.
+     * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): the outcome is unknown, or the commit coordinator is stopping; retry
+     *   the same call.
      * * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
      * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
      *   Leman.
@@ -1211,20 +1211,20 @@ public final class TableServiceGrpc {
      * computed columns that read one of them keep their values and cannot be computed any more, views that do cannot be
      * refreshed any more, and jobs that compute one fail.
      * Errors:
-     * * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_COLUMN): no column, or one that is named twice; fix the field that BadRequest
+     * * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_COLUMN): no column, or a repeated one; correct the field that BadRequest
      *   names.
      * * `FAILED_PRECONDITION` (COLUMN_NOT_FOUND): the table has no such column; name one that it has.
      * * `FAILED_PRECONDITION` (LAST_COLUMN): no column would be left; drop the table.
-     * * `FAILED_PRECONDITION` (COLUMN_IN_USE): computed columns or jobs of the table, or views of this database, read a
-     *   column or compute it, as the facts `columns`, `jobs` and `views` say; change these first, or set `force`.
-     * * `FAILED_PRECONDITION` (IS_A_VIEW): a view gets its columns from its query; make another view.
-     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
-     * * `ABORTED` (CONFLICT): others committed at the same time, again and again; send the call again.
-     * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
-     * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
-     *   RetryInfo's delay.
-     * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
-     *   stopping; send the same call again.
+     * * `FAILED_PRECONDITION` (COLUMN_IN_USE): computed columns or jobs of the table, or views of this database, read or
+     *   compute a column, as the facts `columns`, `jobs` and `views` say; change these first, or set `force`.
+     * * `FAILED_PRECONDITION` (IS_A_VIEW): a view gets its columns from its query; create another view.
+     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request used this id; use a new one.
+     * * `ABORTED` (CONFLICT): other writers committed at the same time at every try; retry the call.
+     * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and a retry would not help; do what the message says.
+     * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; retry the call after RetryInfo's
+     *   delay.
+     * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): the outcome is unknown, or the commit coordinator is stopping; retry
+     *   the same call.
      * * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
      * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
      *   Leman.
@@ -1239,25 +1239,27 @@ public final class TableServiceGrpc {
 
     /**
      * <pre>
-     * Gives columns other names, types, or the right to be NULL: all of them or none. A new name follows into what computed
-     * columns read, and into their checkpoints; views know columns by name. Another type is rewritten, with all values
-     * that the column has, while other commits of the table wait; a computed column keeps its type.
+     * Changes names, types, or nullability of columns: all of them or none. Computed columns and their checkpoints follow
+     * a new name; views know columns by name. For another type all values of the column are rewritten, while other
+     * commits of the table wait; a computed column keeps its type.
      * Errors:
-     * * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_SCHEMA, BAD_COLUMN, BAD_COLUMN_NAME): no column, one that is named twice or
-     *   to which nothing is to happen, or a name or type that no column can have; fix the field that BadRequest names.
+     * * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_SCHEMA, BAD_COLUMN, BAD_COLUMN_NAME): no column, a repeated one or one
+     *   without a change, or an invalid name or type; correct the field that BadRequest names.
      * * `FAILED_PRECONDITION` (COLUMN_NOT_FOUND, COLUMN_EXISTS): the table has no such column, or has one of the new name.
-     * * `FAILED_PRECONDITION` (TYPE_NOT_STORABLE): the table's file format does not hold the type; do what the message says.
-     * * `FAILED_PRECONDITION` (COLUMN_IS_COMPUTED): the type of a computed column is that of its function; add another one.
-     * * `FAILED_PRECONDITION` (COLUMN_IN_USE): computed columns or jobs of the table, or views of this database, read a
-     *   column or compute it, as the facts `columns`, `jobs` and `views` say; change these first, or set `force`.
-     * * `FAILED_PRECONDITION` (IS_A_VIEW): a view gets its columns from its query; make another view.
-     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
-     * * `ABORTED` (CONFLICT): others committed at the same time, again and again; send the call again.
-     * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
-     * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
-     *   RetryInfo's delay.
-     * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
-     *   stopping; send the same call again.
+     * * `FAILED_PRECONDITION` (TYPE_NOT_STORABLE): the table's file format does not support the type; do what the message
+     *   says.
+     * * `FAILED_PRECONDITION` (COLUMN_IS_COMPUTED): the type of a computed column is that of its function; add another
+     *   column.
+     * * `FAILED_PRECONDITION` (COLUMN_IN_USE): computed columns or jobs of the table, or views of this database, read or
+     *   compute a column, as the facts `columns`, `jobs` and `views` say; change these first, or set `force`.
+     * * `FAILED_PRECONDITION` (IS_A_VIEW): a view gets its columns from its query; create another view.
+     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request used this id; use a new one.
+     * * `ABORTED` (CONFLICT): other writers committed at the same time at every try; retry the call.
+     * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and a retry would not help; do what the message says.
+     * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; retry the call after RetryInfo's
+     *   delay.
+     * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): the outcome is unknown, or the commit coordinator is stopping; retry
+     *   the same call.
      * * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
      * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
      *   Leman.
@@ -1274,29 +1276,30 @@ public final class TableServiceGrpc {
   /**
    * A stub to allow clients to do synchronous rpc calls to service TableService.
    * <pre>
-   * Tables and their rows, for callers that have no Lance at hand. Served by the commit coordinator.
-   * Every error carries google.rpc.ErrorInfo with domain `leman`, a reason and facts; the reasons stand in parentheses.
+   * Tables and their rows, for callers without Lance. Served by the commit coordinator.
+   * Every error carries google.rpc.ErrorInfo with domain `leman`, a reason and facts; reasons are in parentheses.
    * Errors of every call:
-   * * `UNAUTHENTICATED` (TOKEN_REQUIRED, TOKEN_INVALID, TOKEN_EXPIRED): the call carries no token that holds; send
-   *   `authorization: Bearer &lt;token&gt;` with one that does.
+   * * `UNAUTHENTICATED` (TOKEN_REQUIRED, TOKEN_INVALID, TOKEN_EXPIRED): the call has no valid token; send
+   *   `authorization: Bearer &lt;token&gt;` with one.
    * * `PERMISSION_DENIED` (ROLE_REQUIRED): the caller lacks the role that the message names; ask for it.
-   * * `PERMISSION_DENIED` (DATABASE_NOT_ALLOWED): a place does not lie where the service may work; name another one.
-   * * `UNAVAILABLE` (KEYS_UNAVAILABLE): the issuer of JWTs does not tell its public keys; send the call again later.
-   * * `INVALID_ARGUMENT` (BAD_MESSAGE, BAD_REQUEST): what was sent is not the call's message, or an id, a text or a list
-   *   in it is not valid or too long; correct the field that BadRequest names.
+   * * `PERMISSION_DENIED` (DATABASE_NOT_ALLOWED): a location is outside of those that the service may use; name another
+   *   one.
+   * * `UNAVAILABLE` (KEYS_UNAVAILABLE): the issuer of JWTs does not return its public keys; retry later.
+   * * `INVALID_ARGUMENT` (BAD_MESSAGE, BAD_REQUEST): the request is not the call's message, or an id, a text or a list in
+   *   it is invalid or too long; correct the field that BadRequest names.
    * * `INVALID_ARGUMENT` (BAD_DATABASE, RESERVED_DATABASE, BAD_TABLE_NAME, RESERVED_NAME): the database path or the
    *   table name is not valid, or Leman's own; correct the field that BadRequest names.
    * * `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database is registered under the name; check it, or give a path or uri.
-   * * `DATA_LOSS` (REGISTRATION_DAMAGED): what is stored under the name is not what was written; register it again.
-   * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
-   *   someone acts; do what the message says, then send the call again.
-   * * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
-   * * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
-   *   RetryInfo's delay.
-   * * `RESOURCE_EXHAUSTED` (CALLER_RATE, CALLER_STREAMS): the caller calls too often, or has too many streams open; send
-   *   the call again after RetryInfo's delay, or end a stream.
-   * * `RESOURCE_EXHAUSTED` (MESSAGE_TOO_LARGE): the message, or its answer, is larger than the service lets it be; send
-   *   less, or ask for less, at once. There is no RetryInfo.
+   * * `DATA_LOSS` (REGISTRATION_DAMAGED): the stored registration is damaged; register it again.
+   * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses
+   *   access until an operator acts; do what the message says, then retry the call.
+   * * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; retry the call after RetryInfo's delay.
+   * * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service is overloaded; retry the call after RetryInfo's
+   *   delay.
+   * * `RESOURCE_EXHAUSTED` (CALLER_RATE, CALLER_STREAMS): the caller calls too often, or has too many streams open; retry
+   *   the call after RetryInfo's delay, or end a stream.
+   * * `RESOURCE_EXHAUSTED` (MESSAGE_TOO_LARGE): the message, or its answer, is larger than the service allows; send or
+   *   request less in one call. There is no RetryInfo.
    * * `INTERNAL` (INTERNAL_BUG): a bug; report it with the request id that the message names.
    * </pre>
    */
@@ -1315,12 +1318,12 @@ public final class TableServiceGrpc {
 
     /**
      * <pre>
-     * The rows of a table or view in one version of it, in their order there: of a view those with values, and the columns
-     * that queries show. The bytes of all answers, one after the other, are one Arrow IPC stream. An answer has at most 1
-     * MiB of it, wherever in a record batch that ends. What a call holds is bounded, whatever the size of the table and
-     * however slowly its caller reads.
-     * An interrupted call continues with the version and the incarnation that the first answer names, and with an offset that
-     * counts what was read. A call with `include_checkpointed` starts over.
+     * The rows of a table or view in one version, in their order: of a view only rows with values, and the columns that
+     * queries show. The concatenated bytes of all answers are one Arrow IPC stream. An answer has at most 1 MiB of it,
+     * ending anywhere in a record batch. The memory of a call is bounded, for any size of the table and any speed of its
+     * reader.
+     * To continue an interrupted call, use the version and the incarnation in the first answer, and an offset of the rows
+     * read. A call with `include_checkpointed` starts over.
      * Errors:
      * * `INVALID_ARGUMENT` (INVALID_FILTER, BAD_NUMBER, BAD_COLUMN): the filter cannot be used, a number is negative, or a
      *   column is named twice; correct the field that BadRequest names.
@@ -1332,11 +1335,11 @@ public final class TableServiceGrpc {
      * * `FAILED_PRECONDITION` (COLUMN_NOT_FOUND): the table has no such column, or queries do not show it; name one of those
      *   that the message lists.
      * * `FAILED_PRECONDITION` (TYPE_NOT_STORABLE): Lance wrote a column that it cannot read; leave it out.
-     * * `FAILED_PRECONDITION` (FILTER_FAILED): the filter cannot be evaluated for a row; make it hold for all of them.
-     * * `RESOURCE_EXHAUSTED` (TOO_MANY_READS): so many calls read at once already; send the call again after RetryInfo's
+     * * `FAILED_PRECONDITION` (FILTER_FAILED): the filter cannot be evaluated for a row; make it valid for all of them.
+     * * `RESOURCE_EXHAUSTED` (TOO_MANY_READS): the limit of concurrent reads is reached; retry the call after RetryInfo's
      *   delay.
      * * `UNAVAILABLE` (DRAINING): the commit coordinator is stopping; continue as after an interruption.
-     * * `UNAVAILABLE` (READER_STALLED): no one took an answer for a minute; continue as after an interruption.
+     * * `UNAVAILABLE` (READER_STALLED): the reader took no answer for a minute; continue as after an interruption.
      * * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
      * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
      *   Leman.
@@ -1353,22 +1356,21 @@ public final class TableServiceGrpc {
 
     /**
      * <pre>
-     * Makes a table without rows. Metadata of the schema that is Leman's own (`leman::…`) is left out: it belongs to the
-     * table that it was read from.
+     * Creates a table without rows. Leman's own metadata in the schema (`leman::…`) is dropped: it belongs to the table
+     * that the schema was read from.
      * Errors:
-     * * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_SCHEMA, BAD_COLUMN, BAD_COLUMN_NAME): a field is empty, the bytes are no
-     *   Arrow schema, it has no column, one that stands there twice, or a name that no column can have; fix the field
-     *   that BadRequest names.
+     * * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_SCHEMA, BAD_COLUMN, BAD_COLUMN_NAME): a field is empty, the bytes are not
+     *   an Arrow schema, it has no column, a repeated one, or an invalid name; correct the field that BadRequest names.
      * * `FAILED_PRECONDITION` (TYPE_NOT_STORABLE): Lance does not store a column's type; do what the message says.
-     * * `ALREADY_EXISTS` (TABLE_EXISTS): a table or view of that name exists; take another name, or drop it.
-     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
-     * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table again;
-     *   send the call again.
-     * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
-     * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
-     *   RetryInfo's delay.
-     * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
-     *   stopping; send the same call again.
+     * * `ALREADY_EXISTS` (TABLE_EXISTS): a table or view of that name exists; use another name, or drop it.
+     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request used this id; use a new one.
+     * * `ABORTED` (CONFLICT, TABLE_REPLACED): other writers committed at the same time at every try, or the table was
+     *   recreated; retry the call.
+     * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and a retry would not help; do what the message says.
+     * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; retry the call after RetryInfo's
+     *   delay.
+     * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): the outcome is unknown, or the commit coordinator is stopping; retry
+     *   the same call.
      * </pre>
      */
     public dev.leman.v1.CreateTableResponse createTable(dev.leman.v1.CreateTableRequest request) throws io.grpc.StatusException {
@@ -1378,34 +1380,33 @@ public final class TableServiceGrpc {
 
     /**
      * <pre>
-     * Adds rows, all of them or none: in one version of the table, once the stream has ended. The first message is the
-     * header; the bytes of all others, one after the other, are one Arrow IPC stream, its end mark included. Columns that
-     * the rows do not have, such as computed ones, become NULL; the next backfill computes these. Values are converted
-     * where none is lost (int32 → int64, text in a dictionary → text). A call that ends early changes nothing, and what it
-     * sent is removed.
+     * Adds all rows or none, in one version of the table, once the stream has ended. The first message is the header; the
+     * concatenated bytes of all others are one Arrow IPC stream with its end mark. Missing columns, such as computed
+     * ones, become NULL; the next backfill computes the latter. Values are cast if none is lost (int32 → int64, text in a
+     * dictionary → text). A call that ends early changes nothing, and its data is removed.
      * Errors:
-     * * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_NUMBER, BAD_STREAM, BATCH_TOO_LARGE, BAD_COLUMN): no header, a field of it is
-     *   wrong, the bytes are no whole Arrow IPC stream, a record batch has more than 256 MiB, or a column stands there
-     *   twice; correct the field that BadRequest names.
+     * * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_NUMBER, BAD_STREAM, BATCH_TOO_LARGE, BAD_COLUMN): no header, a wrong field
+     *   in it, the bytes are not a whole Arrow IPC stream, a record batch has more than 256 MiB, or a column is repeated;
+     *   correct the field that BadRequest names.
      * * `FAILED_PRECONDITION` (COLUMN_NOT_FOUND, COLUMN_REQUIRED, TYPE_MISMATCH, NULL_VALUE): the rows do not fit the
      *   table; do what the message says.
      * * `FAILED_PRECONDITION` (COLUMN_IS_COMPUTED): a function computes the column; leave it out.
      * * `FAILED_PRECONDITION` (IS_A_VIEW): rows of a view come from its source; add them there.
-     * * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is of Lance's first file format; write it again.
-     * * `ABORTED` (SCHEMA_CHANGED, FILES_GONE): a column was changed, or what was sent was removed, before all was sent;
-     *   look at the table, and send the rows again.
-     * * `ABORTED` (UPLOAD_STALLED, UPLOAD_ENDED): nothing came for LEMAN_COMMIT__UPLOAD_IDLE_SECONDS, or the call ended
-     *   early; send the rows again.
-     * * `RESOURCE_EXHAUSTED` (TOO_MANY_UPLOADS): so many calls add rows at once already; send the call again after
+     * * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is of Lance's first file format; rewrite it.
+     * * `ABORTED` (SCHEMA_CHANGED, FILES_GONE): a column was changed, or sent data was removed, before all was sent;
+     *   check the table, and send the rows again.
+     * * `ABORTED` (UPLOAD_STALLED, UPLOAD_ENDED): nothing was received for LEMAN_COMMIT__UPLOAD_IDLE_SECONDS, or the call
+     *   ended early; send the rows again.
+     * * `RESOURCE_EXHAUSTED` (TOO_MANY_UPLOADS): the limit of concurrent uploads is reached; retry the call after
      *   RetryInfo's delay.
-     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id, or other rows came with it; take a new one.
-     * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table again;
-     *   send the call again.
-     * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
-     * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
-     *   RetryInfo's delay.
-     * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
-     *   stopping; send the same call again.
+     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request, or other rows, used this id; use a new one.
+     * * `ABORTED` (CONFLICT, TABLE_REPLACED): other writers committed at the same time at every try, or the table was
+     *   recreated; retry the call.
+     * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and a retry would not help; do what the message says.
+     * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; retry the call after RetryInfo's
+     *   delay.
+     * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): the outcome is unknown, or the commit coordinator is stopping; retry
+     *   the same call.
      * * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
      * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
      *   Leman.
@@ -1425,16 +1426,16 @@ public final class TableServiceGrpc {
      * Errors:
      * * `INVALID_ARGUMENT` (MISSING_FIELD, INVALID_FILTER): a field is empty, or the filter cannot be used; fix the field
      *   that BadRequest names.
-     * * `FAILED_PRECONDITION` (FILTER_FAILED): the filter cannot be evaluated for a row; make it hold for all of them.
+     * * `FAILED_PRECONDITION` (FILTER_FAILED): the filter cannot be evaluated for a row; make it valid for all of them.
      * * `FAILED_PRECONDITION` (IS_A_VIEW): rows of a view come from its source; delete them there.
-     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
-     * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table again;
-     *   send the call again.
-     * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
-     * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
-     *   RetryInfo's delay.
-     * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
-     *   stopping; send the same call again.
+     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request used this id; use a new one.
+     * * `ABORTED` (CONFLICT, TABLE_REPLACED): other writers committed at the same time at every try, or the table was
+     *   recreated; retry the call.
+     * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and a retry would not help; do what the message says.
+     * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; retry the call after RetryInfo's
+     *   delay.
+     * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): the outcome is unknown, or the commit coordinator is stopping; retry
+     *   the same call.
      * * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
      * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
      *   Leman.
@@ -1448,30 +1449,31 @@ public final class TableServiceGrpc {
 
     /**
      * <pre>
-     * Gives columns of rows other values, all of them or none, in one version of the table. The rows move to new fragments, at
-     * the end of the table; their row ids stay, where they are stable. Computed columns that rest on a changed column, near
-     * or far, become NULL there; the next backfill computes these, and those that rest on none of them again too. Other
-     * commits of the table wait meanwhile.
+     * Sets new values in columns of rows, all of them or none, in one version of the table. The rows move to new
+     * fragments, at the end of the table; their row ids stay, if they are stable. Computed columns that depend on a
+     * changed column, directly or not, become NULL there, and the next backfill computes them; it also computes the other
+     * computed columns of these rows. Other commits of the table wait meanwhile.
      * Errors:
      * * `INVALID_ARGUMENT` (MISSING_FIELD, INVALID_FILTER, INVALID_EXPRESSION, BAD_COLUMN, BAD_STREAM): a field is empty, the
      *   filter or an expression cannot be used, a column is named twice, or `values` are not an Arrow IPC stream of one
      *   row; fix the field that BadRequest names.
-     * * `FAILED_PRECONDITION` (FILTER_FAILED, EXPRESSION_FAILED): the filter or an expression cannot be evaluated for a row;
-     *   make it hold for all of them.
+     * * `FAILED_PRECONDITION` (FILTER_FAILED, EXPRESSION_FAILED): the filter or an expression cannot be evaluated for a
+     *   row; make it valid for all of them.
      * * `FAILED_PRECONDITION` (COLUMN_NOT_FOUND, TYPE_MISMATCH, NULL_VALUE): the values do not fit the table; do what the
      *   message says.
-     * * `FAILED_PRECONDITION` (INPUT_COLUMN_MISSING): an expression names a column that the table has not; correct it.
-     * * `FAILED_PRECONDITION` (COLUMN_IS_COMPUTED): a function computes the column; give what it reads another value.
+     * * `FAILED_PRECONDITION` (INPUT_COLUMN_MISSING): an expression names a column that the table does not have; correct
+     *   it.
+     * * `FAILED_PRECONDITION` (COLUMN_IS_COMPUTED): a function computes the column; change its inputs.
      * * `FAILED_PRECONDITION` (IS_A_VIEW): rows of a view come from its source; update them there.
-     * * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is of Lance's first file format; write it again.
-     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
-     * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table again;
-     *   send the call again.
-     * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
-     * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
-     *   RetryInfo's delay.
-     * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
-     *   stopping; send the same call again.
+     * * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is of Lance's first file format; rewrite it.
+     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request used this id; use a new one.
+     * * `ABORTED` (CONFLICT, TABLE_REPLACED): other writers committed at the same time at every try, or the table was
+     *   recreated; retry the call.
+     * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and a retry would not help; do what the message says.
+     * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; retry the call after RetryInfo's
+     *   delay.
+     * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): the outcome is unknown, or the commit coordinator is stopping; retry
+     *   the same call.
      * * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
      * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
      *   Leman.
@@ -1485,37 +1487,36 @@ public final class TableServiceGrpc {
 
     /**
      * <pre>
-     * Brings rows together with those of the table that have the same keys: updates, inserts and deletes, all or nothing, in
-     * one version of the table, once the stream has ended. It is sent what AppendRows is sent. A row that is updated moves,
-     * as UpdateRows has it, and keeps the values of columns that are not sent; of a row that is inserted they are NULL. A key
-     * that is NULL is the same as no other. Other commits of the table wait while rows are brought together.
+     * Merges rows with those of the table that have the same keys: updates, inserts and deletes, all or nothing, in one
+     * version of the table, once the stream has ended. The stream is that of AppendRows. An updated row moves, as in
+     * UpdateRows, and keeps the values of missing columns; in an inserted row these are NULL. A NULL key matches no
+     * other. Other commits of the table wait during the merge.
      * Errors:
-     * * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_STREAM, BATCH_TOO_LARGE, BAD_COLUMN, INVALID_FILTER): no header, nothing is to
-     *   be done, the bytes are no whole Arrow IPC stream, a record batch has more than 256 MiB, a key is not among the
-     *   columns that are sent, a column stands there twice, or a condition cannot be used; correct the field that BadRequest
-     *   names.
+     * * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_STREAM, BATCH_TOO_LARGE, BAD_COLUMN, INVALID_FILTER): no header, the merge
+     *   would change nothing, the bytes are not a whole Arrow IPC stream, a record batch has more than 256 MiB, a key is
+     *   missing in the rows, a column is repeated, or a condition is invalid; correct the field that BadRequest names.
      * * `INVALID_ARGUMENT` (MERGE_TOO_LARGE): the rows have more bytes than LEMAN_COMMIT__MAX_MERGE_BYTES; send them in
      *   several calls.
      * * `FAILED_PRECONDITION` (DUPLICATE_KEY): several of the rows match one row of the table; send one of them.
      * * `FAILED_PRECONDITION` (COLUMN_NOT_FOUND, COLUMN_REQUIRED, TYPE_MISMATCH, NULL_VALUE): the rows do not fit the
      *   table; do what the message says.
      * * `FAILED_PRECONDITION` (COLUMN_IS_COMPUTED): a function computes the column; leave it out.
-     * * `FAILED_PRECONDITION` (FILTER_FAILED): a condition cannot be evaluated for a row; make it hold for all of them.
+     * * `FAILED_PRECONDITION` (FILTER_FAILED): a condition cannot be evaluated for a row; make it valid for all of them.
      * * `FAILED_PRECONDITION` (IS_A_VIEW): rows of a view come from its source; merge them there.
-     * * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is of Lance's first file format; write it again.
-     * * `ABORTED` (SCHEMA_CHANGED): a column was changed before all was sent; look at the table, and send the rows again.
-     * * `ABORTED` (UPLOAD_STALLED, UPLOAD_ENDED): nothing came for LEMAN_COMMIT__UPLOAD_IDLE_SECONDS, or the call ended
-     *   early; send the rows again.
-     * * `RESOURCE_EXHAUSTED` (TOO_MANY_UPLOADS): so many calls bring rows at once already; send the call again after
+     * * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is of Lance's first file format; rewrite it.
+     * * `ABORTED` (SCHEMA_CHANGED): a column was changed before all was sent; check the table, and send the rows again.
+     * * `ABORTED` (UPLOAD_STALLED, UPLOAD_ENDED): nothing was received for LEMAN_COMMIT__UPLOAD_IDLE_SECONDS, or the call
+     *   ended early; send the rows again.
+     * * `RESOURCE_EXHAUSTED` (TOO_MANY_UPLOADS): the limit of concurrent uploads is reached; retry the call after
      *   RetryInfo's delay.
-     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id, or other rows came with it; take a new one.
-     * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table again;
-     *   send the call again.
-     * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
-     * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
-     *   RetryInfo's delay.
-     * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
-     *   stopping; send the same call again.
+     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request, or other rows, used this id; use a new one.
+     * * `ABORTED` (CONFLICT, TABLE_REPLACED): other writers committed at the same time at every try, or the table was
+     *   recreated; retry the call.
+     * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and a retry would not help; do what the message says.
+     * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; retry the call after RetryInfo's
+     *   delay.
+     * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): the outcome is unknown, or the commit coordinator is stopping; retry
+     *   the same call.
      * * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
      * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
      *   Leman.
@@ -1531,16 +1532,16 @@ public final class TableServiceGrpc {
 
     /**
      * <pre>
-     * Removes a table with all its versions, computed values and checkpoints. The history of its jobs stays, and so do
-     * registered functions. With `force`, jobs of the table that run fail, and views of it keep their rows and cannot be
+     * Removes a table with all its versions, computed values and checkpoints. The history of its jobs and registered
+     * functions stay. With `force`, running jobs of the table fail, and views of it keep their rows and cannot be
      * refreshed any more.
      * Errors:
      * * `INVALID_ARGUMENT` (MISSING_FIELD): `request_id` is empty; fill it.
-     * * `FAILED_PRECONDITION` (IS_A_VIEW): it is a view; CommitService.DropView drops these.
-     * * `FAILED_PRECONDITION` (TABLE_IN_USE): views of this database rest on it, or jobs of it have not ended, as the facts
-     *   `views` and `jobs` say; drop or end these first, or set `force`. Views of other databases are not looked for.
-     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
-     * * `UNAVAILABLE` (DRAINING): the commit coordinator is stopping; send the same call again.
+     * * `FAILED_PRECONDITION` (IS_A_VIEW): it is a view; use CommitService.DropView.
+     * * `FAILED_PRECONDITION` (TABLE_IN_USE): views of this database read it, or jobs of it have not ended, as the facts
+     *   `views` and `jobs` say; drop or end these first, or set `force`. Views of other databases are not checked.
+     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request used this id; use a new one.
+     * * `UNAVAILABLE` (DRAINING): the commit coordinator is stopping; retry the same call.
      * * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
      * </pre>
      */
@@ -1551,26 +1552,25 @@ public final class TableServiceGrpc {
 
     /**
      * <pre>
-     * Gives a table another name in its database, in one step: there is no moment in which it has both names, or none.
-     * Its versions, row ids and computed values stay. What refers to it by name does not follow: jobs stay in the history
-     * under the old name and cannot be retried; checkpoints of unfinished backfills are not used under the new one, and
-     * their rows are computed again; with `force`, jobs that run fail, and views of it keep their rows and cannot be
-     * refreshed any more.
+     * Renames a table in its database, in one step: at no moment does it have both names, or none. Its versions, row ids
+     * and computed values stay. References by name do not follow: jobs stay in the history under the old name and cannot
+     * be retried; checkpoints of unfinished backfills are not used under the new one, and their rows are computed again;
+     * with `force`, running jobs fail, and views of it keep their rows and cannot be refreshed any more.
      * Errors:
      * * `INVALID_ARGUMENT` (MISSING_FIELD): a field is empty; fill it.
-     * * `FAILED_PRECONDITION` (RENAME_NOT_SUPPORTED): the database is in an object store, which can only copy; make a table
-     *   of the new name and append the rows of this one.
-     * * `FAILED_PRECONDITION` (IS_A_VIEW): it is a view; make another one.
+     * * `FAILED_PRECONDITION` (RENAME_NOT_SUPPORTED): the database is in an object store, which can only copy; create a
+     *   table of the new name and append the rows of this one.
+     * * `FAILED_PRECONDITION` (IS_A_VIEW): it is a view; create another one.
      * * `FAILED_PRECONDITION` (TABLE_IN_USE): as for DropTable.
-     * * `ALREADY_EXISTS` (TABLE_EXISTS): a table or view of the new name exists; take another name, or drop it.
-     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
-     * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table again;
-     *   send the call again.
-     * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
-     * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
-     *   RetryInfo's delay.
-     * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
-     *   stopping; send the same call again.
+     * * `ALREADY_EXISTS` (TABLE_EXISTS): a table or view of the new name exists; use another name, or drop it.
+     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request used this id; use a new one.
+     * * `ABORTED` (CONFLICT, TABLE_REPLACED): other writers committed at the same time at every try, or the table was
+     *   recreated; retry the call.
+     * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and a retry would not help; do what the message says.
+     * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; retry the call after RetryInfo's
+     *   delay.
+     * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): the outcome is unknown, or the commit coordinator is stopping; retry
+     *   the same call.
      * * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
      * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
      *   Leman.
@@ -1589,17 +1589,17 @@ public final class TableServiceGrpc {
      * Errors:
      * * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_SCHEMA, BAD_COLUMN, BAD_COLUMN_NAME): as for CreateTable; also a column that
      *   may not be NULL.
-     * * `FAILED_PRECONDITION` (TYPE_NOT_STORABLE): the table's file format does not hold a column's type; do what the
+     * * `FAILED_PRECONDITION` (TYPE_NOT_STORABLE): the table's file format does not support a column's type; do what the
      *   message says.
-     * * `FAILED_PRECONDITION` (COLUMN_EXISTS): the table has a column of that name; take another one.
-     * * `FAILED_PRECONDITION` (IS_A_VIEW): a view gets its columns from its query; make another view.
-     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
-     * * `ABORTED` (CONFLICT): others committed at the same time, again and again; send the call again.
-     * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
-     * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
-     *   RetryInfo's delay.
-     * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
-     *   stopping; send the same call again.
+     * * `FAILED_PRECONDITION` (COLUMN_EXISTS): the table has a column of that name; use another one.
+     * * `FAILED_PRECONDITION` (IS_A_VIEW): a view gets its columns from its query; create another view.
+     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request used this id; use a new one.
+     * * `ABORTED` (CONFLICT): other writers committed at the same time at every try; retry the call.
+     * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and a retry would not help; do what the message says.
+     * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; retry the call after RetryInfo's
+     *   delay.
+     * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): the outcome is unknown, or the commit coordinator is stopping; retry
+     *   the same call.
      * * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
      * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
      *   Leman.
@@ -1617,20 +1617,20 @@ public final class TableServiceGrpc {
      * computed columns that read one of them keep their values and cannot be computed any more, views that do cannot be
      * refreshed any more, and jobs that compute one fail.
      * Errors:
-     * * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_COLUMN): no column, or one that is named twice; fix the field that BadRequest
+     * * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_COLUMN): no column, or a repeated one; correct the field that BadRequest
      *   names.
      * * `FAILED_PRECONDITION` (COLUMN_NOT_FOUND): the table has no such column; name one that it has.
      * * `FAILED_PRECONDITION` (LAST_COLUMN): no column would be left; drop the table.
-     * * `FAILED_PRECONDITION` (COLUMN_IN_USE): computed columns or jobs of the table, or views of this database, read a
-     *   column or compute it, as the facts `columns`, `jobs` and `views` say; change these first, or set `force`.
-     * * `FAILED_PRECONDITION` (IS_A_VIEW): a view gets its columns from its query; make another view.
-     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
-     * * `ABORTED` (CONFLICT): others committed at the same time, again and again; send the call again.
-     * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
-     * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
-     *   RetryInfo's delay.
-     * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
-     *   stopping; send the same call again.
+     * * `FAILED_PRECONDITION` (COLUMN_IN_USE): computed columns or jobs of the table, or views of this database, read or
+     *   compute a column, as the facts `columns`, `jobs` and `views` say; change these first, or set `force`.
+     * * `FAILED_PRECONDITION` (IS_A_VIEW): a view gets its columns from its query; create another view.
+     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request used this id; use a new one.
+     * * `ABORTED` (CONFLICT): other writers committed at the same time at every try; retry the call.
+     * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and a retry would not help; do what the message says.
+     * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; retry the call after RetryInfo's
+     *   delay.
+     * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): the outcome is unknown, or the commit coordinator is stopping; retry
+     *   the same call.
      * * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
      * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
      *   Leman.
@@ -1644,25 +1644,27 @@ public final class TableServiceGrpc {
 
     /**
      * <pre>
-     * Gives columns other names, types, or the right to be NULL: all of them or none. A new name follows into what computed
-     * columns read, and into their checkpoints; views know columns by name. Another type is rewritten, with all values
-     * that the column has, while other commits of the table wait; a computed column keeps its type.
+     * Changes names, types, or nullability of columns: all of them or none. Computed columns and their checkpoints follow
+     * a new name; views know columns by name. For another type all values of the column are rewritten, while other
+     * commits of the table wait; a computed column keeps its type.
      * Errors:
-     * * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_SCHEMA, BAD_COLUMN, BAD_COLUMN_NAME): no column, one that is named twice or
-     *   to which nothing is to happen, or a name or type that no column can have; fix the field that BadRequest names.
+     * * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_SCHEMA, BAD_COLUMN, BAD_COLUMN_NAME): no column, a repeated one or one
+     *   without a change, or an invalid name or type; correct the field that BadRequest names.
      * * `FAILED_PRECONDITION` (COLUMN_NOT_FOUND, COLUMN_EXISTS): the table has no such column, or has one of the new name.
-     * * `FAILED_PRECONDITION` (TYPE_NOT_STORABLE): the table's file format does not hold the type; do what the message says.
-     * * `FAILED_PRECONDITION` (COLUMN_IS_COMPUTED): the type of a computed column is that of its function; add another one.
-     * * `FAILED_PRECONDITION` (COLUMN_IN_USE): computed columns or jobs of the table, or views of this database, read a
-     *   column or compute it, as the facts `columns`, `jobs` and `views` say; change these first, or set `force`.
-     * * `FAILED_PRECONDITION` (IS_A_VIEW): a view gets its columns from its query; make another view.
-     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
-     * * `ABORTED` (CONFLICT): others committed at the same time, again and again; send the call again.
-     * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
-     * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
-     *   RetryInfo's delay.
-     * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
-     *   stopping; send the same call again.
+     * * `FAILED_PRECONDITION` (TYPE_NOT_STORABLE): the table's file format does not support the type; do what the message
+     *   says.
+     * * `FAILED_PRECONDITION` (COLUMN_IS_COMPUTED): the type of a computed column is that of its function; add another
+     *   column.
+     * * `FAILED_PRECONDITION` (COLUMN_IN_USE): computed columns or jobs of the table, or views of this database, read or
+     *   compute a column, as the facts `columns`, `jobs` and `views` say; change these first, or set `force`.
+     * * `FAILED_PRECONDITION` (IS_A_VIEW): a view gets its columns from its query; create another view.
+     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request used this id; use a new one.
+     * * `ABORTED` (CONFLICT): other writers committed at the same time at every try; retry the call.
+     * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and a retry would not help; do what the message says.
+     * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; retry the call after RetryInfo's
+     *   delay.
+     * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): the outcome is unknown, or the commit coordinator is stopping; retry
+     *   the same call.
      * * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
      * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
      *   Leman.
@@ -1678,29 +1680,30 @@ public final class TableServiceGrpc {
   /**
    * A stub to allow clients to do limited synchronous rpc calls to service TableService.
    * <pre>
-   * Tables and their rows, for callers that have no Lance at hand. Served by the commit coordinator.
-   * Every error carries google.rpc.ErrorInfo with domain `leman`, a reason and facts; the reasons stand in parentheses.
+   * Tables and their rows, for callers without Lance. Served by the commit coordinator.
+   * Every error carries google.rpc.ErrorInfo with domain `leman`, a reason and facts; reasons are in parentheses.
    * Errors of every call:
-   * * `UNAUTHENTICATED` (TOKEN_REQUIRED, TOKEN_INVALID, TOKEN_EXPIRED): the call carries no token that holds; send
-   *   `authorization: Bearer &lt;token&gt;` with one that does.
+   * * `UNAUTHENTICATED` (TOKEN_REQUIRED, TOKEN_INVALID, TOKEN_EXPIRED): the call has no valid token; send
+   *   `authorization: Bearer &lt;token&gt;` with one.
    * * `PERMISSION_DENIED` (ROLE_REQUIRED): the caller lacks the role that the message names; ask for it.
-   * * `PERMISSION_DENIED` (DATABASE_NOT_ALLOWED): a place does not lie where the service may work; name another one.
-   * * `UNAVAILABLE` (KEYS_UNAVAILABLE): the issuer of JWTs does not tell its public keys; send the call again later.
-   * * `INVALID_ARGUMENT` (BAD_MESSAGE, BAD_REQUEST): what was sent is not the call's message, or an id, a text or a list
-   *   in it is not valid or too long; correct the field that BadRequest names.
+   * * `PERMISSION_DENIED` (DATABASE_NOT_ALLOWED): a location is outside of those that the service may use; name another
+   *   one.
+   * * `UNAVAILABLE` (KEYS_UNAVAILABLE): the issuer of JWTs does not return its public keys; retry later.
+   * * `INVALID_ARGUMENT` (BAD_MESSAGE, BAD_REQUEST): the request is not the call's message, or an id, a text or a list in
+   *   it is invalid or too long; correct the field that BadRequest names.
    * * `INVALID_ARGUMENT` (BAD_DATABASE, RESERVED_DATABASE, BAD_TABLE_NAME, RESERVED_NAME): the database path or the
    *   table name is not valid, or Leman's own; correct the field that BadRequest names.
    * * `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database is registered under the name; check it, or give a path or uri.
-   * * `DATA_LOSS` (REGISTRATION_DAMAGED): what is stored under the name is not what was written; register it again.
-   * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
-   *   someone acts; do what the message says, then send the call again.
-   * * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
-   * * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
-   *   RetryInfo's delay.
-   * * `RESOURCE_EXHAUSTED` (CALLER_RATE, CALLER_STREAMS): the caller calls too often, or has too many streams open; send
-   *   the call again after RetryInfo's delay, or end a stream.
-   * * `RESOURCE_EXHAUSTED` (MESSAGE_TOO_LARGE): the message, or its answer, is larger than the service lets it be; send
-   *   less, or ask for less, at once. There is no RetryInfo.
+   * * `DATA_LOSS` (REGISTRATION_DAMAGED): the stored registration is damaged; register it again.
+   * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses
+   *   access until an operator acts; do what the message says, then retry the call.
+   * * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; retry the call after RetryInfo's delay.
+   * * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service is overloaded; retry the call after RetryInfo's
+   *   delay.
+   * * `RESOURCE_EXHAUSTED` (CALLER_RATE, CALLER_STREAMS): the caller calls too often, or has too many streams open; retry
+   *   the call after RetryInfo's delay, or end a stream.
+   * * `RESOURCE_EXHAUSTED` (MESSAGE_TOO_LARGE): the message, or its answer, is larger than the service allows; send or
+   *   request less in one call. There is no RetryInfo.
    * * `INTERNAL` (INTERNAL_BUG): a bug; report it with the request id that the message names.
    * </pre>
    */
@@ -1719,12 +1722,12 @@ public final class TableServiceGrpc {
 
     /**
      * <pre>
-     * The rows of a table or view in one version of it, in their order there: of a view those with values, and the columns
-     * that queries show. The bytes of all answers, one after the other, are one Arrow IPC stream. An answer has at most 1
-     * MiB of it, wherever in a record batch that ends. What a call holds is bounded, whatever the size of the table and
-     * however slowly its caller reads.
-     * An interrupted call continues with the version and the incarnation that the first answer names, and with an offset that
-     * counts what was read. A call with `include_checkpointed` starts over.
+     * The rows of a table or view in one version, in their order: of a view only rows with values, and the columns that
+     * queries show. The concatenated bytes of all answers are one Arrow IPC stream. An answer has at most 1 MiB of it,
+     * ending anywhere in a record batch. The memory of a call is bounded, for any size of the table and any speed of its
+     * reader.
+     * To continue an interrupted call, use the version and the incarnation in the first answer, and an offset of the rows
+     * read. A call with `include_checkpointed` starts over.
      * Errors:
      * * `INVALID_ARGUMENT` (INVALID_FILTER, BAD_NUMBER, BAD_COLUMN): the filter cannot be used, a number is negative, or a
      *   column is named twice; correct the field that BadRequest names.
@@ -1736,11 +1739,11 @@ public final class TableServiceGrpc {
      * * `FAILED_PRECONDITION` (COLUMN_NOT_FOUND): the table has no such column, or queries do not show it; name one of those
      *   that the message lists.
      * * `FAILED_PRECONDITION` (TYPE_NOT_STORABLE): Lance wrote a column that it cannot read; leave it out.
-     * * `FAILED_PRECONDITION` (FILTER_FAILED): the filter cannot be evaluated for a row; make it hold for all of them.
-     * * `RESOURCE_EXHAUSTED` (TOO_MANY_READS): so many calls read at once already; send the call again after RetryInfo's
+     * * `FAILED_PRECONDITION` (FILTER_FAILED): the filter cannot be evaluated for a row; make it valid for all of them.
+     * * `RESOURCE_EXHAUSTED` (TOO_MANY_READS): the limit of concurrent reads is reached; retry the call after RetryInfo's
      *   delay.
      * * `UNAVAILABLE` (DRAINING): the commit coordinator is stopping; continue as after an interruption.
-     * * `UNAVAILABLE` (READER_STALLED): no one took an answer for a minute; continue as after an interruption.
+     * * `UNAVAILABLE` (READER_STALLED): the reader took no answer for a minute; continue as after an interruption.
      * * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
      * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
      *   Leman.
@@ -1756,22 +1759,21 @@ public final class TableServiceGrpc {
 
     /**
      * <pre>
-     * Makes a table without rows. Metadata of the schema that is Leman's own (`leman::…`) is left out: it belongs to the
-     * table that it was read from.
+     * Creates a table without rows. Leman's own metadata in the schema (`leman::…`) is dropped: it belongs to the table
+     * that the schema was read from.
      * Errors:
-     * * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_SCHEMA, BAD_COLUMN, BAD_COLUMN_NAME): a field is empty, the bytes are no
-     *   Arrow schema, it has no column, one that stands there twice, or a name that no column can have; fix the field
-     *   that BadRequest names.
+     * * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_SCHEMA, BAD_COLUMN, BAD_COLUMN_NAME): a field is empty, the bytes are not
+     *   an Arrow schema, it has no column, a repeated one, or an invalid name; correct the field that BadRequest names.
      * * `FAILED_PRECONDITION` (TYPE_NOT_STORABLE): Lance does not store a column's type; do what the message says.
-     * * `ALREADY_EXISTS` (TABLE_EXISTS): a table or view of that name exists; take another name, or drop it.
-     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
-     * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table again;
-     *   send the call again.
-     * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
-     * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
-     *   RetryInfo's delay.
-     * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
-     *   stopping; send the same call again.
+     * * `ALREADY_EXISTS` (TABLE_EXISTS): a table or view of that name exists; use another name, or drop it.
+     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request used this id; use a new one.
+     * * `ABORTED` (CONFLICT, TABLE_REPLACED): other writers committed at the same time at every try, or the table was
+     *   recreated; retry the call.
+     * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and a retry would not help; do what the message says.
+     * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; retry the call after RetryInfo's
+     *   delay.
+     * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): the outcome is unknown, or the commit coordinator is stopping; retry
+     *   the same call.
      * </pre>
      */
     public dev.leman.v1.CreateTableResponse createTable(dev.leman.v1.CreateTableRequest request) {
@@ -1785,16 +1787,16 @@ public final class TableServiceGrpc {
      * Errors:
      * * `INVALID_ARGUMENT` (MISSING_FIELD, INVALID_FILTER): a field is empty, or the filter cannot be used; fix the field
      *   that BadRequest names.
-     * * `FAILED_PRECONDITION` (FILTER_FAILED): the filter cannot be evaluated for a row; make it hold for all of them.
+     * * `FAILED_PRECONDITION` (FILTER_FAILED): the filter cannot be evaluated for a row; make it valid for all of them.
      * * `FAILED_PRECONDITION` (IS_A_VIEW): rows of a view come from its source; delete them there.
-     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
-     * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table again;
-     *   send the call again.
-     * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
-     * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
-     *   RetryInfo's delay.
-     * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
-     *   stopping; send the same call again.
+     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request used this id; use a new one.
+     * * `ABORTED` (CONFLICT, TABLE_REPLACED): other writers committed at the same time at every try, or the table was
+     *   recreated; retry the call.
+     * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and a retry would not help; do what the message says.
+     * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; retry the call after RetryInfo's
+     *   delay.
+     * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): the outcome is unknown, or the commit coordinator is stopping; retry
+     *   the same call.
      * * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
      * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
      *   Leman.
@@ -1808,30 +1810,31 @@ public final class TableServiceGrpc {
 
     /**
      * <pre>
-     * Gives columns of rows other values, all of them or none, in one version of the table. The rows move to new fragments, at
-     * the end of the table; their row ids stay, where they are stable. Computed columns that rest on a changed column, near
-     * or far, become NULL there; the next backfill computes these, and those that rest on none of them again too. Other
-     * commits of the table wait meanwhile.
+     * Sets new values in columns of rows, all of them or none, in one version of the table. The rows move to new
+     * fragments, at the end of the table; their row ids stay, if they are stable. Computed columns that depend on a
+     * changed column, directly or not, become NULL there, and the next backfill computes them; it also computes the other
+     * computed columns of these rows. Other commits of the table wait meanwhile.
      * Errors:
      * * `INVALID_ARGUMENT` (MISSING_FIELD, INVALID_FILTER, INVALID_EXPRESSION, BAD_COLUMN, BAD_STREAM): a field is empty, the
      *   filter or an expression cannot be used, a column is named twice, or `values` are not an Arrow IPC stream of one
      *   row; fix the field that BadRequest names.
-     * * `FAILED_PRECONDITION` (FILTER_FAILED, EXPRESSION_FAILED): the filter or an expression cannot be evaluated for a row;
-     *   make it hold for all of them.
+     * * `FAILED_PRECONDITION` (FILTER_FAILED, EXPRESSION_FAILED): the filter or an expression cannot be evaluated for a
+     *   row; make it valid for all of them.
      * * `FAILED_PRECONDITION` (COLUMN_NOT_FOUND, TYPE_MISMATCH, NULL_VALUE): the values do not fit the table; do what the
      *   message says.
-     * * `FAILED_PRECONDITION` (INPUT_COLUMN_MISSING): an expression names a column that the table has not; correct it.
-     * * `FAILED_PRECONDITION` (COLUMN_IS_COMPUTED): a function computes the column; give what it reads another value.
+     * * `FAILED_PRECONDITION` (INPUT_COLUMN_MISSING): an expression names a column that the table does not have; correct
+     *   it.
+     * * `FAILED_PRECONDITION` (COLUMN_IS_COMPUTED): a function computes the column; change its inputs.
      * * `FAILED_PRECONDITION` (IS_A_VIEW): rows of a view come from its source; update them there.
-     * * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is of Lance's first file format; write it again.
-     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
-     * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table again;
-     *   send the call again.
-     * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
-     * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
-     *   RetryInfo's delay.
-     * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
-     *   stopping; send the same call again.
+     * * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is of Lance's first file format; rewrite it.
+     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request used this id; use a new one.
+     * * `ABORTED` (CONFLICT, TABLE_REPLACED): other writers committed at the same time at every try, or the table was
+     *   recreated; retry the call.
+     * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and a retry would not help; do what the message says.
+     * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; retry the call after RetryInfo's
+     *   delay.
+     * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): the outcome is unknown, or the commit coordinator is stopping; retry
+     *   the same call.
      * * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
      * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
      *   Leman.
@@ -1845,16 +1848,16 @@ public final class TableServiceGrpc {
 
     /**
      * <pre>
-     * Removes a table with all its versions, computed values and checkpoints. The history of its jobs stays, and so do
-     * registered functions. With `force`, jobs of the table that run fail, and views of it keep their rows and cannot be
+     * Removes a table with all its versions, computed values and checkpoints. The history of its jobs and registered
+     * functions stay. With `force`, running jobs of the table fail, and views of it keep their rows and cannot be
      * refreshed any more.
      * Errors:
      * * `INVALID_ARGUMENT` (MISSING_FIELD): `request_id` is empty; fill it.
-     * * `FAILED_PRECONDITION` (IS_A_VIEW): it is a view; CommitService.DropView drops these.
-     * * `FAILED_PRECONDITION` (TABLE_IN_USE): views of this database rest on it, or jobs of it have not ended, as the facts
-     *   `views` and `jobs` say; drop or end these first, or set `force`. Views of other databases are not looked for.
-     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
-     * * `UNAVAILABLE` (DRAINING): the commit coordinator is stopping; send the same call again.
+     * * `FAILED_PRECONDITION` (IS_A_VIEW): it is a view; use CommitService.DropView.
+     * * `FAILED_PRECONDITION` (TABLE_IN_USE): views of this database read it, or jobs of it have not ended, as the facts
+     *   `views` and `jobs` say; drop or end these first, or set `force`. Views of other databases are not checked.
+     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request used this id; use a new one.
+     * * `UNAVAILABLE` (DRAINING): the commit coordinator is stopping; retry the same call.
      * * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
      * </pre>
      */
@@ -1865,26 +1868,25 @@ public final class TableServiceGrpc {
 
     /**
      * <pre>
-     * Gives a table another name in its database, in one step: there is no moment in which it has both names, or none.
-     * Its versions, row ids and computed values stay. What refers to it by name does not follow: jobs stay in the history
-     * under the old name and cannot be retried; checkpoints of unfinished backfills are not used under the new one, and
-     * their rows are computed again; with `force`, jobs that run fail, and views of it keep their rows and cannot be
-     * refreshed any more.
+     * Renames a table in its database, in one step: at no moment does it have both names, or none. Its versions, row ids
+     * and computed values stay. References by name do not follow: jobs stay in the history under the old name and cannot
+     * be retried; checkpoints of unfinished backfills are not used under the new one, and their rows are computed again;
+     * with `force`, running jobs fail, and views of it keep their rows and cannot be refreshed any more.
      * Errors:
      * * `INVALID_ARGUMENT` (MISSING_FIELD): a field is empty; fill it.
-     * * `FAILED_PRECONDITION` (RENAME_NOT_SUPPORTED): the database is in an object store, which can only copy; make a table
-     *   of the new name and append the rows of this one.
-     * * `FAILED_PRECONDITION` (IS_A_VIEW): it is a view; make another one.
+     * * `FAILED_PRECONDITION` (RENAME_NOT_SUPPORTED): the database is in an object store, which can only copy; create a
+     *   table of the new name and append the rows of this one.
+     * * `FAILED_PRECONDITION` (IS_A_VIEW): it is a view; create another one.
      * * `FAILED_PRECONDITION` (TABLE_IN_USE): as for DropTable.
-     * * `ALREADY_EXISTS` (TABLE_EXISTS): a table or view of the new name exists; take another name, or drop it.
-     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
-     * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table again;
-     *   send the call again.
-     * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
-     * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
-     *   RetryInfo's delay.
-     * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
-     *   stopping; send the same call again.
+     * * `ALREADY_EXISTS` (TABLE_EXISTS): a table or view of the new name exists; use another name, or drop it.
+     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request used this id; use a new one.
+     * * `ABORTED` (CONFLICT, TABLE_REPLACED): other writers committed at the same time at every try, or the table was
+     *   recreated; retry the call.
+     * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and a retry would not help; do what the message says.
+     * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; retry the call after RetryInfo's
+     *   delay.
+     * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): the outcome is unknown, or the commit coordinator is stopping; retry
+     *   the same call.
      * * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
      * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
      *   Leman.
@@ -1903,17 +1905,17 @@ public final class TableServiceGrpc {
      * Errors:
      * * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_SCHEMA, BAD_COLUMN, BAD_COLUMN_NAME): as for CreateTable; also a column that
      *   may not be NULL.
-     * * `FAILED_PRECONDITION` (TYPE_NOT_STORABLE): the table's file format does not hold a column's type; do what the
+     * * `FAILED_PRECONDITION` (TYPE_NOT_STORABLE): the table's file format does not support a column's type; do what the
      *   message says.
-     * * `FAILED_PRECONDITION` (COLUMN_EXISTS): the table has a column of that name; take another one.
-     * * `FAILED_PRECONDITION` (IS_A_VIEW): a view gets its columns from its query; make another view.
-     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
-     * * `ABORTED` (CONFLICT): others committed at the same time, again and again; send the call again.
-     * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
-     * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
-     *   RetryInfo's delay.
-     * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
-     *   stopping; send the same call again.
+     * * `FAILED_PRECONDITION` (COLUMN_EXISTS): the table has a column of that name; use another one.
+     * * `FAILED_PRECONDITION` (IS_A_VIEW): a view gets its columns from its query; create another view.
+     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request used this id; use a new one.
+     * * `ABORTED` (CONFLICT): other writers committed at the same time at every try; retry the call.
+     * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and a retry would not help; do what the message says.
+     * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; retry the call after RetryInfo's
+     *   delay.
+     * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): the outcome is unknown, or the commit coordinator is stopping; retry
+     *   the same call.
      * * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
      * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
      *   Leman.
@@ -1931,20 +1933,20 @@ public final class TableServiceGrpc {
      * computed columns that read one of them keep their values and cannot be computed any more, views that do cannot be
      * refreshed any more, and jobs that compute one fail.
      * Errors:
-     * * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_COLUMN): no column, or one that is named twice; fix the field that BadRequest
+     * * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_COLUMN): no column, or a repeated one; correct the field that BadRequest
      *   names.
      * * `FAILED_PRECONDITION` (COLUMN_NOT_FOUND): the table has no such column; name one that it has.
      * * `FAILED_PRECONDITION` (LAST_COLUMN): no column would be left; drop the table.
-     * * `FAILED_PRECONDITION` (COLUMN_IN_USE): computed columns or jobs of the table, or views of this database, read a
-     *   column or compute it, as the facts `columns`, `jobs` and `views` say; change these first, or set `force`.
-     * * `FAILED_PRECONDITION` (IS_A_VIEW): a view gets its columns from its query; make another view.
-     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
-     * * `ABORTED` (CONFLICT): others committed at the same time, again and again; send the call again.
-     * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
-     * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
-     *   RetryInfo's delay.
-     * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
-     *   stopping; send the same call again.
+     * * `FAILED_PRECONDITION` (COLUMN_IN_USE): computed columns or jobs of the table, or views of this database, read or
+     *   compute a column, as the facts `columns`, `jobs` and `views` say; change these first, or set `force`.
+     * * `FAILED_PRECONDITION` (IS_A_VIEW): a view gets its columns from its query; create another view.
+     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request used this id; use a new one.
+     * * `ABORTED` (CONFLICT): other writers committed at the same time at every try; retry the call.
+     * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and a retry would not help; do what the message says.
+     * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; retry the call after RetryInfo's
+     *   delay.
+     * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): the outcome is unknown, or the commit coordinator is stopping; retry
+     *   the same call.
      * * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
      * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
      *   Leman.
@@ -1958,25 +1960,27 @@ public final class TableServiceGrpc {
 
     /**
      * <pre>
-     * Gives columns other names, types, or the right to be NULL: all of them or none. A new name follows into what computed
-     * columns read, and into their checkpoints; views know columns by name. Another type is rewritten, with all values
-     * that the column has, while other commits of the table wait; a computed column keeps its type.
+     * Changes names, types, or nullability of columns: all of them or none. Computed columns and their checkpoints follow
+     * a new name; views know columns by name. For another type all values of the column are rewritten, while other
+     * commits of the table wait; a computed column keeps its type.
      * Errors:
-     * * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_SCHEMA, BAD_COLUMN, BAD_COLUMN_NAME): no column, one that is named twice or
-     *   to which nothing is to happen, or a name or type that no column can have; fix the field that BadRequest names.
+     * * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_SCHEMA, BAD_COLUMN, BAD_COLUMN_NAME): no column, a repeated one or one
+     *   without a change, or an invalid name or type; correct the field that BadRequest names.
      * * `FAILED_PRECONDITION` (COLUMN_NOT_FOUND, COLUMN_EXISTS): the table has no such column, or has one of the new name.
-     * * `FAILED_PRECONDITION` (TYPE_NOT_STORABLE): the table's file format does not hold the type; do what the message says.
-     * * `FAILED_PRECONDITION` (COLUMN_IS_COMPUTED): the type of a computed column is that of its function; add another one.
-     * * `FAILED_PRECONDITION` (COLUMN_IN_USE): computed columns or jobs of the table, or views of this database, read a
-     *   column or compute it, as the facts `columns`, `jobs` and `views` say; change these first, or set `force`.
-     * * `FAILED_PRECONDITION` (IS_A_VIEW): a view gets its columns from its query; make another view.
-     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
-     * * `ABORTED` (CONFLICT): others committed at the same time, again and again; send the call again.
-     * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
-     * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
-     *   RetryInfo's delay.
-     * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
-     *   stopping; send the same call again.
+     * * `FAILED_PRECONDITION` (TYPE_NOT_STORABLE): the table's file format does not support the type; do what the message
+     *   says.
+     * * `FAILED_PRECONDITION` (COLUMN_IS_COMPUTED): the type of a computed column is that of its function; add another
+     *   column.
+     * * `FAILED_PRECONDITION` (COLUMN_IN_USE): computed columns or jobs of the table, or views of this database, read or
+     *   compute a column, as the facts `columns`, `jobs` and `views` say; change these first, or set `force`.
+     * * `FAILED_PRECONDITION` (IS_A_VIEW): a view gets its columns from its query; create another view.
+     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request used this id; use a new one.
+     * * `ABORTED` (CONFLICT): other writers committed at the same time at every try; retry the call.
+     * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and a retry would not help; do what the message says.
+     * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; retry the call after RetryInfo's
+     *   delay.
+     * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): the outcome is unknown, or the commit coordinator is stopping; retry
+     *   the same call.
      * * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
      * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
      *   Leman.
@@ -1992,29 +1996,30 @@ public final class TableServiceGrpc {
   /**
    * A stub to allow clients to do ListenableFuture-style rpc calls to service TableService.
    * <pre>
-   * Tables and their rows, for callers that have no Lance at hand. Served by the commit coordinator.
-   * Every error carries google.rpc.ErrorInfo with domain `leman`, a reason and facts; the reasons stand in parentheses.
+   * Tables and their rows, for callers without Lance. Served by the commit coordinator.
+   * Every error carries google.rpc.ErrorInfo with domain `leman`, a reason and facts; reasons are in parentheses.
    * Errors of every call:
-   * * `UNAUTHENTICATED` (TOKEN_REQUIRED, TOKEN_INVALID, TOKEN_EXPIRED): the call carries no token that holds; send
-   *   `authorization: Bearer &lt;token&gt;` with one that does.
+   * * `UNAUTHENTICATED` (TOKEN_REQUIRED, TOKEN_INVALID, TOKEN_EXPIRED): the call has no valid token; send
+   *   `authorization: Bearer &lt;token&gt;` with one.
    * * `PERMISSION_DENIED` (ROLE_REQUIRED): the caller lacks the role that the message names; ask for it.
-   * * `PERMISSION_DENIED` (DATABASE_NOT_ALLOWED): a place does not lie where the service may work; name another one.
-   * * `UNAVAILABLE` (KEYS_UNAVAILABLE): the issuer of JWTs does not tell its public keys; send the call again later.
-   * * `INVALID_ARGUMENT` (BAD_MESSAGE, BAD_REQUEST): what was sent is not the call's message, or an id, a text or a list
-   *   in it is not valid or too long; correct the field that BadRequest names.
+   * * `PERMISSION_DENIED` (DATABASE_NOT_ALLOWED): a location is outside of those that the service may use; name another
+   *   one.
+   * * `UNAVAILABLE` (KEYS_UNAVAILABLE): the issuer of JWTs does not return its public keys; retry later.
+   * * `INVALID_ARGUMENT` (BAD_MESSAGE, BAD_REQUEST): the request is not the call's message, or an id, a text or a list in
+   *   it is invalid or too long; correct the field that BadRequest names.
    * * `INVALID_ARGUMENT` (BAD_DATABASE, RESERVED_DATABASE, BAD_TABLE_NAME, RESERVED_NAME): the database path or the
    *   table name is not valid, or Leman's own; correct the field that BadRequest names.
    * * `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database is registered under the name; check it, or give a path or uri.
-   * * `DATA_LOSS` (REGISTRATION_DAMAGED): what is stored under the name is not what was written; register it again.
-   * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
-   *   someone acts; do what the message says, then send the call again.
-   * * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
-   * * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
-   *   RetryInfo's delay.
-   * * `RESOURCE_EXHAUSTED` (CALLER_RATE, CALLER_STREAMS): the caller calls too often, or has too many streams open; send
-   *   the call again after RetryInfo's delay, or end a stream.
-   * * `RESOURCE_EXHAUSTED` (MESSAGE_TOO_LARGE): the message, or its answer, is larger than the service lets it be; send
-   *   less, or ask for less, at once. There is no RetryInfo.
+   * * `DATA_LOSS` (REGISTRATION_DAMAGED): the stored registration is damaged; register it again.
+   * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses
+   *   access until an operator acts; do what the message says, then retry the call.
+   * * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; retry the call after RetryInfo's delay.
+   * * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service is overloaded; retry the call after RetryInfo's
+   *   delay.
+   * * `RESOURCE_EXHAUSTED` (CALLER_RATE, CALLER_STREAMS): the caller calls too often, or has too many streams open; retry
+   *   the call after RetryInfo's delay, or end a stream.
+   * * `RESOURCE_EXHAUSTED` (MESSAGE_TOO_LARGE): the message, or its answer, is larger than the service allows; send or
+   *   request less in one call. There is no RetryInfo.
    * * `INTERNAL` (INTERNAL_BUG): a bug; report it with the request id that the message names.
    * </pre>
    */
@@ -2033,22 +2038,21 @@ public final class TableServiceGrpc {
 
     /**
      * <pre>
-     * Makes a table without rows. Metadata of the schema that is Leman's own (`leman::…`) is left out: it belongs to the
-     * table that it was read from.
+     * Creates a table without rows. Leman's own metadata in the schema (`leman::…`) is dropped: it belongs to the table
+     * that the schema was read from.
      * Errors:
-     * * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_SCHEMA, BAD_COLUMN, BAD_COLUMN_NAME): a field is empty, the bytes are no
-     *   Arrow schema, it has no column, one that stands there twice, or a name that no column can have; fix the field
-     *   that BadRequest names.
+     * * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_SCHEMA, BAD_COLUMN, BAD_COLUMN_NAME): a field is empty, the bytes are not
+     *   an Arrow schema, it has no column, a repeated one, or an invalid name; correct the field that BadRequest names.
      * * `FAILED_PRECONDITION` (TYPE_NOT_STORABLE): Lance does not store a column's type; do what the message says.
-     * * `ALREADY_EXISTS` (TABLE_EXISTS): a table or view of that name exists; take another name, or drop it.
-     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
-     * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table again;
-     *   send the call again.
-     * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
-     * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
-     *   RetryInfo's delay.
-     * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
-     *   stopping; send the same call again.
+     * * `ALREADY_EXISTS` (TABLE_EXISTS): a table or view of that name exists; use another name, or drop it.
+     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request used this id; use a new one.
+     * * `ABORTED` (CONFLICT, TABLE_REPLACED): other writers committed at the same time at every try, or the table was
+     *   recreated; retry the call.
+     * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and a retry would not help; do what the message says.
+     * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; retry the call after RetryInfo's
+     *   delay.
+     * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): the outcome is unknown, or the commit coordinator is stopping; retry
+     *   the same call.
      * </pre>
      */
     public com.google.common.util.concurrent.ListenableFuture<dev.leman.v1.CreateTableResponse> createTable(
@@ -2063,16 +2067,16 @@ public final class TableServiceGrpc {
      * Errors:
      * * `INVALID_ARGUMENT` (MISSING_FIELD, INVALID_FILTER): a field is empty, or the filter cannot be used; fix the field
      *   that BadRequest names.
-     * * `FAILED_PRECONDITION` (FILTER_FAILED): the filter cannot be evaluated for a row; make it hold for all of them.
+     * * `FAILED_PRECONDITION` (FILTER_FAILED): the filter cannot be evaluated for a row; make it valid for all of them.
      * * `FAILED_PRECONDITION` (IS_A_VIEW): rows of a view come from its source; delete them there.
-     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
-     * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table again;
-     *   send the call again.
-     * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
-     * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
-     *   RetryInfo's delay.
-     * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
-     *   stopping; send the same call again.
+     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request used this id; use a new one.
+     * * `ABORTED` (CONFLICT, TABLE_REPLACED): other writers committed at the same time at every try, or the table was
+     *   recreated; retry the call.
+     * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and a retry would not help; do what the message says.
+     * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; retry the call after RetryInfo's
+     *   delay.
+     * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): the outcome is unknown, or the commit coordinator is stopping; retry
+     *   the same call.
      * * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
      * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
      *   Leman.
@@ -2087,30 +2091,31 @@ public final class TableServiceGrpc {
 
     /**
      * <pre>
-     * Gives columns of rows other values, all of them or none, in one version of the table. The rows move to new fragments, at
-     * the end of the table; their row ids stay, where they are stable. Computed columns that rest on a changed column, near
-     * or far, become NULL there; the next backfill computes these, and those that rest on none of them again too. Other
-     * commits of the table wait meanwhile.
+     * Sets new values in columns of rows, all of them or none, in one version of the table. The rows move to new
+     * fragments, at the end of the table; their row ids stay, if they are stable. Computed columns that depend on a
+     * changed column, directly or not, become NULL there, and the next backfill computes them; it also computes the other
+     * computed columns of these rows. Other commits of the table wait meanwhile.
      * Errors:
      * * `INVALID_ARGUMENT` (MISSING_FIELD, INVALID_FILTER, INVALID_EXPRESSION, BAD_COLUMN, BAD_STREAM): a field is empty, the
      *   filter or an expression cannot be used, a column is named twice, or `values` are not an Arrow IPC stream of one
      *   row; fix the field that BadRequest names.
-     * * `FAILED_PRECONDITION` (FILTER_FAILED, EXPRESSION_FAILED): the filter or an expression cannot be evaluated for a row;
-     *   make it hold for all of them.
+     * * `FAILED_PRECONDITION` (FILTER_FAILED, EXPRESSION_FAILED): the filter or an expression cannot be evaluated for a
+     *   row; make it valid for all of them.
      * * `FAILED_PRECONDITION` (COLUMN_NOT_FOUND, TYPE_MISMATCH, NULL_VALUE): the values do not fit the table; do what the
      *   message says.
-     * * `FAILED_PRECONDITION` (INPUT_COLUMN_MISSING): an expression names a column that the table has not; correct it.
-     * * `FAILED_PRECONDITION` (COLUMN_IS_COMPUTED): a function computes the column; give what it reads another value.
+     * * `FAILED_PRECONDITION` (INPUT_COLUMN_MISSING): an expression names a column that the table does not have; correct
+     *   it.
+     * * `FAILED_PRECONDITION` (COLUMN_IS_COMPUTED): a function computes the column; change its inputs.
      * * `FAILED_PRECONDITION` (IS_A_VIEW): rows of a view come from its source; update them there.
-     * * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is of Lance's first file format; write it again.
-     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
-     * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table again;
-     *   send the call again.
-     * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
-     * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
-     *   RetryInfo's delay.
-     * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
-     *   stopping; send the same call again.
+     * * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is of Lance's first file format; rewrite it.
+     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request used this id; use a new one.
+     * * `ABORTED` (CONFLICT, TABLE_REPLACED): other writers committed at the same time at every try, or the table was
+     *   recreated; retry the call.
+     * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and a retry would not help; do what the message says.
+     * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; retry the call after RetryInfo's
+     *   delay.
+     * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): the outcome is unknown, or the commit coordinator is stopping; retry
+     *   the same call.
      * * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
      * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
      *   Leman.
@@ -2125,16 +2130,16 @@ public final class TableServiceGrpc {
 
     /**
      * <pre>
-     * Removes a table with all its versions, computed values and checkpoints. The history of its jobs stays, and so do
-     * registered functions. With `force`, jobs of the table that run fail, and views of it keep their rows and cannot be
+     * Removes a table with all its versions, computed values and checkpoints. The history of its jobs and registered
+     * functions stay. With `force`, running jobs of the table fail, and views of it keep their rows and cannot be
      * refreshed any more.
      * Errors:
      * * `INVALID_ARGUMENT` (MISSING_FIELD): `request_id` is empty; fill it.
-     * * `FAILED_PRECONDITION` (IS_A_VIEW): it is a view; CommitService.DropView drops these.
-     * * `FAILED_PRECONDITION` (TABLE_IN_USE): views of this database rest on it, or jobs of it have not ended, as the facts
-     *   `views` and `jobs` say; drop or end these first, or set `force`. Views of other databases are not looked for.
-     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
-     * * `UNAVAILABLE` (DRAINING): the commit coordinator is stopping; send the same call again.
+     * * `FAILED_PRECONDITION` (IS_A_VIEW): it is a view; use CommitService.DropView.
+     * * `FAILED_PRECONDITION` (TABLE_IN_USE): views of this database read it, or jobs of it have not ended, as the facts
+     *   `views` and `jobs` say; drop or end these first, or set `force`. Views of other databases are not checked.
+     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request used this id; use a new one.
+     * * `UNAVAILABLE` (DRAINING): the commit coordinator is stopping; retry the same call.
      * * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
      * </pre>
      */
@@ -2146,26 +2151,25 @@ public final class TableServiceGrpc {
 
     /**
      * <pre>
-     * Gives a table another name in its database, in one step: there is no moment in which it has both names, or none.
-     * Its versions, row ids and computed values stay. What refers to it by name does not follow: jobs stay in the history
-     * under the old name and cannot be retried; checkpoints of unfinished backfills are not used under the new one, and
-     * their rows are computed again; with `force`, jobs that run fail, and views of it keep their rows and cannot be
-     * refreshed any more.
+     * Renames a table in its database, in one step: at no moment does it have both names, or none. Its versions, row ids
+     * and computed values stay. References by name do not follow: jobs stay in the history under the old name and cannot
+     * be retried; checkpoints of unfinished backfills are not used under the new one, and their rows are computed again;
+     * with `force`, running jobs fail, and views of it keep their rows and cannot be refreshed any more.
      * Errors:
      * * `INVALID_ARGUMENT` (MISSING_FIELD): a field is empty; fill it.
-     * * `FAILED_PRECONDITION` (RENAME_NOT_SUPPORTED): the database is in an object store, which can only copy; make a table
-     *   of the new name and append the rows of this one.
-     * * `FAILED_PRECONDITION` (IS_A_VIEW): it is a view; make another one.
+     * * `FAILED_PRECONDITION` (RENAME_NOT_SUPPORTED): the database is in an object store, which can only copy; create a
+     *   table of the new name and append the rows of this one.
+     * * `FAILED_PRECONDITION` (IS_A_VIEW): it is a view; create another one.
      * * `FAILED_PRECONDITION` (TABLE_IN_USE): as for DropTable.
-     * * `ALREADY_EXISTS` (TABLE_EXISTS): a table or view of the new name exists; take another name, or drop it.
-     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
-     * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table again;
-     *   send the call again.
-     * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
-     * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
-     *   RetryInfo's delay.
-     * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
-     *   stopping; send the same call again.
+     * * `ALREADY_EXISTS` (TABLE_EXISTS): a table or view of the new name exists; use another name, or drop it.
+     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request used this id; use a new one.
+     * * `ABORTED` (CONFLICT, TABLE_REPLACED): other writers committed at the same time at every try, or the table was
+     *   recreated; retry the call.
+     * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and a retry would not help; do what the message says.
+     * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; retry the call after RetryInfo's
+     *   delay.
+     * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): the outcome is unknown, or the commit coordinator is stopping; retry
+     *   the same call.
      * * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
      * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
      *   Leman.
@@ -2185,17 +2189,17 @@ public final class TableServiceGrpc {
      * Errors:
      * * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_SCHEMA, BAD_COLUMN, BAD_COLUMN_NAME): as for CreateTable; also a column that
      *   may not be NULL.
-     * * `FAILED_PRECONDITION` (TYPE_NOT_STORABLE): the table's file format does not hold a column's type; do what the
+     * * `FAILED_PRECONDITION` (TYPE_NOT_STORABLE): the table's file format does not support a column's type; do what the
      *   message says.
-     * * `FAILED_PRECONDITION` (COLUMN_EXISTS): the table has a column of that name; take another one.
-     * * `FAILED_PRECONDITION` (IS_A_VIEW): a view gets its columns from its query; make another view.
-     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
-     * * `ABORTED` (CONFLICT): others committed at the same time, again and again; send the call again.
-     * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
-     * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
-     *   RetryInfo's delay.
-     * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
-     *   stopping; send the same call again.
+     * * `FAILED_PRECONDITION` (COLUMN_EXISTS): the table has a column of that name; use another one.
+     * * `FAILED_PRECONDITION` (IS_A_VIEW): a view gets its columns from its query; create another view.
+     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request used this id; use a new one.
+     * * `ABORTED` (CONFLICT): other writers committed at the same time at every try; retry the call.
+     * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and a retry would not help; do what the message says.
+     * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; retry the call after RetryInfo's
+     *   delay.
+     * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): the outcome is unknown, or the commit coordinator is stopping; retry
+     *   the same call.
      * * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
      * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
      *   Leman.
@@ -2214,20 +2218,20 @@ public final class TableServiceGrpc {
      * computed columns that read one of them keep their values and cannot be computed any more, views that do cannot be
      * refreshed any more, and jobs that compute one fail.
      * Errors:
-     * * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_COLUMN): no column, or one that is named twice; fix the field that BadRequest
+     * * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_COLUMN): no column, or a repeated one; correct the field that BadRequest
      *   names.
      * * `FAILED_PRECONDITION` (COLUMN_NOT_FOUND): the table has no such column; name one that it has.
      * * `FAILED_PRECONDITION` (LAST_COLUMN): no column would be left; drop the table.
-     * * `FAILED_PRECONDITION` (COLUMN_IN_USE): computed columns or jobs of the table, or views of this database, read a
-     *   column or compute it, as the facts `columns`, `jobs` and `views` say; change these first, or set `force`.
-     * * `FAILED_PRECONDITION` (IS_A_VIEW): a view gets its columns from its query; make another view.
-     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
-     * * `ABORTED` (CONFLICT): others committed at the same time, again and again; send the call again.
-     * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
-     * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
-     *   RetryInfo's delay.
-     * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
-     *   stopping; send the same call again.
+     * * `FAILED_PRECONDITION` (COLUMN_IN_USE): computed columns or jobs of the table, or views of this database, read or
+     *   compute a column, as the facts `columns`, `jobs` and `views` say; change these first, or set `force`.
+     * * `FAILED_PRECONDITION` (IS_A_VIEW): a view gets its columns from its query; create another view.
+     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request used this id; use a new one.
+     * * `ABORTED` (CONFLICT): other writers committed at the same time at every try; retry the call.
+     * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and a retry would not help; do what the message says.
+     * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; retry the call after RetryInfo's
+     *   delay.
+     * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): the outcome is unknown, or the commit coordinator is stopping; retry
+     *   the same call.
      * * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
      * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
      *   Leman.
@@ -2242,25 +2246,27 @@ public final class TableServiceGrpc {
 
     /**
      * <pre>
-     * Gives columns other names, types, or the right to be NULL: all of them or none. A new name follows into what computed
-     * columns read, and into their checkpoints; views know columns by name. Another type is rewritten, with all values
-     * that the column has, while other commits of the table wait; a computed column keeps its type.
+     * Changes names, types, or nullability of columns: all of them or none. Computed columns and their checkpoints follow
+     * a new name; views know columns by name. For another type all values of the column are rewritten, while other
+     * commits of the table wait; a computed column keeps its type.
      * Errors:
-     * * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_SCHEMA, BAD_COLUMN, BAD_COLUMN_NAME): no column, one that is named twice or
-     *   to which nothing is to happen, or a name or type that no column can have; fix the field that BadRequest names.
+     * * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_SCHEMA, BAD_COLUMN, BAD_COLUMN_NAME): no column, a repeated one or one
+     *   without a change, or an invalid name or type; correct the field that BadRequest names.
      * * `FAILED_PRECONDITION` (COLUMN_NOT_FOUND, COLUMN_EXISTS): the table has no such column, or has one of the new name.
-     * * `FAILED_PRECONDITION` (TYPE_NOT_STORABLE): the table's file format does not hold the type; do what the message says.
-     * * `FAILED_PRECONDITION` (COLUMN_IS_COMPUTED): the type of a computed column is that of its function; add another one.
-     * * `FAILED_PRECONDITION` (COLUMN_IN_USE): computed columns or jobs of the table, or views of this database, read a
-     *   column or compute it, as the facts `columns`, `jobs` and `views` say; change these first, or set `force`.
-     * * `FAILED_PRECONDITION` (IS_A_VIEW): a view gets its columns from its query; make another view.
-     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
-     * * `ABORTED` (CONFLICT): others committed at the same time, again and again; send the call again.
-     * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
-     * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
-     *   RetryInfo's delay.
-     * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
-     *   stopping; send the same call again.
+     * * `FAILED_PRECONDITION` (TYPE_NOT_STORABLE): the table's file format does not support the type; do what the message
+     *   says.
+     * * `FAILED_PRECONDITION` (COLUMN_IS_COMPUTED): the type of a computed column is that of its function; add another
+     *   column.
+     * * `FAILED_PRECONDITION` (COLUMN_IN_USE): computed columns or jobs of the table, or views of this database, read or
+     *   compute a column, as the facts `columns`, `jobs` and `views` say; change these first, or set `force`.
+     * * `FAILED_PRECONDITION` (IS_A_VIEW): a view gets its columns from its query; create another view.
+     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request used this id; use a new one.
+     * * `ABORTED` (CONFLICT): other writers committed at the same time at every try; retry the call.
+     * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and a retry would not help; do what the message says.
+     * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; retry the call after RetryInfo's
+     *   delay.
+     * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): the outcome is unknown, or the commit coordinator is stopping; retry
+     *   the same call.
      * * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
      * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
      *   Leman.

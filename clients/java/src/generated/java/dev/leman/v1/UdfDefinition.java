@@ -8,9 +8,9 @@ package dev.leman.v1;
  * <pre>
  * A user-defined function that computes one column, as the catalog stores it.
  *
- * `name` and `version` identify what it computes for ever. A second registration of the same name and version may change
- * the options (`checkpoint`, `error_policy`, `batch_size`, `call_timeout`, `resources`, and where a remote function is)
- * and nothing else, or it is refused with ALREADY_EXISTS.
+ * `name` and `version` identify what it computes forever. A second registration of the same name and version may change
+ * only the options (`checkpoint`, `error_policy`, `batch_size`, `call_timeout`, `resources`, and the addresses of a
+ * remote function); otherwise it is refused with ALREADY_EXISTS.
  * </pre>
  *
  * Protobuf type {@code leman.v1.UdfDefinition}
@@ -57,7 +57,7 @@ private static final long serialVersionUID = 0L;
 
   /**
    * <pre>
-   * How the function is called. The unit of a call is what the worker hands over at once.
+   * How the function is called.
    * </pre>
    *
    * Protobuf enum {@code leman.v1.UdfDefinition.Kind}
@@ -74,7 +74,7 @@ private static final long serialVersionUID = 0L;
     KIND_UNSPECIFIED(0),
     /**
      * <pre>
-     * Called once a row with Python values; returns one Python value.
+     * Called once per row with Python values; returns one Python value.
      * </pre>
      *
      * <code>KIND_SCALAR = 1;</code>
@@ -82,7 +82,7 @@ private static final long serialVersionUID = 0L;
     KIND_SCALAR(1),
     /**
      * <pre>
-     * Called once a batch with one pyarrow.Array for each input column; returns an array of the same length.
+     * Called once per batch with one pyarrow.Array for each input column; returns an array of the same length.
      * </pre>
      *
      * <code>KIND_ARRAY = 2;</code>
@@ -90,7 +90,7 @@ private static final long serialVersionUID = 0L;
     KIND_ARRAY(2),
     /**
      * <pre>
-     * Called once a batch with one pyarrow.RecordBatch of the input columns; returns an array of the same length.
+     * Called once per batch with one pyarrow.RecordBatch of the input columns; returns an array of the same length.
      * </pre>
      *
      * <code>KIND_RECORD_BATCH = 3;</code>
@@ -106,7 +106,7 @@ private static final long serialVersionUID = 0L;
     KIND_SQL(4),
     /**
      * <pre>
-     * Called once a batch, like KIND_RECORD_BATCH, but at a server of its author's, over Arrow Flight.
+     * Called once per batch, like KIND_RECORD_BATCH, but on a server of its author, over Arrow Flight.
      * </pre>
      *
      * <code>KIND_REMOTE = 5;</code>
@@ -125,7 +125,7 @@ private static final long serialVersionUID = 0L;
     public static final int KIND_UNSPECIFIED_VALUE = 0;
     /**
      * <pre>
-     * Called once a row with Python values; returns one Python value.
+     * Called once per row with Python values; returns one Python value.
      * </pre>
      *
      * <code>KIND_SCALAR = 1;</code>
@@ -133,7 +133,7 @@ private static final long serialVersionUID = 0L;
     public static final int KIND_SCALAR_VALUE = 1;
     /**
      * <pre>
-     * Called once a batch with one pyarrow.Array for each input column; returns an array of the same length.
+     * Called once per batch with one pyarrow.Array for each input column; returns an array of the same length.
      * </pre>
      *
      * <code>KIND_ARRAY = 2;</code>
@@ -141,7 +141,7 @@ private static final long serialVersionUID = 0L;
     public static final int KIND_ARRAY_VALUE = 2;
     /**
      * <pre>
-     * Called once a batch with one pyarrow.RecordBatch of the input columns; returns an array of the same length.
+     * Called once per batch with one pyarrow.RecordBatch of the input columns; returns an array of the same length.
      * </pre>
      *
      * <code>KIND_RECORD_BATCH = 3;</code>
@@ -157,7 +157,7 @@ private static final long serialVersionUID = 0L;
     public static final int KIND_SQL_VALUE = 4;
     /**
      * <pre>
-     * Called once a batch, like KIND_RECORD_BATCH, but at a server of its author's, over Arrow Flight.
+     * Called once per batch, like KIND_RECORD_BATCH, but on a server of its author, over Arrow Flight.
      * </pre>
      *
      * <code>KIND_REMOTE = 5;</code>
@@ -303,7 +303,7 @@ private static final long serialVersionUID = 0L;
   private volatile java.lang.Object name_ = "";
   /**
    * <pre>
-   * The name people know it by; letters, digits, `_`, `.` and `-`, at most 128.
+   * Its name: letters, digits, `_`, `.` and `-`, at most 128.
    * </pre>
    *
    * <code>string name = 1;</code>
@@ -324,7 +324,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * The name people know it by; letters, digits, `_`, `.` and `-`, at most 128.
+   * Its name: letters, digits, `_`, `.` and `-`, at most 128.
    * </pre>
    *
    * <code>string name = 1;</code>
@@ -350,8 +350,8 @@ private static final long serialVersionUID = 0L;
   private volatile java.lang.Object version_ = "";
   /**
    * <pre>
-   * Identifies the code. Stable for the same source in any session; differs when the code differs. That of a remote
-   * function may be left out of RegisterUdf, as may `input_columns` and the schemas: its server says them.
+   * Identifies the code. Stable for the same source in any session; differs when the code differs. For a remote
+   * function, RegisterUdf may omit it, `input_columns` and the schemas: its server describes them.
    * </pre>
    *
    * <code>string version = 2;</code>
@@ -372,8 +372,8 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Identifies the code. Stable for the same source in any session; differs when the code differs. That of a remote
-   * function may be left out of RegisterUdf, as may `input_columns` and the schemas: its server says them.
+   * Identifies the code. Stable for the same source in any session; differs when the code differs. For a remote
+   * function, RegisterUdf may omit it, `input_columns` and the schemas: its server describes them.
    * </pre>
    *
    * <code>string version = 2;</code>
@@ -426,7 +426,7 @@ private static final long serialVersionUID = 0L;
       com.google.protobuf.LazyStringArrayList.emptyList();
   /**
    * <pre>
-   * The columns that it reads, in the order of its parameters, as named by its author. A column may map them to others.
+   * Its input columns, in the order of its parameters, as named by its author. A column may map them to others.
    * </pre>
    *
    * <code>repeated string input_columns = 4;</code>
@@ -438,7 +438,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * The columns that it reads, in the order of its parameters, as named by its author. A column may map them to others.
+   * Its input columns, in the order of its parameters, as named by its author. A column may map them to others.
    * </pre>
    *
    * <code>repeated string input_columns = 4;</code>
@@ -449,7 +449,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * The columns that it reads, in the order of its parameters, as named by its author. A column may map them to others.
+   * Its input columns, in the order of its parameters, as named by its author. A column may map them to others.
    * </pre>
    *
    * <code>repeated string input_columns = 4;</code>
@@ -461,7 +461,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * The columns that it reads, in the order of its parameters, as named by its author. A column may map them to others.
+   * Its input columns, in the order of its parameters, as named by its author. A column may map them to others.
    * </pre>
    *
    * <code>repeated string input_columns = 4;</code>
@@ -477,8 +477,8 @@ private static final long serialVersionUID = 0L;
   private com.google.protobuf.ByteString inputSchema_ = com.google.protobuf.ByteString.EMPTY;
   /**
    * <pre>
-   * Arrow types its author declared for the inputs, as an IPC schema message of nullable fields named like
-   * `input_columns`; empty, or a field of type null where nothing was declared.
+   * Arrow types that its author declared for the inputs, as an IPC schema message of nullable fields named like
+   * `input_columns`; empty, or a field of type null if nothing was declared.
    * </pre>
    *
    * <code>bytes input_schema = 5;</code>
@@ -493,8 +493,8 @@ private static final long serialVersionUID = 0L;
   private com.google.protobuf.ByteString outputSchema_ = com.google.protobuf.ByteString.EMPTY;
   /**
    * <pre>
-   * The output type: an Arrow IPC schema message with exactly one field. Metadata `lance-encoding:blob` = `true` on that
-   * field asks for a blob column; its type is then large_binary.
+   * The output type: an Arrow IPC schema message with exactly one field. Metadata `lance-encoding:blob` = `true` on
+   * that field creates a blob column; its type is then large_binary.
    * </pre>
    *
    * <code>bytes output_schema = 6;</code>
@@ -615,9 +615,9 @@ private static final long serialVersionUID = 0L;
   public static final int SQL_EXPRESSION_FIELD_NUMBER = 9;
   /**
    * <pre>
-   * For KIND_SQL: one SQL expression over `input_columns`, as Lance understands them in filters. At most 4096 bytes;
-   * functions from a list, none that answers differently from call to call (`now()`, `random()`); CASE too. Has no
-   * batch size or state. A row for which it has no value is an error `SqlError`, never tried again.
+   * For KIND_SQL: one SQL expression over `input_columns`, in Lance's SQL for filters. At most 4096 bytes; only
+   * listed functions, none volatile (`now()`, `random()`); CASE too. Has no batch size or state. A row without a
+   * value is an error `SqlError`, never retried.
    * </pre>
    *
    * <code>string sql_expression = 9;</code>
@@ -628,9 +628,9 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * For KIND_SQL: one SQL expression over `input_columns`, as Lance understands them in filters. At most 4096 bytes;
-   * functions from a list, none that answers differently from call to call (`now()`, `random()`); CASE too. Has no
-   * batch size or state. A row for which it has no value is an error `SqlError`, never tried again.
+   * For KIND_SQL: one SQL expression over `input_columns`, in Lance's SQL for filters. At most 4096 bytes; only
+   * listed functions, none volatile (`now()`, `random()`); CASE too. Has no batch size or state. A row without a
+   * value is an error `SqlError`, never retried.
    * </pre>
    *
    * <code>string sql_expression = 9;</code>
@@ -655,9 +655,9 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * For KIND_SQL: one SQL expression over `input_columns`, as Lance understands them in filters. At most 4096 bytes;
-   * functions from a list, none that answers differently from call to call (`now()`, `random()`); CASE too. Has no
-   * batch size or state. A row for which it has no value is an error `SqlError`, never tried again.
+   * For KIND_SQL: one SQL expression over `input_columns`, in Lance's SQL for filters. At most 4096 bytes; only
+   * listed functions, none volatile (`now()`, `random()`); CASE too. Has no batch size or state. A row without a
+   * value is an error `SqlError`, never retried.
    * </pre>
    *
    * <code>string sql_expression = 9;</code>
@@ -729,7 +729,7 @@ private static final long serialVersionUID = 0L;
   private boolean stateful_ = false;
   /**
    * <pre>
-   * True when the code is a class that is built once a worker process and then called.
+   * True if the code is a class that is built once per worker process and then called.
    * </pre>
    *
    * <code>bool stateful = 10;</code>
@@ -744,7 +744,7 @@ private static final long serialVersionUID = 0L;
   private dev.leman.v1.CheckpointBounds checkpoint_;
   /**
    * <pre>
-   * Rows between checkpoints that its author asked for.
+   * Rows between checkpoints, as requested by its author.
    * </pre>
    *
    * <code>.leman.v1.CheckpointBounds checkpoint = 11;</code>
@@ -756,7 +756,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Rows between checkpoints that its author asked for.
+   * Rows between checkpoints, as requested by its author.
    * </pre>
    *
    * <code>.leman.v1.CheckpointBounds checkpoint = 11;</code>
@@ -768,7 +768,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Rows between checkpoints that its author asked for.
+   * Rows between checkpoints, as requested by its author.
    * </pre>
    *
    * <code>.leman.v1.CheckpointBounds checkpoint = 11;</code>
@@ -820,7 +820,7 @@ private static final long serialVersionUID = 0L;
   private long batchSize_ = 0L;
   /**
    * <pre>
-   * The most rows given to one call of a batch kind, 1 or more; unset: the worker chooses.
+   * The most rows passed to one call of a batch kind, 1 or more; unset: the worker chooses.
    * </pre>
    *
    * <code>optional int64 batch_size = 13;</code>
@@ -832,7 +832,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * The most rows given to one call of a batch kind, 1 or more; unset: the worker chooses.
+   * The most rows passed to one call of a batch kind, 1 or more; unset: the worker chooses.
    * </pre>
    *
    * <code>optional int64 batch_size = 13;</code>
@@ -847,10 +847,11 @@ private static final long serialVersionUID = 0L;
   private com.google.protobuf.Duration callTimeout_;
   /**
    * <pre>
-   * How long one call may take, above 0: a row of a scalar function, a batch of a batch kind; unset: no bound. A call that
-   * takes longer ends with its worker process, and the error policy is asked about an exception `UdfTimeout`. A server that
-   * answers nothing to a batch of a remote function without one for LEMAN_UDF__REMOTE_ANSWER_SECONDS, ten minutes by
-   * itself, is taken for broken: the job ends with FUNCTION_UNAVAILABLE where servers do so twice in succession.
+   * The timeout of one call, above 0: a row of a scalar function, a batch of a batch kind; unset: none. A call that
+   * takes longer is ended with its worker process, and the error policy decides about an exception `UdfTimeout`. A
+   * server of a remote function without a timeout that does not answer a batch for LEMAN_UDF__REMOTE_ANSWER_SECONDS
+   * (default: ten minutes) counts as broken: the job ends with FUNCTION_UNAVAILABLE if servers do so twice in
+   * succession.
    * </pre>
    *
    * <code>.google.protobuf.Duration call_timeout = 14;</code>
@@ -862,10 +863,11 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * How long one call may take, above 0: a row of a scalar function, a batch of a batch kind; unset: no bound. A call that
-   * takes longer ends with its worker process, and the error policy is asked about an exception `UdfTimeout`. A server that
-   * answers nothing to a batch of a remote function without one for LEMAN_UDF__REMOTE_ANSWER_SECONDS, ten minutes by
-   * itself, is taken for broken: the job ends with FUNCTION_UNAVAILABLE where servers do so twice in succession.
+   * The timeout of one call, above 0: a row of a scalar function, a batch of a batch kind; unset: none. A call that
+   * takes longer is ended with its worker process, and the error policy decides about an exception `UdfTimeout`. A
+   * server of a remote function without a timeout that does not answer a batch for LEMAN_UDF__REMOTE_ANSWER_SECONDS
+   * (default: ten minutes) counts as broken: the job ends with FUNCTION_UNAVAILABLE if servers do so twice in
+   * succession.
    * </pre>
    *
    * <code>.google.protobuf.Duration call_timeout = 14;</code>
@@ -877,10 +879,11 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * How long one call may take, above 0: a row of a scalar function, a batch of a batch kind; unset: no bound. A call that
-   * takes longer ends with its worker process, and the error policy is asked about an exception `UdfTimeout`. A server that
-   * answers nothing to a batch of a remote function without one for LEMAN_UDF__REMOTE_ANSWER_SECONDS, ten minutes by
-   * itself, is taken for broken: the job ends with FUNCTION_UNAVAILABLE where servers do so twice in succession.
+   * The timeout of one call, above 0: a row of a scalar function, a batch of a batch kind; unset: none. A call that
+   * takes longer is ended with its worker process, and the error policy decides about an exception `UdfTimeout`. A
+   * server of a remote function without a timeout that does not answer a batch for LEMAN_UDF__REMOTE_ANSWER_SECONDS
+   * (default: ten minutes) counts as broken: the job ends with FUNCTION_UNAVAILABLE if servers do so twice in
+   * succession.
    * </pre>
    *
    * <code>.google.protobuf.Duration call_timeout = 14;</code>
@@ -894,7 +897,7 @@ private static final long serialVersionUID = 0L;
   private dev.leman.v1.Resources resources_;
   /**
    * <pre>
-   * What it takes on a worker while it runs.
+   * The resources that it needs on a worker.
    * </pre>
    *
    * <code>.leman.v1.Resources resources = 15;</code>
@@ -906,7 +909,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * What it takes on a worker while it runs.
+   * The resources that it needs on a worker.
    * </pre>
    *
    * <code>.leman.v1.Resources resources = 15;</code>
@@ -918,7 +921,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * What it takes on a worker while it runs.
+   * The resources that it needs on a worker.
    * </pre>
    *
    * <code>.leman.v1.Resources resources = 15;</code>
@@ -932,8 +935,8 @@ private static final long serialVersionUID = 0L;
   private dev.leman.v1.JsonArrowSchema jsonInputSchema_;
   /**
    * <pre>
-   * `input_schema` in a form that needs no Arrow. In a request it may take the place of `input_schema`; with both, they
-   * have to say the same.
+   * `input_schema` in a form that needs no Arrow. In a request it may replace `input_schema`; if both are given, they
+   * must agree.
    * </pre>
    *
    * <code>.leman.v1.JsonArrowSchema json_input_schema = 16;</code>
@@ -945,8 +948,8 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * `input_schema` in a form that needs no Arrow. In a request it may take the place of `input_schema`; with both, they
-   * have to say the same.
+   * `input_schema` in a form that needs no Arrow. In a request it may replace `input_schema`; if both are given, they
+   * must agree.
    * </pre>
    *
    * <code>.leman.v1.JsonArrowSchema json_input_schema = 16;</code>
@@ -958,8 +961,8 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * `input_schema` in a form that needs no Arrow. In a request it may take the place of `input_schema`; with both, they
-   * have to say the same.
+   * `input_schema` in a form that needs no Arrow. In a request it may replace `input_schema`; if both are given, they
+   * must agree.
    * </pre>
    *
    * <code>.leman.v1.JsonArrowSchema json_input_schema = 16;</code>
@@ -1012,9 +1015,9 @@ private static final long serialVersionUID = 0L;
   private volatile java.lang.Object source_ = "";
   /**
    * <pre>
-   * The text that the code was made from, for people who want to see what changed between two versions (see
-   * ColumnOutcome.diff): at most 64 KiB. Nothing is computed with it. The first one that comes under a version stays, and
-   * a version that has none may get one later. ListUdfs leaves it out.
+   * The source text of the code, to show what changed between two versions (see ColumnOutcome.diff): at most 64 KiB. It
+   * is not executed. The first one under a version stays, and a version that has none may get one later. ListUdfs omits
+   * it.
    * </pre>
    *
    * <code>string source = 19;</code>
@@ -1035,9 +1038,9 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * The text that the code was made from, for people who want to see what changed between two versions (see
-   * ColumnOutcome.diff): at most 64 KiB. Nothing is computed with it. The first one that comes under a version stays, and
-   * a version that has none may get one later. ListUdfs leaves it out.
+   * The source text of the code, to show what changed between two versions (see ColumnOutcome.diff): at most 64 KiB. It
+   * is not executed. The first one under a version stays, and a version that has none may get one later. ListUdfs omits
+   * it.
    * </pre>
    *
    * <code>string source = 19;</code>
@@ -1479,9 +1482,9 @@ private static final long serialVersionUID = 0L;
    * <pre>
    * A user-defined function that computes one column, as the catalog stores it.
    *
-   * `name` and `version` identify what it computes for ever. A second registration of the same name and version may change
-   * the options (`checkpoint`, `error_policy`, `batch_size`, `call_timeout`, `resources`, and where a remote function is)
-   * and nothing else, or it is refused with ALREADY_EXISTS.
+   * `name` and `version` identify what it computes forever. A second registration of the same name and version may change
+   * only the options (`checkpoint`, `error_policy`, `batch_size`, `call_timeout`, `resources`, and the addresses of a
+   * remote function); otherwise it is refused with ALREADY_EXISTS.
    * </pre>
    *
    * Protobuf type {@code leman.v1.UdfDefinition}
@@ -1994,7 +1997,7 @@ private static final long serialVersionUID = 0L;
     private java.lang.Object name_ = "";
     /**
      * <pre>
-     * The name people know it by; letters, digits, `_`, `.` and `-`, at most 128.
+     * Its name: letters, digits, `_`, `.` and `-`, at most 128.
      * </pre>
      *
      * <code>string name = 1;</code>
@@ -2014,7 +2017,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The name people know it by; letters, digits, `_`, `.` and `-`, at most 128.
+     * Its name: letters, digits, `_`, `.` and `-`, at most 128.
      * </pre>
      *
      * <code>string name = 1;</code>
@@ -2035,7 +2038,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The name people know it by; letters, digits, `_`, `.` and `-`, at most 128.
+     * Its name: letters, digits, `_`, `.` and `-`, at most 128.
      * </pre>
      *
      * <code>string name = 1;</code>
@@ -2052,7 +2055,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The name people know it by; letters, digits, `_`, `.` and `-`, at most 128.
+     * Its name: letters, digits, `_`, `.` and `-`, at most 128.
      * </pre>
      *
      * <code>string name = 1;</code>
@@ -2066,7 +2069,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The name people know it by; letters, digits, `_`, `.` and `-`, at most 128.
+     * Its name: letters, digits, `_`, `.` and `-`, at most 128.
      * </pre>
      *
      * <code>string name = 1;</code>
@@ -2086,8 +2089,8 @@ private static final long serialVersionUID = 0L;
     private java.lang.Object version_ = "";
     /**
      * <pre>
-     * Identifies the code. Stable for the same source in any session; differs when the code differs. That of a remote
-     * function may be left out of RegisterUdf, as may `input_columns` and the schemas: its server says them.
+     * Identifies the code. Stable for the same source in any session; differs when the code differs. For a remote
+     * function, RegisterUdf may omit it, `input_columns` and the schemas: its server describes them.
      * </pre>
      *
      * <code>string version = 2;</code>
@@ -2107,8 +2110,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Identifies the code. Stable for the same source in any session; differs when the code differs. That of a remote
-     * function may be left out of RegisterUdf, as may `input_columns` and the schemas: its server says them.
+     * Identifies the code. Stable for the same source in any session; differs when the code differs. For a remote
+     * function, RegisterUdf may omit it, `input_columns` and the schemas: its server describes them.
      * </pre>
      *
      * <code>string version = 2;</code>
@@ -2129,8 +2132,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Identifies the code. Stable for the same source in any session; differs when the code differs. That of a remote
-     * function may be left out of RegisterUdf, as may `input_columns` and the schemas: its server says them.
+     * Identifies the code. Stable for the same source in any session; differs when the code differs. For a remote
+     * function, RegisterUdf may omit it, `input_columns` and the schemas: its server describes them.
      * </pre>
      *
      * <code>string version = 2;</code>
@@ -2147,8 +2150,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Identifies the code. Stable for the same source in any session; differs when the code differs. That of a remote
-     * function may be left out of RegisterUdf, as may `input_columns` and the schemas: its server says them.
+     * Identifies the code. Stable for the same source in any session; differs when the code differs. For a remote
+     * function, RegisterUdf may omit it, `input_columns` and the schemas: its server describes them.
      * </pre>
      *
      * <code>string version = 2;</code>
@@ -2162,8 +2165,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Identifies the code. Stable for the same source in any session; differs when the code differs. That of a remote
-     * function may be left out of RegisterUdf, as may `input_columns` and the schemas: its server says them.
+     * Identifies the code. Stable for the same source in any session; differs when the code differs. For a remote
+     * function, RegisterUdf may omit it, `input_columns` and the schemas: its server describes them.
      * </pre>
      *
      * <code>string version = 2;</code>
@@ -2263,7 +2266,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The columns that it reads, in the order of its parameters, as named by its author. A column may map them to others.
+     * Its input columns, in the order of its parameters, as named by its author. A column may map them to others.
      * </pre>
      *
      * <code>repeated string input_columns = 4;</code>
@@ -2276,7 +2279,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The columns that it reads, in the order of its parameters, as named by its author. A column may map them to others.
+     * Its input columns, in the order of its parameters, as named by its author. A column may map them to others.
      * </pre>
      *
      * <code>repeated string input_columns = 4;</code>
@@ -2287,7 +2290,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The columns that it reads, in the order of its parameters, as named by its author. A column may map them to others.
+     * Its input columns, in the order of its parameters, as named by its author. A column may map them to others.
      * </pre>
      *
      * <code>repeated string input_columns = 4;</code>
@@ -2299,7 +2302,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The columns that it reads, in the order of its parameters, as named by its author. A column may map them to others.
+     * Its input columns, in the order of its parameters, as named by its author. A column may map them to others.
      * </pre>
      *
      * <code>repeated string input_columns = 4;</code>
@@ -2312,7 +2315,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The columns that it reads, in the order of its parameters, as named by its author. A column may map them to others.
+     * Its input columns, in the order of its parameters, as named by its author. A column may map them to others.
      * </pre>
      *
      * <code>repeated string input_columns = 4;</code>
@@ -2331,7 +2334,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The columns that it reads, in the order of its parameters, as named by its author. A column may map them to others.
+     * Its input columns, in the order of its parameters, as named by its author. A column may map them to others.
      * </pre>
      *
      * <code>repeated string input_columns = 4;</code>
@@ -2349,7 +2352,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The columns that it reads, in the order of its parameters, as named by its author. A column may map them to others.
+     * Its input columns, in the order of its parameters, as named by its author. A column may map them to others.
      * </pre>
      *
      * <code>repeated string input_columns = 4;</code>
@@ -2367,7 +2370,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The columns that it reads, in the order of its parameters, as named by its author. A column may map them to others.
+     * Its input columns, in the order of its parameters, as named by its author. A column may map them to others.
      * </pre>
      *
      * <code>repeated string input_columns = 4;</code>
@@ -2382,7 +2385,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The columns that it reads, in the order of its parameters, as named by its author. A column may map them to others.
+     * Its input columns, in the order of its parameters, as named by its author. A column may map them to others.
      * </pre>
      *
      * <code>repeated string input_columns = 4;</code>
@@ -2403,8 +2406,8 @@ private static final long serialVersionUID = 0L;
     private com.google.protobuf.ByteString inputSchema_ = com.google.protobuf.ByteString.EMPTY;
     /**
      * <pre>
-     * Arrow types its author declared for the inputs, as an IPC schema message of nullable fields named like
-     * `input_columns`; empty, or a field of type null where nothing was declared.
+     * Arrow types that its author declared for the inputs, as an IPC schema message of nullable fields named like
+     * `input_columns`; empty, or a field of type null if nothing was declared.
      * </pre>
      *
      * <code>bytes input_schema = 5;</code>
@@ -2416,8 +2419,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Arrow types its author declared for the inputs, as an IPC schema message of nullable fields named like
-     * `input_columns`; empty, or a field of type null where nothing was declared.
+     * Arrow types that its author declared for the inputs, as an IPC schema message of nullable fields named like
+     * `input_columns`; empty, or a field of type null if nothing was declared.
      * </pre>
      *
      * <code>bytes input_schema = 5;</code>
@@ -2433,8 +2436,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Arrow types its author declared for the inputs, as an IPC schema message of nullable fields named like
-     * `input_columns`; empty, or a field of type null where nothing was declared.
+     * Arrow types that its author declared for the inputs, as an IPC schema message of nullable fields named like
+     * `input_columns`; empty, or a field of type null if nothing was declared.
      * </pre>
      *
      * <code>bytes input_schema = 5;</code>
@@ -2450,8 +2453,8 @@ private static final long serialVersionUID = 0L;
     private com.google.protobuf.ByteString outputSchema_ = com.google.protobuf.ByteString.EMPTY;
     /**
      * <pre>
-     * The output type: an Arrow IPC schema message with exactly one field. Metadata `lance-encoding:blob` = `true` on that
-     * field asks for a blob column; its type is then large_binary.
+     * The output type: an Arrow IPC schema message with exactly one field. Metadata `lance-encoding:blob` = `true` on
+     * that field creates a blob column; its type is then large_binary.
      * </pre>
      *
      * <code>bytes output_schema = 6;</code>
@@ -2463,8 +2466,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The output type: an Arrow IPC schema message with exactly one field. Metadata `lance-encoding:blob` = `true` on that
-     * field asks for a blob column; its type is then large_binary.
+     * The output type: an Arrow IPC schema message with exactly one field. Metadata `lance-encoding:blob` = `true` on
+     * that field creates a blob column; its type is then large_binary.
      * </pre>
      *
      * <code>bytes output_schema = 6;</code>
@@ -2480,8 +2483,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The output type: an Arrow IPC schema message with exactly one field. Metadata `lance-encoding:blob` = `true` on that
-     * field asks for a blob column; its type is then large_binary.
+     * The output type: an Arrow IPC schema message with exactly one field. Metadata `lance-encoding:blob` = `true` on
+     * that field creates a blob column; its type is then large_binary.
      * </pre>
      *
      * <code>bytes output_schema = 6;</code>
@@ -2791,9 +2794,9 @@ private static final long serialVersionUID = 0L;
 
     /**
      * <pre>
-     * For KIND_SQL: one SQL expression over `input_columns`, as Lance understands them in filters. At most 4096 bytes;
-     * functions from a list, none that answers differently from call to call (`now()`, `random()`); CASE too. Has no
-     * batch size or state. A row for which it has no value is an error `SqlError`, never tried again.
+     * For KIND_SQL: one SQL expression over `input_columns`, in Lance's SQL for filters. At most 4096 bytes; only
+     * listed functions, none volatile (`now()`, `random()`); CASE too. Has no batch size or state. A row without a
+     * value is an error `SqlError`, never retried.
      * </pre>
      *
      * <code>string sql_expression = 9;</code>
@@ -2805,9 +2808,9 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * For KIND_SQL: one SQL expression over `input_columns`, as Lance understands them in filters. At most 4096 bytes;
-     * functions from a list, none that answers differently from call to call (`now()`, `random()`); CASE too. Has no
-     * batch size or state. A row for which it has no value is an error `SqlError`, never tried again.
+     * For KIND_SQL: one SQL expression over `input_columns`, in Lance's SQL for filters. At most 4096 bytes; only
+     * listed functions, none volatile (`now()`, `random()`); CASE too. Has no batch size or state. A row without a
+     * value is an error `SqlError`, never retried.
      * </pre>
      *
      * <code>string sql_expression = 9;</code>
@@ -2833,9 +2836,9 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * For KIND_SQL: one SQL expression over `input_columns`, as Lance understands them in filters. At most 4096 bytes;
-     * functions from a list, none that answers differently from call to call (`now()`, `random()`); CASE too. Has no
-     * batch size or state. A row for which it has no value is an error `SqlError`, never tried again.
+     * For KIND_SQL: one SQL expression over `input_columns`, in Lance's SQL for filters. At most 4096 bytes; only
+     * listed functions, none volatile (`now()`, `random()`); CASE too. Has no batch size or state. A row without a
+     * value is an error `SqlError`, never retried.
      * </pre>
      *
      * <code>string sql_expression = 9;</code>
@@ -2862,9 +2865,9 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * For KIND_SQL: one SQL expression over `input_columns`, as Lance understands them in filters. At most 4096 bytes;
-     * functions from a list, none that answers differently from call to call (`now()`, `random()`); CASE too. Has no
-     * batch size or state. A row for which it has no value is an error `SqlError`, never tried again.
+     * For KIND_SQL: one SQL expression over `input_columns`, in Lance's SQL for filters. At most 4096 bytes; only
+     * listed functions, none volatile (`now()`, `random()`); CASE too. Has no batch size or state. A row without a
+     * value is an error `SqlError`, never retried.
      * </pre>
      *
      * <code>string sql_expression = 9;</code>
@@ -2881,9 +2884,9 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * For KIND_SQL: one SQL expression over `input_columns`, as Lance understands them in filters. At most 4096 bytes;
-     * functions from a list, none that answers differently from call to call (`now()`, `random()`); CASE too. Has no
-     * batch size or state. A row for which it has no value is an error `SqlError`, never tried again.
+     * For KIND_SQL: one SQL expression over `input_columns`, in Lance's SQL for filters. At most 4096 bytes; only
+     * listed functions, none volatile (`now()`, `random()`); CASE too. Has no batch size or state. A row without a
+     * value is an error `SqlError`, never retried.
      * </pre>
      *
      * <code>string sql_expression = 9;</code>
@@ -2899,9 +2902,9 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * For KIND_SQL: one SQL expression over `input_columns`, as Lance understands them in filters. At most 4096 bytes;
-     * functions from a list, none that answers differently from call to call (`now()`, `random()`); CASE too. Has no
-     * batch size or state. A row for which it has no value is an error `SqlError`, never tried again.
+     * For KIND_SQL: one SQL expression over `input_columns`, in Lance's SQL for filters. At most 4096 bytes; only
+     * listed functions, none volatile (`now()`, `random()`); CASE too. Has no batch size or state. A row without a
+     * value is an error `SqlError`, never retried.
      * </pre>
      *
      * <code>string sql_expression = 9;</code>
@@ -3099,7 +3102,7 @@ private static final long serialVersionUID = 0L;
     private boolean stateful_ ;
     /**
      * <pre>
-     * True when the code is a class that is built once a worker process and then called.
+     * True if the code is a class that is built once per worker process and then called.
      * </pre>
      *
      * <code>bool stateful = 10;</code>
@@ -3111,7 +3114,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * True when the code is a class that is built once a worker process and then called.
+     * True if the code is a class that is built once per worker process and then called.
      * </pre>
      *
      * <code>bool stateful = 10;</code>
@@ -3127,7 +3130,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * True when the code is a class that is built once a worker process and then called.
+     * True if the code is a class that is built once per worker process and then called.
      * </pre>
      *
      * <code>bool stateful = 10;</code>
@@ -3145,7 +3148,7 @@ private static final long serialVersionUID = 0L;
         dev.leman.v1.CheckpointBounds, dev.leman.v1.CheckpointBounds.Builder, dev.leman.v1.CheckpointBoundsOrBuilder> checkpointBuilder_;
     /**
      * <pre>
-     * Rows between checkpoints that its author asked for.
+     * Rows between checkpoints, as requested by its author.
      * </pre>
      *
      * <code>.leman.v1.CheckpointBounds checkpoint = 11;</code>
@@ -3156,7 +3159,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Rows between checkpoints that its author asked for.
+     * Rows between checkpoints, as requested by its author.
      * </pre>
      *
      * <code>.leman.v1.CheckpointBounds checkpoint = 11;</code>
@@ -3171,7 +3174,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Rows between checkpoints that its author asked for.
+     * Rows between checkpoints, as requested by its author.
      * </pre>
      *
      * <code>.leman.v1.CheckpointBounds checkpoint = 11;</code>
@@ -3191,7 +3194,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Rows between checkpoints that its author asked for.
+     * Rows between checkpoints, as requested by its author.
      * </pre>
      *
      * <code>.leman.v1.CheckpointBounds checkpoint = 11;</code>
@@ -3209,7 +3212,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Rows between checkpoints that its author asked for.
+     * Rows between checkpoints, as requested by its author.
      * </pre>
      *
      * <code>.leman.v1.CheckpointBounds checkpoint = 11;</code>
@@ -3234,7 +3237,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Rows between checkpoints that its author asked for.
+     * Rows between checkpoints, as requested by its author.
      * </pre>
      *
      * <code>.leman.v1.CheckpointBounds checkpoint = 11;</code>
@@ -3251,7 +3254,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Rows between checkpoints that its author asked for.
+     * Rows between checkpoints, as requested by its author.
      * </pre>
      *
      * <code>.leman.v1.CheckpointBounds checkpoint = 11;</code>
@@ -3263,7 +3266,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Rows between checkpoints that its author asked for.
+     * Rows between checkpoints, as requested by its author.
      * </pre>
      *
      * <code>.leman.v1.CheckpointBounds checkpoint = 11;</code>
@@ -3278,7 +3281,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Rows between checkpoints that its author asked for.
+     * Rows between checkpoints, as requested by its author.
      * </pre>
      *
      * <code>.leman.v1.CheckpointBounds checkpoint = 11;</code>
@@ -3457,7 +3460,7 @@ private static final long serialVersionUID = 0L;
     private long batchSize_ ;
     /**
      * <pre>
-     * The most rows given to one call of a batch kind, 1 or more; unset: the worker chooses.
+     * The most rows passed to one call of a batch kind, 1 or more; unset: the worker chooses.
      * </pre>
      *
      * <code>optional int64 batch_size = 13;</code>
@@ -3469,7 +3472,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The most rows given to one call of a batch kind, 1 or more; unset: the worker chooses.
+     * The most rows passed to one call of a batch kind, 1 or more; unset: the worker chooses.
      * </pre>
      *
      * <code>optional int64 batch_size = 13;</code>
@@ -3481,7 +3484,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The most rows given to one call of a batch kind, 1 or more; unset: the worker chooses.
+     * The most rows passed to one call of a batch kind, 1 or more; unset: the worker chooses.
      * </pre>
      *
      * <code>optional int64 batch_size = 13;</code>
@@ -3497,7 +3500,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The most rows given to one call of a batch kind, 1 or more; unset: the worker chooses.
+     * The most rows passed to one call of a batch kind, 1 or more; unset: the worker chooses.
      * </pre>
      *
      * <code>optional int64 batch_size = 13;</code>
@@ -3515,10 +3518,11 @@ private static final long serialVersionUID = 0L;
         com.google.protobuf.Duration, com.google.protobuf.Duration.Builder, com.google.protobuf.DurationOrBuilder> callTimeoutBuilder_;
     /**
      * <pre>
-     * How long one call may take, above 0: a row of a scalar function, a batch of a batch kind; unset: no bound. A call that
-     * takes longer ends with its worker process, and the error policy is asked about an exception `UdfTimeout`. A server that
-     * answers nothing to a batch of a remote function without one for LEMAN_UDF__REMOTE_ANSWER_SECONDS, ten minutes by
-     * itself, is taken for broken: the job ends with FUNCTION_UNAVAILABLE where servers do so twice in succession.
+     * The timeout of one call, above 0: a row of a scalar function, a batch of a batch kind; unset: none. A call that
+     * takes longer is ended with its worker process, and the error policy decides about an exception `UdfTimeout`. A
+     * server of a remote function without a timeout that does not answer a batch for LEMAN_UDF__REMOTE_ANSWER_SECONDS
+     * (default: ten minutes) counts as broken: the job ends with FUNCTION_UNAVAILABLE if servers do so twice in
+     * succession.
      * </pre>
      *
      * <code>.google.protobuf.Duration call_timeout = 14;</code>
@@ -3529,10 +3533,11 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * How long one call may take, above 0: a row of a scalar function, a batch of a batch kind; unset: no bound. A call that
-     * takes longer ends with its worker process, and the error policy is asked about an exception `UdfTimeout`. A server that
-     * answers nothing to a batch of a remote function without one for LEMAN_UDF__REMOTE_ANSWER_SECONDS, ten minutes by
-     * itself, is taken for broken: the job ends with FUNCTION_UNAVAILABLE where servers do so twice in succession.
+     * The timeout of one call, above 0: a row of a scalar function, a batch of a batch kind; unset: none. A call that
+     * takes longer is ended with its worker process, and the error policy decides about an exception `UdfTimeout`. A
+     * server of a remote function without a timeout that does not answer a batch for LEMAN_UDF__REMOTE_ANSWER_SECONDS
+     * (default: ten minutes) counts as broken: the job ends with FUNCTION_UNAVAILABLE if servers do so twice in
+     * succession.
      * </pre>
      *
      * <code>.google.protobuf.Duration call_timeout = 14;</code>
@@ -3547,10 +3552,11 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * How long one call may take, above 0: a row of a scalar function, a batch of a batch kind; unset: no bound. A call that
-     * takes longer ends with its worker process, and the error policy is asked about an exception `UdfTimeout`. A server that
-     * answers nothing to a batch of a remote function without one for LEMAN_UDF__REMOTE_ANSWER_SECONDS, ten minutes by
-     * itself, is taken for broken: the job ends with FUNCTION_UNAVAILABLE where servers do so twice in succession.
+     * The timeout of one call, above 0: a row of a scalar function, a batch of a batch kind; unset: none. A call that
+     * takes longer is ended with its worker process, and the error policy decides about an exception `UdfTimeout`. A
+     * server of a remote function without a timeout that does not answer a batch for LEMAN_UDF__REMOTE_ANSWER_SECONDS
+     * (default: ten minutes) counts as broken: the job ends with FUNCTION_UNAVAILABLE if servers do so twice in
+     * succession.
      * </pre>
      *
      * <code>.google.protobuf.Duration call_timeout = 14;</code>
@@ -3570,10 +3576,11 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * How long one call may take, above 0: a row of a scalar function, a batch of a batch kind; unset: no bound. A call that
-     * takes longer ends with its worker process, and the error policy is asked about an exception `UdfTimeout`. A server that
-     * answers nothing to a batch of a remote function without one for LEMAN_UDF__REMOTE_ANSWER_SECONDS, ten minutes by
-     * itself, is taken for broken: the job ends with FUNCTION_UNAVAILABLE where servers do so twice in succession.
+     * The timeout of one call, above 0: a row of a scalar function, a batch of a batch kind; unset: none. A call that
+     * takes longer is ended with its worker process, and the error policy decides about an exception `UdfTimeout`. A
+     * server of a remote function without a timeout that does not answer a batch for LEMAN_UDF__REMOTE_ANSWER_SECONDS
+     * (default: ten minutes) counts as broken: the job ends with FUNCTION_UNAVAILABLE if servers do so twice in
+     * succession.
      * </pre>
      *
      * <code>.google.protobuf.Duration call_timeout = 14;</code>
@@ -3591,10 +3598,11 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * How long one call may take, above 0: a row of a scalar function, a batch of a batch kind; unset: no bound. A call that
-     * takes longer ends with its worker process, and the error policy is asked about an exception `UdfTimeout`. A server that
-     * answers nothing to a batch of a remote function without one for LEMAN_UDF__REMOTE_ANSWER_SECONDS, ten minutes by
-     * itself, is taken for broken: the job ends with FUNCTION_UNAVAILABLE where servers do so twice in succession.
+     * The timeout of one call, above 0: a row of a scalar function, a batch of a batch kind; unset: none. A call that
+     * takes longer is ended with its worker process, and the error policy decides about an exception `UdfTimeout`. A
+     * server of a remote function without a timeout that does not answer a batch for LEMAN_UDF__REMOTE_ANSWER_SECONDS
+     * (default: ten minutes) counts as broken: the job ends with FUNCTION_UNAVAILABLE if servers do so twice in
+     * succession.
      * </pre>
      *
      * <code>.google.protobuf.Duration call_timeout = 14;</code>
@@ -3619,10 +3627,11 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * How long one call may take, above 0: a row of a scalar function, a batch of a batch kind; unset: no bound. A call that
-     * takes longer ends with its worker process, and the error policy is asked about an exception `UdfTimeout`. A server that
-     * answers nothing to a batch of a remote function without one for LEMAN_UDF__REMOTE_ANSWER_SECONDS, ten minutes by
-     * itself, is taken for broken: the job ends with FUNCTION_UNAVAILABLE where servers do so twice in succession.
+     * The timeout of one call, above 0: a row of a scalar function, a batch of a batch kind; unset: none. A call that
+     * takes longer is ended with its worker process, and the error policy decides about an exception `UdfTimeout`. A
+     * server of a remote function without a timeout that does not answer a batch for LEMAN_UDF__REMOTE_ANSWER_SECONDS
+     * (default: ten minutes) counts as broken: the job ends with FUNCTION_UNAVAILABLE if servers do so twice in
+     * succession.
      * </pre>
      *
      * <code>.google.protobuf.Duration call_timeout = 14;</code>
@@ -3639,10 +3648,11 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * How long one call may take, above 0: a row of a scalar function, a batch of a batch kind; unset: no bound. A call that
-     * takes longer ends with its worker process, and the error policy is asked about an exception `UdfTimeout`. A server that
-     * answers nothing to a batch of a remote function without one for LEMAN_UDF__REMOTE_ANSWER_SECONDS, ten minutes by
-     * itself, is taken for broken: the job ends with FUNCTION_UNAVAILABLE where servers do so twice in succession.
+     * The timeout of one call, above 0: a row of a scalar function, a batch of a batch kind; unset: none. A call that
+     * takes longer is ended with its worker process, and the error policy decides about an exception `UdfTimeout`. A
+     * server of a remote function without a timeout that does not answer a batch for LEMAN_UDF__REMOTE_ANSWER_SECONDS
+     * (default: ten minutes) counts as broken: the job ends with FUNCTION_UNAVAILABLE if servers do so twice in
+     * succession.
      * </pre>
      *
      * <code>.google.protobuf.Duration call_timeout = 14;</code>
@@ -3654,10 +3664,11 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * How long one call may take, above 0: a row of a scalar function, a batch of a batch kind; unset: no bound. A call that
-     * takes longer ends with its worker process, and the error policy is asked about an exception `UdfTimeout`. A server that
-     * answers nothing to a batch of a remote function without one for LEMAN_UDF__REMOTE_ANSWER_SECONDS, ten minutes by
-     * itself, is taken for broken: the job ends with FUNCTION_UNAVAILABLE where servers do so twice in succession.
+     * The timeout of one call, above 0: a row of a scalar function, a batch of a batch kind; unset: none. A call that
+     * takes longer is ended with its worker process, and the error policy decides about an exception `UdfTimeout`. A
+     * server of a remote function without a timeout that does not answer a batch for LEMAN_UDF__REMOTE_ANSWER_SECONDS
+     * (default: ten minutes) counts as broken: the job ends with FUNCTION_UNAVAILABLE if servers do so twice in
+     * succession.
      * </pre>
      *
      * <code>.google.protobuf.Duration call_timeout = 14;</code>
@@ -3672,10 +3683,11 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * How long one call may take, above 0: a row of a scalar function, a batch of a batch kind; unset: no bound. A call that
-     * takes longer ends with its worker process, and the error policy is asked about an exception `UdfTimeout`. A server that
-     * answers nothing to a batch of a remote function without one for LEMAN_UDF__REMOTE_ANSWER_SECONDS, ten minutes by
-     * itself, is taken for broken: the job ends with FUNCTION_UNAVAILABLE where servers do so twice in succession.
+     * The timeout of one call, above 0: a row of a scalar function, a batch of a batch kind; unset: none. A call that
+     * takes longer is ended with its worker process, and the error policy decides about an exception `UdfTimeout`. A
+     * server of a remote function without a timeout that does not answer a batch for LEMAN_UDF__REMOTE_ANSWER_SECONDS
+     * (default: ten minutes) counts as broken: the job ends with FUNCTION_UNAVAILABLE if servers do so twice in
+     * succession.
      * </pre>
      *
      * <code>.google.protobuf.Duration call_timeout = 14;</code>
@@ -3699,7 +3711,7 @@ private static final long serialVersionUID = 0L;
         dev.leman.v1.Resources, dev.leman.v1.Resources.Builder, dev.leman.v1.ResourcesOrBuilder> resourcesBuilder_;
     /**
      * <pre>
-     * What it takes on a worker while it runs.
+     * The resources that it needs on a worker.
      * </pre>
      *
      * <code>.leman.v1.Resources resources = 15;</code>
@@ -3710,7 +3722,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What it takes on a worker while it runs.
+     * The resources that it needs on a worker.
      * </pre>
      *
      * <code>.leman.v1.Resources resources = 15;</code>
@@ -3725,7 +3737,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What it takes on a worker while it runs.
+     * The resources that it needs on a worker.
      * </pre>
      *
      * <code>.leman.v1.Resources resources = 15;</code>
@@ -3745,7 +3757,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What it takes on a worker while it runs.
+     * The resources that it needs on a worker.
      * </pre>
      *
      * <code>.leman.v1.Resources resources = 15;</code>
@@ -3763,7 +3775,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What it takes on a worker while it runs.
+     * The resources that it needs on a worker.
      * </pre>
      *
      * <code>.leman.v1.Resources resources = 15;</code>
@@ -3788,7 +3800,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What it takes on a worker while it runs.
+     * The resources that it needs on a worker.
      * </pre>
      *
      * <code>.leman.v1.Resources resources = 15;</code>
@@ -3805,7 +3817,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What it takes on a worker while it runs.
+     * The resources that it needs on a worker.
      * </pre>
      *
      * <code>.leman.v1.Resources resources = 15;</code>
@@ -3817,7 +3829,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What it takes on a worker while it runs.
+     * The resources that it needs on a worker.
      * </pre>
      *
      * <code>.leman.v1.Resources resources = 15;</code>
@@ -3832,7 +3844,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What it takes on a worker while it runs.
+     * The resources that it needs on a worker.
      * </pre>
      *
      * <code>.leman.v1.Resources resources = 15;</code>
@@ -3856,8 +3868,8 @@ private static final long serialVersionUID = 0L;
         dev.leman.v1.JsonArrowSchema, dev.leman.v1.JsonArrowSchema.Builder, dev.leman.v1.JsonArrowSchemaOrBuilder> jsonInputSchemaBuilder_;
     /**
      * <pre>
-     * `input_schema` in a form that needs no Arrow. In a request it may take the place of `input_schema`; with both, they
-     * have to say the same.
+     * `input_schema` in a form that needs no Arrow. In a request it may replace `input_schema`; if both are given, they
+     * must agree.
      * </pre>
      *
      * <code>.leman.v1.JsonArrowSchema json_input_schema = 16;</code>
@@ -3868,8 +3880,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * `input_schema` in a form that needs no Arrow. In a request it may take the place of `input_schema`; with both, they
-     * have to say the same.
+     * `input_schema` in a form that needs no Arrow. In a request it may replace `input_schema`; if both are given, they
+     * must agree.
      * </pre>
      *
      * <code>.leman.v1.JsonArrowSchema json_input_schema = 16;</code>
@@ -3884,8 +3896,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * `input_schema` in a form that needs no Arrow. In a request it may take the place of `input_schema`; with both, they
-     * have to say the same.
+     * `input_schema` in a form that needs no Arrow. In a request it may replace `input_schema`; if both are given, they
+     * must agree.
      * </pre>
      *
      * <code>.leman.v1.JsonArrowSchema json_input_schema = 16;</code>
@@ -3905,8 +3917,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * `input_schema` in a form that needs no Arrow. In a request it may take the place of `input_schema`; with both, they
-     * have to say the same.
+     * `input_schema` in a form that needs no Arrow. In a request it may replace `input_schema`; if both are given, they
+     * must agree.
      * </pre>
      *
      * <code>.leman.v1.JsonArrowSchema json_input_schema = 16;</code>
@@ -3924,8 +3936,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * `input_schema` in a form that needs no Arrow. In a request it may take the place of `input_schema`; with both, they
-     * have to say the same.
+     * `input_schema` in a form that needs no Arrow. In a request it may replace `input_schema`; if both are given, they
+     * must agree.
      * </pre>
      *
      * <code>.leman.v1.JsonArrowSchema json_input_schema = 16;</code>
@@ -3950,8 +3962,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * `input_schema` in a form that needs no Arrow. In a request it may take the place of `input_schema`; with both, they
-     * have to say the same.
+     * `input_schema` in a form that needs no Arrow. In a request it may replace `input_schema`; if both are given, they
+     * must agree.
      * </pre>
      *
      * <code>.leman.v1.JsonArrowSchema json_input_schema = 16;</code>
@@ -3968,8 +3980,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * `input_schema` in a form that needs no Arrow. In a request it may take the place of `input_schema`; with both, they
-     * have to say the same.
+     * `input_schema` in a form that needs no Arrow. In a request it may replace `input_schema`; if both are given, they
+     * must agree.
      * </pre>
      *
      * <code>.leman.v1.JsonArrowSchema json_input_schema = 16;</code>
@@ -3981,8 +3993,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * `input_schema` in a form that needs no Arrow. In a request it may take the place of `input_schema`; with both, they
-     * have to say the same.
+     * `input_schema` in a form that needs no Arrow. In a request it may replace `input_schema`; if both are given, they
+     * must agree.
      * </pre>
      *
      * <code>.leman.v1.JsonArrowSchema json_input_schema = 16;</code>
@@ -3997,8 +4009,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * `input_schema` in a form that needs no Arrow. In a request it may take the place of `input_schema`; with both, they
-     * have to say the same.
+     * `input_schema` in a form that needs no Arrow. In a request it may replace `input_schema`; if both are given, they
+     * must agree.
      * </pre>
      *
      * <code>.leman.v1.JsonArrowSchema json_input_schema = 16;</code>
@@ -4177,9 +4189,9 @@ private static final long serialVersionUID = 0L;
     private java.lang.Object source_ = "";
     /**
      * <pre>
-     * The text that the code was made from, for people who want to see what changed between two versions (see
-     * ColumnOutcome.diff): at most 64 KiB. Nothing is computed with it. The first one that comes under a version stays, and
-     * a version that has none may get one later. ListUdfs leaves it out.
+     * The source text of the code, to show what changed between two versions (see ColumnOutcome.diff): at most 64 KiB. It
+     * is not executed. The first one under a version stays, and a version that has none may get one later. ListUdfs omits
+     * it.
      * </pre>
      *
      * <code>string source = 19;</code>
@@ -4199,9 +4211,9 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The text that the code was made from, for people who want to see what changed between two versions (see
-     * ColumnOutcome.diff): at most 64 KiB. Nothing is computed with it. The first one that comes under a version stays, and
-     * a version that has none may get one later. ListUdfs leaves it out.
+     * The source text of the code, to show what changed between two versions (see ColumnOutcome.diff): at most 64 KiB. It
+     * is not executed. The first one under a version stays, and a version that has none may get one later. ListUdfs omits
+     * it.
      * </pre>
      *
      * <code>string source = 19;</code>
@@ -4222,9 +4234,9 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The text that the code was made from, for people who want to see what changed between two versions (see
-     * ColumnOutcome.diff): at most 64 KiB. Nothing is computed with it. The first one that comes under a version stays, and
-     * a version that has none may get one later. ListUdfs leaves it out.
+     * The source text of the code, to show what changed between two versions (see ColumnOutcome.diff): at most 64 KiB. It
+     * is not executed. The first one under a version stays, and a version that has none may get one later. ListUdfs omits
+     * it.
      * </pre>
      *
      * <code>string source = 19;</code>
@@ -4241,9 +4253,9 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The text that the code was made from, for people who want to see what changed between two versions (see
-     * ColumnOutcome.diff): at most 64 KiB. Nothing is computed with it. The first one that comes under a version stays, and
-     * a version that has none may get one later. ListUdfs leaves it out.
+     * The source text of the code, to show what changed between two versions (see ColumnOutcome.diff): at most 64 KiB. It
+     * is not executed. The first one under a version stays, and a version that has none may get one later. ListUdfs omits
+     * it.
      * </pre>
      *
      * <code>string source = 19;</code>
@@ -4257,9 +4269,9 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The text that the code was made from, for people who want to see what changed between two versions (see
-     * ColumnOutcome.diff): at most 64 KiB. Nothing is computed with it. The first one that comes under a version stays, and
-     * a version that has none may get one later. ListUdfs leaves it out.
+     * The source text of the code, to show what changed between two versions (see ColumnOutcome.diff): at most 64 KiB. It
+     * is not executed. The first one under a version stays, and a version that has none may get one later. ListUdfs omits
+     * it.
      * </pre>
      *
      * <code>string source = 19;</code>

@@ -10,7 +10,7 @@ public interface UdfDefinitionOrBuilder extends
 
   /**
    * <pre>
-   * The name people know it by; letters, digits, `_`, `.` and `-`, at most 128.
+   * Its name: letters, digits, `_`, `.` and `-`, at most 128.
    * </pre>
    *
    * <code>string name = 1;</code>
@@ -19,7 +19,7 @@ public interface UdfDefinitionOrBuilder extends
   java.lang.String getName();
   /**
    * <pre>
-   * The name people know it by; letters, digits, `_`, `.` and `-`, at most 128.
+   * Its name: letters, digits, `_`, `.` and `-`, at most 128.
    * </pre>
    *
    * <code>string name = 1;</code>
@@ -30,8 +30,8 @@ public interface UdfDefinitionOrBuilder extends
 
   /**
    * <pre>
-   * Identifies the code. Stable for the same source in any session; differs when the code differs. That of a remote
-   * function may be left out of RegisterUdf, as may `input_columns` and the schemas: its server says them.
+   * Identifies the code. Stable for the same source in any session; differs when the code differs. For a remote
+   * function, RegisterUdf may omit it, `input_columns` and the schemas: its server describes them.
    * </pre>
    *
    * <code>string version = 2;</code>
@@ -40,8 +40,8 @@ public interface UdfDefinitionOrBuilder extends
   java.lang.String getVersion();
   /**
    * <pre>
-   * Identifies the code. Stable for the same source in any session; differs when the code differs. That of a remote
-   * function may be left out of RegisterUdf, as may `input_columns` and the schemas: its server says them.
+   * Identifies the code. Stable for the same source in any session; differs when the code differs. For a remote
+   * function, RegisterUdf may omit it, `input_columns` and the schemas: its server describes them.
    * </pre>
    *
    * <code>string version = 2;</code>
@@ -71,7 +71,7 @@ public interface UdfDefinitionOrBuilder extends
 
   /**
    * <pre>
-   * The columns that it reads, in the order of its parameters, as named by its author. A column may map them to others.
+   * Its input columns, in the order of its parameters, as named by its author. A column may map them to others.
    * </pre>
    *
    * <code>repeated string input_columns = 4;</code>
@@ -81,7 +81,7 @@ public interface UdfDefinitionOrBuilder extends
       getInputColumnsList();
   /**
    * <pre>
-   * The columns that it reads, in the order of its parameters, as named by its author. A column may map them to others.
+   * Its input columns, in the order of its parameters, as named by its author. A column may map them to others.
    * </pre>
    *
    * <code>repeated string input_columns = 4;</code>
@@ -90,7 +90,7 @@ public interface UdfDefinitionOrBuilder extends
   int getInputColumnsCount();
   /**
    * <pre>
-   * The columns that it reads, in the order of its parameters, as named by its author. A column may map them to others.
+   * Its input columns, in the order of its parameters, as named by its author. A column may map them to others.
    * </pre>
    *
    * <code>repeated string input_columns = 4;</code>
@@ -100,7 +100,7 @@ public interface UdfDefinitionOrBuilder extends
   java.lang.String getInputColumns(int index);
   /**
    * <pre>
-   * The columns that it reads, in the order of its parameters, as named by its author. A column may map them to others.
+   * Its input columns, in the order of its parameters, as named by its author. A column may map them to others.
    * </pre>
    *
    * <code>repeated string input_columns = 4;</code>
@@ -112,8 +112,8 @@ public interface UdfDefinitionOrBuilder extends
 
   /**
    * <pre>
-   * Arrow types its author declared for the inputs, as an IPC schema message of nullable fields named like
-   * `input_columns`; empty, or a field of type null where nothing was declared.
+   * Arrow types that its author declared for the inputs, as an IPC schema message of nullable fields named like
+   * `input_columns`; empty, or a field of type null if nothing was declared.
    * </pre>
    *
    * <code>bytes input_schema = 5;</code>
@@ -123,8 +123,8 @@ public interface UdfDefinitionOrBuilder extends
 
   /**
    * <pre>
-   * The output type: an Arrow IPC schema message with exactly one field. Metadata `lance-encoding:blob` = `true` on that
-   * field asks for a blob column; its type is then large_binary.
+   * The output type: an Arrow IPC schema message with exactly one field. Metadata `lance-encoding:blob` = `true` on
+   * that field creates a blob column; its type is then large_binary.
    * </pre>
    *
    * <code>bytes output_schema = 6;</code>
@@ -190,9 +190,9 @@ public interface UdfDefinitionOrBuilder extends
 
   /**
    * <pre>
-   * For KIND_SQL: one SQL expression over `input_columns`, as Lance understands them in filters. At most 4096 bytes;
-   * functions from a list, none that answers differently from call to call (`now()`, `random()`); CASE too. Has no
-   * batch size or state. A row for which it has no value is an error `SqlError`, never tried again.
+   * For KIND_SQL: one SQL expression over `input_columns`, in Lance's SQL for filters. At most 4096 bytes; only
+   * listed functions, none volatile (`now()`, `random()`); CASE too. Has no batch size or state. A row without a
+   * value is an error `SqlError`, never retried.
    * </pre>
    *
    * <code>string sql_expression = 9;</code>
@@ -201,9 +201,9 @@ public interface UdfDefinitionOrBuilder extends
   boolean hasSqlExpression();
   /**
    * <pre>
-   * For KIND_SQL: one SQL expression over `input_columns`, as Lance understands them in filters. At most 4096 bytes;
-   * functions from a list, none that answers differently from call to call (`now()`, `random()`); CASE too. Has no
-   * batch size or state. A row for which it has no value is an error `SqlError`, never tried again.
+   * For KIND_SQL: one SQL expression over `input_columns`, in Lance's SQL for filters. At most 4096 bytes; only
+   * listed functions, none volatile (`now()`, `random()`); CASE too. Has no batch size or state. A row without a
+   * value is an error `SqlError`, never retried.
    * </pre>
    *
    * <code>string sql_expression = 9;</code>
@@ -212,9 +212,9 @@ public interface UdfDefinitionOrBuilder extends
   java.lang.String getSqlExpression();
   /**
    * <pre>
-   * For KIND_SQL: one SQL expression over `input_columns`, as Lance understands them in filters. At most 4096 bytes;
-   * functions from a list, none that answers differently from call to call (`now()`, `random()`); CASE too. Has no
-   * batch size or state. A row for which it has no value is an error `SqlError`, never tried again.
+   * For KIND_SQL: one SQL expression over `input_columns`, in Lance's SQL for filters. At most 4096 bytes; only
+   * listed functions, none volatile (`now()`, `random()`); CASE too. Has no batch size or state. A row without a
+   * value is an error `SqlError`, never retried.
    * </pre>
    *
    * <code>string sql_expression = 9;</code>
@@ -252,7 +252,7 @@ public interface UdfDefinitionOrBuilder extends
 
   /**
    * <pre>
-   * True when the code is a class that is built once a worker process and then called.
+   * True if the code is a class that is built once per worker process and then called.
    * </pre>
    *
    * <code>bool stateful = 10;</code>
@@ -262,7 +262,7 @@ public interface UdfDefinitionOrBuilder extends
 
   /**
    * <pre>
-   * Rows between checkpoints that its author asked for.
+   * Rows between checkpoints, as requested by its author.
    * </pre>
    *
    * <code>.leman.v1.CheckpointBounds checkpoint = 11;</code>
@@ -271,7 +271,7 @@ public interface UdfDefinitionOrBuilder extends
   boolean hasCheckpoint();
   /**
    * <pre>
-   * Rows between checkpoints that its author asked for.
+   * Rows between checkpoints, as requested by its author.
    * </pre>
    *
    * <code>.leman.v1.CheckpointBounds checkpoint = 11;</code>
@@ -280,7 +280,7 @@ public interface UdfDefinitionOrBuilder extends
   dev.leman.v1.CheckpointBounds getCheckpoint();
   /**
    * <pre>
-   * Rows between checkpoints that its author asked for.
+   * Rows between checkpoints, as requested by its author.
    * </pre>
    *
    * <code>.leman.v1.CheckpointBounds checkpoint = 11;</code>
@@ -316,7 +316,7 @@ public interface UdfDefinitionOrBuilder extends
 
   /**
    * <pre>
-   * The most rows given to one call of a batch kind, 1 or more; unset: the worker chooses.
+   * The most rows passed to one call of a batch kind, 1 or more; unset: the worker chooses.
    * </pre>
    *
    * <code>optional int64 batch_size = 13;</code>
@@ -325,7 +325,7 @@ public interface UdfDefinitionOrBuilder extends
   boolean hasBatchSize();
   /**
    * <pre>
-   * The most rows given to one call of a batch kind, 1 or more; unset: the worker chooses.
+   * The most rows passed to one call of a batch kind, 1 or more; unset: the worker chooses.
    * </pre>
    *
    * <code>optional int64 batch_size = 13;</code>
@@ -335,10 +335,11 @@ public interface UdfDefinitionOrBuilder extends
 
   /**
    * <pre>
-   * How long one call may take, above 0: a row of a scalar function, a batch of a batch kind; unset: no bound. A call that
-   * takes longer ends with its worker process, and the error policy is asked about an exception `UdfTimeout`. A server that
-   * answers nothing to a batch of a remote function without one for LEMAN_UDF__REMOTE_ANSWER_SECONDS, ten minutes by
-   * itself, is taken for broken: the job ends with FUNCTION_UNAVAILABLE where servers do so twice in succession.
+   * The timeout of one call, above 0: a row of a scalar function, a batch of a batch kind; unset: none. A call that
+   * takes longer is ended with its worker process, and the error policy decides about an exception `UdfTimeout`. A
+   * server of a remote function without a timeout that does not answer a batch for LEMAN_UDF__REMOTE_ANSWER_SECONDS
+   * (default: ten minutes) counts as broken: the job ends with FUNCTION_UNAVAILABLE if servers do so twice in
+   * succession.
    * </pre>
    *
    * <code>.google.protobuf.Duration call_timeout = 14;</code>
@@ -347,10 +348,11 @@ public interface UdfDefinitionOrBuilder extends
   boolean hasCallTimeout();
   /**
    * <pre>
-   * How long one call may take, above 0: a row of a scalar function, a batch of a batch kind; unset: no bound. A call that
-   * takes longer ends with its worker process, and the error policy is asked about an exception `UdfTimeout`. A server that
-   * answers nothing to a batch of a remote function without one for LEMAN_UDF__REMOTE_ANSWER_SECONDS, ten minutes by
-   * itself, is taken for broken: the job ends with FUNCTION_UNAVAILABLE where servers do so twice in succession.
+   * The timeout of one call, above 0: a row of a scalar function, a batch of a batch kind; unset: none. A call that
+   * takes longer is ended with its worker process, and the error policy decides about an exception `UdfTimeout`. A
+   * server of a remote function without a timeout that does not answer a batch for LEMAN_UDF__REMOTE_ANSWER_SECONDS
+   * (default: ten minutes) counts as broken: the job ends with FUNCTION_UNAVAILABLE if servers do so twice in
+   * succession.
    * </pre>
    *
    * <code>.google.protobuf.Duration call_timeout = 14;</code>
@@ -359,10 +361,11 @@ public interface UdfDefinitionOrBuilder extends
   com.google.protobuf.Duration getCallTimeout();
   /**
    * <pre>
-   * How long one call may take, above 0: a row of a scalar function, a batch of a batch kind; unset: no bound. A call that
-   * takes longer ends with its worker process, and the error policy is asked about an exception `UdfTimeout`. A server that
-   * answers nothing to a batch of a remote function without one for LEMAN_UDF__REMOTE_ANSWER_SECONDS, ten minutes by
-   * itself, is taken for broken: the job ends with FUNCTION_UNAVAILABLE where servers do so twice in succession.
+   * The timeout of one call, above 0: a row of a scalar function, a batch of a batch kind; unset: none. A call that
+   * takes longer is ended with its worker process, and the error policy decides about an exception `UdfTimeout`. A
+   * server of a remote function without a timeout that does not answer a batch for LEMAN_UDF__REMOTE_ANSWER_SECONDS
+   * (default: ten minutes) counts as broken: the job ends with FUNCTION_UNAVAILABLE if servers do so twice in
+   * succession.
    * </pre>
    *
    * <code>.google.protobuf.Duration call_timeout = 14;</code>
@@ -371,7 +374,7 @@ public interface UdfDefinitionOrBuilder extends
 
   /**
    * <pre>
-   * What it takes on a worker while it runs.
+   * The resources that it needs on a worker.
    * </pre>
    *
    * <code>.leman.v1.Resources resources = 15;</code>
@@ -380,7 +383,7 @@ public interface UdfDefinitionOrBuilder extends
   boolean hasResources();
   /**
    * <pre>
-   * What it takes on a worker while it runs.
+   * The resources that it needs on a worker.
    * </pre>
    *
    * <code>.leman.v1.Resources resources = 15;</code>
@@ -389,7 +392,7 @@ public interface UdfDefinitionOrBuilder extends
   dev.leman.v1.Resources getResources();
   /**
    * <pre>
-   * What it takes on a worker while it runs.
+   * The resources that it needs on a worker.
    * </pre>
    *
    * <code>.leman.v1.Resources resources = 15;</code>
@@ -398,8 +401,8 @@ public interface UdfDefinitionOrBuilder extends
 
   /**
    * <pre>
-   * `input_schema` in a form that needs no Arrow. In a request it may take the place of `input_schema`; with both, they
-   * have to say the same.
+   * `input_schema` in a form that needs no Arrow. In a request it may replace `input_schema`; if both are given, they
+   * must agree.
    * </pre>
    *
    * <code>.leman.v1.JsonArrowSchema json_input_schema = 16;</code>
@@ -408,8 +411,8 @@ public interface UdfDefinitionOrBuilder extends
   boolean hasJsonInputSchema();
   /**
    * <pre>
-   * `input_schema` in a form that needs no Arrow. In a request it may take the place of `input_schema`; with both, they
-   * have to say the same.
+   * `input_schema` in a form that needs no Arrow. In a request it may replace `input_schema`; if both are given, they
+   * must agree.
    * </pre>
    *
    * <code>.leman.v1.JsonArrowSchema json_input_schema = 16;</code>
@@ -418,8 +421,8 @@ public interface UdfDefinitionOrBuilder extends
   dev.leman.v1.JsonArrowSchema getJsonInputSchema();
   /**
    * <pre>
-   * `input_schema` in a form that needs no Arrow. In a request it may take the place of `input_schema`; with both, they
-   * have to say the same.
+   * `input_schema` in a form that needs no Arrow. In a request it may replace `input_schema`; if both are given, they
+   * must agree.
    * </pre>
    *
    * <code>.leman.v1.JsonArrowSchema json_input_schema = 16;</code>
@@ -455,9 +458,9 @@ public interface UdfDefinitionOrBuilder extends
 
   /**
    * <pre>
-   * The text that the code was made from, for people who want to see what changed between two versions (see
-   * ColumnOutcome.diff): at most 64 KiB. Nothing is computed with it. The first one that comes under a version stays, and
-   * a version that has none may get one later. ListUdfs leaves it out.
+   * The source text of the code, to show what changed between two versions (see ColumnOutcome.diff): at most 64 KiB. It
+   * is not executed. The first one under a version stays, and a version that has none may get one later. ListUdfs omits
+   * it.
    * </pre>
    *
    * <code>string source = 19;</code>
@@ -466,9 +469,9 @@ public interface UdfDefinitionOrBuilder extends
   java.lang.String getSource();
   /**
    * <pre>
-   * The text that the code was made from, for people who want to see what changed between two versions (see
-   * ColumnOutcome.diff): at most 64 KiB. Nothing is computed with it. The first one that comes under a version stays, and
-   * a version that has none may get one later. ListUdfs leaves it out.
+   * The source text of the code, to show what changed between two versions (see ColumnOutcome.diff): at most 64 KiB. It
+   * is not executed. The first one under a version stays, and a version that has none may get one later. ListUdfs omits
+   * it.
    * </pre>
    *
    * <code>string source = 19;</code>

@@ -96,7 +96,7 @@ private static final long serialVersionUID = 0L;
   private boolean force_ = false;
   /**
    * <pre>
-   * Although jobs of the database have not ended: they go on.
+   * Unregister it although jobs of the database have not ended: they continue.
    * </pre>
    *
    * <code>bool force = 2;</code>
@@ -112,8 +112,8 @@ private static final long serialVersionUID = 0L;
   private volatile java.lang.Object requestId_ = "";
   /**
    * <pre>
-   * Chosen by the caller; remembered for the last 16 databases that were unregistered. The same request again is answered
-   * like the first time; another one under the same id: ALREADY_EXISTS (REQUEST_ID_REUSED).
+   * Chosen by the caller; remembered for the last 16 unregistered databases. A retry gets the first answer; another
+   * request with the same id: ALREADY_EXISTS (REQUEST_ID_REUSED).
    * </pre>
    *
    * <code>string request_id = 3;</code>
@@ -134,8 +134,8 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Chosen by the caller; remembered for the last 16 databases that were unregistered. The same request again is answered
-   * like the first time; another one under the same id: ALREADY_EXISTS (REQUEST_ID_REUSED).
+   * Chosen by the caller; remembered for the last 16 unregistered databases. A retry gets the first answer; another
+   * request with the same id: ALREADY_EXISTS (REQUEST_ID_REUSED).
    * </pre>
    *
    * <code>string request_id = 3;</code>
@@ -629,7 +629,7 @@ private static final long serialVersionUID = 0L;
     private boolean force_ ;
     /**
      * <pre>
-     * Although jobs of the database have not ended: they go on.
+     * Unregister it although jobs of the database have not ended: they continue.
      * </pre>
      *
      * <code>bool force = 2;</code>
@@ -641,7 +641,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Although jobs of the database have not ended: they go on.
+     * Unregister it although jobs of the database have not ended: they continue.
      * </pre>
      *
      * <code>bool force = 2;</code>
@@ -657,7 +657,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Although jobs of the database have not ended: they go on.
+     * Unregister it although jobs of the database have not ended: they continue.
      * </pre>
      *
      * <code>bool force = 2;</code>
@@ -673,8 +673,8 @@ private static final long serialVersionUID = 0L;
     private java.lang.Object requestId_ = "";
     /**
      * <pre>
-     * Chosen by the caller; remembered for the last 16 databases that were unregistered. The same request again is answered
-     * like the first time; another one under the same id: ALREADY_EXISTS (REQUEST_ID_REUSED).
+     * Chosen by the caller; remembered for the last 16 unregistered databases. A retry gets the first answer; another
+     * request with the same id: ALREADY_EXISTS (REQUEST_ID_REUSED).
      * </pre>
      *
      * <code>string request_id = 3;</code>
@@ -694,8 +694,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Chosen by the caller; remembered for the last 16 databases that were unregistered. The same request again is answered
-     * like the first time; another one under the same id: ALREADY_EXISTS (REQUEST_ID_REUSED).
+     * Chosen by the caller; remembered for the last 16 unregistered databases. A retry gets the first answer; another
+     * request with the same id: ALREADY_EXISTS (REQUEST_ID_REUSED).
      * </pre>
      *
      * <code>string request_id = 3;</code>
@@ -716,8 +716,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Chosen by the caller; remembered for the last 16 databases that were unregistered. The same request again is answered
-     * like the first time; another one under the same id: ALREADY_EXISTS (REQUEST_ID_REUSED).
+     * Chosen by the caller; remembered for the last 16 unregistered databases. A retry gets the first answer; another
+     * request with the same id: ALREADY_EXISTS (REQUEST_ID_REUSED).
      * </pre>
      *
      * <code>string request_id = 3;</code>
@@ -734,8 +734,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Chosen by the caller; remembered for the last 16 databases that were unregistered. The same request again is answered
-     * like the first time; another one under the same id: ALREADY_EXISTS (REQUEST_ID_REUSED).
+     * Chosen by the caller; remembered for the last 16 unregistered databases. A retry gets the first answer; another
+     * request with the same id: ALREADY_EXISTS (REQUEST_ID_REUSED).
      * </pre>
      *
      * <code>string request_id = 3;</code>
@@ -749,8 +749,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Chosen by the caller; remembered for the last 16 databases that were unregistered. The same request again is answered
-     * like the first time; another one under the same id: ALREADY_EXISTS (REQUEST_ID_REUSED).
+     * Chosen by the caller; remembered for the last 16 unregistered databases. A retry gets the first answer; another
+     * request with the same id: ALREADY_EXISTS (REQUEST_ID_REUSED).
      * </pre>
      *
      * <code>string request_id = 3;</code>

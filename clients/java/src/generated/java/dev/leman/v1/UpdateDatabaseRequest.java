@@ -48,7 +48,7 @@ private static final long serialVersionUID = 0L;
   private dev.leman.v1.Database database_;
   /**
    * <pre>
-   * The name says which; the rest, what it is to be.
+   * The name selects the database; the other fields are its new values.
    * </pre>
    *
    * <code>.leman.v1.Database database = 1;</code>
@@ -60,7 +60,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * The name says which; the rest, what it is to be.
+   * The name selects the database; the other fields are its new values.
    * </pre>
    *
    * <code>.leman.v1.Database database = 1;</code>
@@ -72,7 +72,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * The name says which; the rest, what it is to be.
+   * The name selects the database; the other fields are its new values.
    * </pre>
    *
    * <code>.leman.v1.Database database = 1;</code>
@@ -514,7 +514,7 @@ private static final long serialVersionUID = 0L;
         dev.leman.v1.Database, dev.leman.v1.Database.Builder, dev.leman.v1.DatabaseOrBuilder> databaseBuilder_;
     /**
      * <pre>
-     * The name says which; the rest, what it is to be.
+     * The name selects the database; the other fields are its new values.
      * </pre>
      *
      * <code>.leman.v1.Database database = 1;</code>
@@ -525,7 +525,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The name says which; the rest, what it is to be.
+     * The name selects the database; the other fields are its new values.
      * </pre>
      *
      * <code>.leman.v1.Database database = 1;</code>
@@ -540,7 +540,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The name says which; the rest, what it is to be.
+     * The name selects the database; the other fields are its new values.
      * </pre>
      *
      * <code>.leman.v1.Database database = 1;</code>
@@ -560,7 +560,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The name says which; the rest, what it is to be.
+     * The name selects the database; the other fields are its new values.
      * </pre>
      *
      * <code>.leman.v1.Database database = 1;</code>
@@ -578,7 +578,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The name says which; the rest, what it is to be.
+     * The name selects the database; the other fields are its new values.
      * </pre>
      *
      * <code>.leman.v1.Database database = 1;</code>
@@ -603,7 +603,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The name says which; the rest, what it is to be.
+     * The name selects the database; the other fields are its new values.
      * </pre>
      *
      * <code>.leman.v1.Database database = 1;</code>
@@ -620,7 +620,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The name says which; the rest, what it is to be.
+     * The name selects the database; the other fields are its new values.
      * </pre>
      *
      * <code>.leman.v1.Database database = 1;</code>
@@ -632,7 +632,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The name says which; the rest, what it is to be.
+     * The name selects the database; the other fields are its new values.
      * </pre>
      *
      * <code>.leman.v1.Database database = 1;</code>
@@ -647,7 +647,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The name says which; the rest, what it is to be.
+     * The name selects the database; the other fields are its new values.
      * </pre>
      *
      * <code>.leman.v1.Database database = 1;</code>

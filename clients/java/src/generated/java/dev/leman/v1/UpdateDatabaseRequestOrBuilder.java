@@ -10,7 +10,7 @@ public interface UpdateDatabaseRequestOrBuilder extends
 
   /**
    * <pre>
-   * The name says which; the rest, what it is to be.
+   * The name selects the database; the other fields are its new values.
    * </pre>
    *
    * <code>.leman.v1.Database database = 1;</code>
@@ -19,7 +19,7 @@ public interface UpdateDatabaseRequestOrBuilder extends
   boolean hasDatabase();
   /**
    * <pre>
-   * The name says which; the rest, what it is to be.
+   * The name selects the database; the other fields are its new values.
    * </pre>
    *
    * <code>.leman.v1.Database database = 1;</code>
@@ -28,7 +28,7 @@ public interface UpdateDatabaseRequestOrBuilder extends
   dev.leman.v1.Database getDatabase();
   /**
    * <pre>
-   * The name says which; the rest, what it is to be.
+   * The name selects the database; the other fields are its new values.
    * </pre>
    *
    * <code>.leman.v1.Database database = 1;</code>

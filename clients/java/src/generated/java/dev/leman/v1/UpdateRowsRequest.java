@@ -172,8 +172,8 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Column → SQL over the row as it was, such as `n + 1`, which gives its new value. What SQL may say: docs/sql.md;
-   * `now()` and the like are read as of the call.
+   * Column → SQL over the old row, such as `n + 1`, for its new value. For the SQL see docs/sql.md; `now()` and the
+   * like have the time of the call.
    * </pre>
    *
    * <code>map&lt;string, string&gt; expressions = 3;</code>
@@ -194,8 +194,8 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Column → SQL over the row as it was, such as `n + 1`, which gives its new value. What SQL may say: docs/sql.md;
-   * `now()` and the like are read as of the call.
+   * Column → SQL over the old row, such as `n + 1`, for its new value. For the SQL see docs/sql.md; `now()` and the
+   * like have the time of the call.
    * </pre>
    *
    * <code>map&lt;string, string&gt; expressions = 3;</code>
@@ -206,8 +206,8 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Column → SQL over the row as it was, such as `n + 1`, which gives its new value. What SQL may say: docs/sql.md;
-   * `now()` and the like are read as of the call.
+   * Column → SQL over the old row, such as `n + 1`, for its new value. For the SQL see docs/sql.md; `now()` and the
+   * like have the time of the call.
    * </pre>
    *
    * <code>map&lt;string, string&gt; expressions = 3;</code>
@@ -225,8 +225,8 @@ java.lang.String defaultValue) {
   }
   /**
    * <pre>
-   * Column → SQL over the row as it was, such as `n + 1`, which gives its new value. What SQL may say: docs/sql.md;
-   * `now()` and the like are read as of the call.
+   * Column → SQL over the old row, such as `n + 1`, for its new value. For the SQL see docs/sql.md; `now()` and the
+   * like have the time of the call.
    * </pre>
    *
    * <code>map&lt;string, string&gt; expressions = 3;</code>
@@ -247,8 +247,8 @@ java.lang.String defaultValue) {
   private com.google.protobuf.ByteString values_ = com.google.protobuf.ByteString.EMPTY;
   /**
    * <pre>
-   * The same value for every row: an Arrow IPC stream of one row, not compressed, whose columns get what it has. Beside
-   * `expressions`, or without.
+   * The same value for every row: an uncompressed Arrow IPC stream of one row, whose columns get its values. With or
+   * without `expressions`.
    * </pre>
    *
    * <code>bytes values = 4;</code>
@@ -264,7 +264,7 @@ java.lang.String defaultValue) {
   private volatile java.lang.Object requestId_ = "";
   /**
    * <pre>
-   * Chosen by the caller; remembered as that of AppendRowsHeader.
+   * Chosen by the caller; remembered like that of AppendRowsHeader.
    * </pre>
    *
    * <code>string request_id = 5;</code>
@@ -285,7 +285,7 @@ java.lang.String defaultValue) {
   }
   /**
    * <pre>
-   * Chosen by the caller; remembered as that of AppendRowsHeader.
+   * Chosen by the caller; remembered like that of AppendRowsHeader.
    * </pre>
    *
    * <code>string request_id = 5;</code>
@@ -1066,8 +1066,8 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * Column → SQL over the row as it was, such as `n + 1`, which gives its new value. What SQL may say: docs/sql.md;
-     * `now()` and the like are read as of the call.
+     * Column → SQL over the old row, such as `n + 1`, for its new value. For the SQL see docs/sql.md; `now()` and the
+     * like have the time of the call.
      * </pre>
      *
      * <code>map&lt;string, string&gt; expressions = 3;</code>
@@ -1088,8 +1088,8 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * Column → SQL over the row as it was, such as `n + 1`, which gives its new value. What SQL may say: docs/sql.md;
-     * `now()` and the like are read as of the call.
+     * Column → SQL over the old row, such as `n + 1`, for its new value. For the SQL see docs/sql.md; `now()` and the
+     * like have the time of the call.
      * </pre>
      *
      * <code>map&lt;string, string&gt; expressions = 3;</code>
@@ -1100,8 +1100,8 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * Column → SQL over the row as it was, such as `n + 1`, which gives its new value. What SQL may say: docs/sql.md;
-     * `now()` and the like are read as of the call.
+     * Column → SQL over the old row, such as `n + 1`, for its new value. For the SQL see docs/sql.md; `now()` and the
+     * like have the time of the call.
      * </pre>
      *
      * <code>map&lt;string, string&gt; expressions = 3;</code>
@@ -1119,8 +1119,8 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * Column → SQL over the row as it was, such as `n + 1`, which gives its new value. What SQL may say: docs/sql.md;
-     * `now()` and the like are read as of the call.
+     * Column → SQL over the old row, such as `n + 1`, for its new value. For the SQL see docs/sql.md; `now()` and the
+     * like have the time of the call.
      * </pre>
      *
      * <code>map&lt;string, string&gt; expressions = 3;</code>
@@ -1144,8 +1144,8 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * Column → SQL over the row as it was, such as `n + 1`, which gives its new value. What SQL may say: docs/sql.md;
-     * `now()` and the like are read as of the call.
+     * Column → SQL over the old row, such as `n + 1`, for its new value. For the SQL see docs/sql.md; `now()` and the
+     * like have the time of the call.
      * </pre>
      *
      * <code>map&lt;string, string&gt; expressions = 3;</code>
@@ -1168,8 +1168,8 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * Column → SQL over the row as it was, such as `n + 1`, which gives its new value. What SQL may say: docs/sql.md;
-     * `now()` and the like are read as of the call.
+     * Column → SQL over the old row, such as `n + 1`, for its new value. For the SQL see docs/sql.md; `now()` and the
+     * like have the time of the call.
      * </pre>
      *
      * <code>map&lt;string, string&gt; expressions = 3;</code>
@@ -1186,8 +1186,8 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * Column → SQL over the row as it was, such as `n + 1`, which gives its new value. What SQL may say: docs/sql.md;
-     * `now()` and the like are read as of the call.
+     * Column → SQL over the old row, such as `n + 1`, for its new value. For the SQL see docs/sql.md; `now()` and the
+     * like have the time of the call.
      * </pre>
      *
      * <code>map&lt;string, string&gt; expressions = 3;</code>
@@ -1203,8 +1203,8 @@ java.lang.String defaultValue) {
     private com.google.protobuf.ByteString values_ = com.google.protobuf.ByteString.EMPTY;
     /**
      * <pre>
-     * The same value for every row: an Arrow IPC stream of one row, not compressed, whose columns get what it has. Beside
-     * `expressions`, or without.
+     * The same value for every row: an uncompressed Arrow IPC stream of one row, whose columns get its values. With or
+     * without `expressions`.
      * </pre>
      *
      * <code>bytes values = 4;</code>
@@ -1216,8 +1216,8 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * The same value for every row: an Arrow IPC stream of one row, not compressed, whose columns get what it has. Beside
-     * `expressions`, or without.
+     * The same value for every row: an uncompressed Arrow IPC stream of one row, whose columns get its values. With or
+     * without `expressions`.
      * </pre>
      *
      * <code>bytes values = 4;</code>
@@ -1233,8 +1233,8 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * The same value for every row: an Arrow IPC stream of one row, not compressed, whose columns get what it has. Beside
-     * `expressions`, or without.
+     * The same value for every row: an uncompressed Arrow IPC stream of one row, whose columns get its values. With or
+     * without `expressions`.
      * </pre>
      *
      * <code>bytes values = 4;</code>
@@ -1250,7 +1250,7 @@ java.lang.String defaultValue) {
     private java.lang.Object requestId_ = "";
     /**
      * <pre>
-     * Chosen by the caller; remembered as that of AppendRowsHeader.
+     * Chosen by the caller; remembered like that of AppendRowsHeader.
      * </pre>
      *
      * <code>string request_id = 5;</code>
@@ -1270,7 +1270,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * Chosen by the caller; remembered as that of AppendRowsHeader.
+     * Chosen by the caller; remembered like that of AppendRowsHeader.
      * </pre>
      *
      * <code>string request_id = 5;</code>
@@ -1291,7 +1291,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * Chosen by the caller; remembered as that of AppendRowsHeader.
+     * Chosen by the caller; remembered like that of AppendRowsHeader.
      * </pre>
      *
      * <code>string request_id = 5;</code>
@@ -1308,7 +1308,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * Chosen by the caller; remembered as that of AppendRowsHeader.
+     * Chosen by the caller; remembered like that of AppendRowsHeader.
      * </pre>
      *
      * <code>string request_id = 5;</code>
@@ -1322,7 +1322,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * Chosen by the caller; remembered as that of AppendRowsHeader.
+     * Chosen by the caller; remembered like that of AppendRowsHeader.
      * </pre>
      *
      * <code>string request_id = 5;</code>

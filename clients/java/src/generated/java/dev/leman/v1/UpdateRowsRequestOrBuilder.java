@@ -57,8 +57,8 @@ public interface UpdateRowsRequestOrBuilder extends
 
   /**
    * <pre>
-   * Column → SQL over the row as it was, such as `n + 1`, which gives its new value. What SQL may say: docs/sql.md;
-   * `now()` and the like are read as of the call.
+   * Column → SQL over the old row, such as `n + 1`, for its new value. For the SQL see docs/sql.md; `now()` and the
+   * like have the time of the call.
    * </pre>
    *
    * <code>map&lt;string, string&gt; expressions = 3;</code>
@@ -66,8 +66,8 @@ public interface UpdateRowsRequestOrBuilder extends
   int getExpressionsCount();
   /**
    * <pre>
-   * Column → SQL over the row as it was, such as `n + 1`, which gives its new value. What SQL may say: docs/sql.md;
-   * `now()` and the like are read as of the call.
+   * Column → SQL over the old row, such as `n + 1`, for its new value. For the SQL see docs/sql.md; `now()` and the
+   * like have the time of the call.
    * </pre>
    *
    * <code>map&lt;string, string&gt; expressions = 3;</code>
@@ -82,8 +82,8 @@ public interface UpdateRowsRequestOrBuilder extends
   getExpressions();
   /**
    * <pre>
-   * Column → SQL over the row as it was, such as `n + 1`, which gives its new value. What SQL may say: docs/sql.md;
-   * `now()` and the like are read as of the call.
+   * Column → SQL over the old row, such as `n + 1`, for its new value. For the SQL see docs/sql.md; `now()` and the
+   * like have the time of the call.
    * </pre>
    *
    * <code>map&lt;string, string&gt; expressions = 3;</code>
@@ -92,8 +92,8 @@ public interface UpdateRowsRequestOrBuilder extends
   getExpressionsMap();
   /**
    * <pre>
-   * Column → SQL over the row as it was, such as `n + 1`, which gives its new value. What SQL may say: docs/sql.md;
-   * `now()` and the like are read as of the call.
+   * Column → SQL over the old row, such as `n + 1`, for its new value. For the SQL see docs/sql.md; `now()` and the
+   * like have the time of the call.
    * </pre>
    *
    * <code>map&lt;string, string&gt; expressions = 3;</code>
@@ -105,8 +105,8 @@ java.lang.String getExpressionsOrDefault(
 java.lang.String defaultValue);
   /**
    * <pre>
-   * Column → SQL over the row as it was, such as `n + 1`, which gives its new value. What SQL may say: docs/sql.md;
-   * `now()` and the like are read as of the call.
+   * Column → SQL over the old row, such as `n + 1`, for its new value. For the SQL see docs/sql.md; `now()` and the
+   * like have the time of the call.
    * </pre>
    *
    * <code>map&lt;string, string&gt; expressions = 3;</code>
@@ -116,8 +116,8 @@ java.lang.String defaultValue);
 
   /**
    * <pre>
-   * The same value for every row: an Arrow IPC stream of one row, not compressed, whose columns get what it has. Beside
-   * `expressions`, or without.
+   * The same value for every row: an uncompressed Arrow IPC stream of one row, whose columns get its values. With or
+   * without `expressions`.
    * </pre>
    *
    * <code>bytes values = 4;</code>
@@ -127,7 +127,7 @@ java.lang.String defaultValue);
 
   /**
    * <pre>
-   * Chosen by the caller; remembered as that of AppendRowsHeader.
+   * Chosen by the caller; remembered like that of AppendRowsHeader.
    * </pre>
    *
    * <code>string request_id = 5;</code>
@@ -136,7 +136,7 @@ java.lang.String defaultValue);
   java.lang.String getRequestId();
   /**
    * <pre>
-   * Chosen by the caller; remembered as that of AppendRowsHeader.
+   * Chosen by the caller; remembered like that of AppendRowsHeader.
    * </pre>
    *
    * <code>string request_id = 5;</code>

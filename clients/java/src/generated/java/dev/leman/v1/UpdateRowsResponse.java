@@ -47,7 +47,7 @@ private static final long serialVersionUID = 0L;
   private long version_ = 0L;
   /**
    * <pre>
-   * The version of the table in which the rows have the values; the latest, where there was none to update.
+   * The version of the table with the new values; the latest, if there were no rows to update.
    * </pre>
    *
    * <code>int64 version = 1;</code>
@@ -430,7 +430,7 @@ private static final long serialVersionUID = 0L;
     private long version_ ;
     /**
      * <pre>
-     * The version of the table in which the rows have the values; the latest, where there was none to update.
+     * The version of the table with the new values; the latest, if there were no rows to update.
      * </pre>
      *
      * <code>int64 version = 1;</code>
@@ -442,7 +442,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The version of the table in which the rows have the values; the latest, where there was none to update.
+     * The version of the table with the new values; the latest, if there were no rows to update.
      * </pre>
      *
      * <code>int64 version = 1;</code>
@@ -458,7 +458,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The version of the table in which the rows have the values; the latest, where there was none to update.
+     * The version of the table with the new values; the latest, if there were no rows to update.
      * </pre>
      *
      * <code>int64 version = 1;</code>

@@ -10,7 +10,7 @@ public interface UpdateRowsResponseOrBuilder extends
 
   /**
    * <pre>
-   * The version of the table in which the rows have the values; the latest, where there was none to update.
+   * The version of the table with the new values; the latest, if there were no rows to update.
    * </pre>
    *
    * <code>int64 version = 1;</code>

@@ -6,7 +6,7 @@ package dev.leman.v1;
 
 /**
  * <pre>
- * What is said of a bundle before its bytes come.
+ * The description of a bundle before its bytes.
  * </pre>
  *
  * Protobuf type {@code leman.v1.UploadBundleHeader}
@@ -97,7 +97,7 @@ private static final long serialVersionUID = 0L;
   private volatile java.lang.Object sha256_ = "";
   /**
    * <pre>
-   * sha256 of all its bytes, lower-case hex. A bundle is known by it: no request id is needed to send it again.
+   * sha256 of all its bytes, lower-case hex. It identifies a bundle, so no request id is needed for a retry.
    * </pre>
    *
    * <code>string sha256 = 2;</code>
@@ -118,7 +118,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * sha256 of all its bytes, lower-case hex. A bundle is known by it: no request id is needed to send it again.
+   * sha256 of all its bytes, lower-case hex. It identifies a bundle, so no request id is needed for a retry.
    * </pre>
    *
    * <code>string sha256 = 2;</code>
@@ -143,7 +143,7 @@ private static final long serialVersionUID = 0L;
   private long sizeBytes_ = 0L;
   /**
    * <pre>
-   * How many bytes it has, 1 or more.
+   * Its size in bytes, 1 or more.
    * </pre>
    *
    * <code>int64 size_bytes = 3;</code>
@@ -334,7 +334,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * What is said of a bundle before its bytes come.
+   * The description of a bundle before its bytes.
    * </pre>
    *
    * Protobuf type {@code leman.v1.UploadBundleHeader}
@@ -627,7 +627,7 @@ private static final long serialVersionUID = 0L;
     private java.lang.Object sha256_ = "";
     /**
      * <pre>
-     * sha256 of all its bytes, lower-case hex. A bundle is known by it: no request id is needed to send it again.
+     * sha256 of all its bytes, lower-case hex. It identifies a bundle, so no request id is needed for a retry.
      * </pre>
      *
      * <code>string sha256 = 2;</code>
@@ -647,7 +647,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * sha256 of all its bytes, lower-case hex. A bundle is known by it: no request id is needed to send it again.
+     * sha256 of all its bytes, lower-case hex. It identifies a bundle, so no request id is needed for a retry.
      * </pre>
      *
      * <code>string sha256 = 2;</code>
@@ -668,7 +668,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * sha256 of all its bytes, lower-case hex. A bundle is known by it: no request id is needed to send it again.
+     * sha256 of all its bytes, lower-case hex. It identifies a bundle, so no request id is needed for a retry.
      * </pre>
      *
      * <code>string sha256 = 2;</code>
@@ -685,7 +685,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * sha256 of all its bytes, lower-case hex. A bundle is known by it: no request id is needed to send it again.
+     * sha256 of all its bytes, lower-case hex. It identifies a bundle, so no request id is needed for a retry.
      * </pre>
      *
      * <code>string sha256 = 2;</code>
@@ -699,7 +699,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * sha256 of all its bytes, lower-case hex. A bundle is known by it: no request id is needed to send it again.
+     * sha256 of all its bytes, lower-case hex. It identifies a bundle, so no request id is needed for a retry.
      * </pre>
      *
      * <code>string sha256 = 2;</code>
@@ -719,7 +719,7 @@ private static final long serialVersionUID = 0L;
     private long sizeBytes_ ;
     /**
      * <pre>
-     * How many bytes it has, 1 or more.
+     * Its size in bytes, 1 or more.
      * </pre>
      *
      * <code>int64 size_bytes = 3;</code>
@@ -731,7 +731,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * How many bytes it has, 1 or more.
+     * Its size in bytes, 1 or more.
      * </pre>
      *
      * <code>int64 size_bytes = 3;</code>
@@ -747,7 +747,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * How many bytes it has, 1 or more.
+     * Its size in bytes, 1 or more.
      * </pre>
      *
      * <code>int64 size_bytes = 3;</code>

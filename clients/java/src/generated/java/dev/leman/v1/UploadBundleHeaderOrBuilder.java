@@ -30,7 +30,7 @@ public interface UploadBundleHeaderOrBuilder extends
 
   /**
    * <pre>
-   * sha256 of all its bytes, lower-case hex. A bundle is known by it: no request id is needed to send it again.
+   * sha256 of all its bytes, lower-case hex. It identifies a bundle, so no request id is needed for a retry.
    * </pre>
    *
    * <code>string sha256 = 2;</code>
@@ -39,7 +39,7 @@ public interface UploadBundleHeaderOrBuilder extends
   java.lang.String getSha256();
   /**
    * <pre>
-   * sha256 of all its bytes, lower-case hex. A bundle is known by it: no request id is needed to send it again.
+   * sha256 of all its bytes, lower-case hex. It identifies a bundle, so no request id is needed for a retry.
    * </pre>
    *
    * <code>string sha256 = 2;</code>
@@ -50,7 +50,7 @@ public interface UploadBundleHeaderOrBuilder extends
 
   /**
    * <pre>
-   * How many bytes it has, 1 or more.
+   * Its size in bytes, 1 or more.
    * </pre>
    *
    * <code>int64 size_bytes = 3;</code>

@@ -47,7 +47,7 @@ private static final long serialVersionUID = 0L;
   private boolean created_ = false;
   /**
    * <pre>
-   * False when the bundle was there already.
+   * False if the bundle existed already.
    * </pre>
    *
    * <code>bool created = 1;</code>
@@ -391,7 +391,7 @@ private static final long serialVersionUID = 0L;
     private boolean created_ ;
     /**
      * <pre>
-     * False when the bundle was there already.
+     * False if the bundle existed already.
      * </pre>
      *
      * <code>bool created = 1;</code>
@@ -403,7 +403,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * False when the bundle was there already.
+     * False if the bundle existed already.
      * </pre>
      *
      * <code>bool created = 1;</code>
@@ -419,7 +419,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * False when the bundle was there already.
+     * False if the bundle existed already.
      * </pre>
      *
      * <code>bool created = 1;</code>

@@ -10,7 +10,7 @@ public interface UploadBundleResponseOrBuilder extends
 
   /**
    * <pre>
-   * False when the bundle was there already.
+   * False if the bundle existed already.
    * </pre>
    *
    * <code>bool created = 1;</code>

@@ -52,7 +52,7 @@ private static final long serialVersionUID = 0L;
 
   /**
    * <pre>
-   * What was looked at.
+   * The kind of the thing.
    * </pre>
    *
    * Protobuf enum {@code leman.v1.VerificationFinding.Subject}
@@ -109,7 +109,7 @@ private static final long serialVersionUID = 0L;
     SUBJECT_TABLE(5),
     /**
      * <pre>
-     * What a computed column's metadata says.
+     * The metadata of a computed column.
      * </pre>
      *
      * <code>SUBJECT_COLUMN = 6;</code>
@@ -117,7 +117,7 @@ private static final long serialVersionUID = 0L;
     SUBJECT_COLUMN(6),
     /**
      * <pre>
-     * What a view's metadata says.
+     * The metadata of a view.
      * </pre>
      *
      * <code>SUBJECT_VIEW = 7;</code>
@@ -141,7 +141,7 @@ private static final long serialVersionUID = 0L;
     SUBJECT_DATA_FILE(9),
     /**
      * <pre>
-     * Notes of what committed files hold.
+     * Notes of sizes and digests of committed files.
      * </pre>
      *
      * <code>SUBJECT_NOTE = 10;</code>
@@ -157,7 +157,7 @@ private static final long serialVersionUID = 0L;
     SUBJECT_CHECKPOINT(11),
     /**
      * <pre>
-     * Points at the column file that was written for a fragment.
+     * Points to the column file that was written for a fragment.
      * </pre>
      *
      * <code>SUBJECT_RECORD = 12;</code>
@@ -165,7 +165,7 @@ private static final long serialVersionUID = 0L;
     SUBJECT_RECORD(12),
     /**
      * <pre>
-     * What a view keeps of a version of its source.
+     * A view's record of a version of its source.
      * </pre>
      *
      * <code>SUBJECT_SOURCE_RECORD = 13;</code>
@@ -224,7 +224,7 @@ private static final long serialVersionUID = 0L;
     public static final int SUBJECT_TABLE_VALUE = 5;
     /**
      * <pre>
-     * What a computed column's metadata says.
+     * The metadata of a computed column.
      * </pre>
      *
      * <code>SUBJECT_COLUMN = 6;</code>
@@ -232,7 +232,7 @@ private static final long serialVersionUID = 0L;
     public static final int SUBJECT_COLUMN_VALUE = 6;
     /**
      * <pre>
-     * What a view's metadata says.
+     * The metadata of a view.
      * </pre>
      *
      * <code>SUBJECT_VIEW = 7;</code>
@@ -256,7 +256,7 @@ private static final long serialVersionUID = 0L;
     public static final int SUBJECT_DATA_FILE_VALUE = 9;
     /**
      * <pre>
-     * Notes of what committed files hold.
+     * Notes of sizes and digests of committed files.
      * </pre>
      *
      * <code>SUBJECT_NOTE = 10;</code>
@@ -272,7 +272,7 @@ private static final long serialVersionUID = 0L;
     public static final int SUBJECT_CHECKPOINT_VALUE = 11;
     /**
      * <pre>
-     * Points at the column file that was written for a fragment.
+     * Points to the column file that was written for a fragment.
      * </pre>
      *
      * <code>SUBJECT_RECORD = 12;</code>
@@ -280,7 +280,7 @@ private static final long serialVersionUID = 0L;
     public static final int SUBJECT_RECORD_VALUE = 12;
     /**
      * <pre>
-     * What a view keeps of a version of its source.
+     * A view's record of a version of its source.
      * </pre>
      *
      * <code>SUBJECT_SOURCE_RECORD = 13;</code>
@@ -409,7 +409,7 @@ private static final long serialVersionUID = 0L;
     FLAW_DAMAGED(1),
     /**
      * <pre>
-     * It is not there, and something refers to it.
+     * It is missing, and something refers to it.
      * </pre>
      *
      * <code>FLAW_MISSING = 2;</code>
@@ -444,7 +444,7 @@ private static final long serialVersionUID = 0L;
     public static final int FLAW_DAMAGED_VALUE = 1;
     /**
      * <pre>
-     * It is not there, and something refers to it.
+     * It is missing, and something refers to it.
      * </pre>
      *
      * <code>FLAW_MISSING = 2;</code>
@@ -549,7 +549,7 @@ private static final long serialVersionUID = 0L;
   private int subject_ = 0;
   /**
    * <pre>
-   * What was looked at.
+   * The kind of the thing.
    * </pre>
    *
    * <code>.leman.v1.VerificationFinding.Subject subject = 1;</code>
@@ -560,7 +560,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * What was looked at.
+   * The kind of the thing.
    * </pre>
    *
    * <code>.leman.v1.VerificationFinding.Subject subject = 1;</code>
@@ -602,7 +602,7 @@ private static final long serialVersionUID = 0L;
   private volatile java.lang.Object path_ = "";
   /**
    * <pre>
-   * Path within the database; of a checkpoint that is kept elsewhere, its uri.
+   * Path within the database; for a checkpoint that is stored elsewhere, its uri.
    * </pre>
    *
    * <code>string path = 3;</code>
@@ -623,7 +623,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Path within the database; of a checkpoint that is kept elsewhere, its uri.
+   * Path within the database; for a checkpoint that is stored elsewhere, its uri.
    * </pre>
    *
    * <code>string path = 3;</code>
@@ -649,7 +649,7 @@ private static final long serialVersionUID = 0L;
   private volatile java.lang.Object message_ = "";
   /**
    * <pre>
-   * For a person; ends with what to do.
+   * A message for people, which ends with what to do.
    * </pre>
    *
    * <code>string message = 4;</code>
@@ -670,7 +670,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * For a person; ends with what to do.
+   * A message for people, which ends with what to do.
    * </pre>
    *
    * <code>string message = 4;</code>
@@ -744,7 +744,7 @@ private static final long serialVersionUID = 0L;
       com.google.protobuf.LazyStringArrayList.emptyList();
   /**
    * <pre>
-   * The columns that it is about.
+   * The columns concerned.
    * </pre>
    *
    * <code>repeated string columns = 6;</code>
@@ -756,7 +756,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * The columns that it is about.
+   * The columns concerned.
    * </pre>
    *
    * <code>repeated string columns = 6;</code>
@@ -767,7 +767,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * The columns that it is about.
+   * The columns concerned.
    * </pre>
    *
    * <code>repeated string columns = 6;</code>
@@ -779,7 +779,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * The columns that it is about.
+   * The columns concerned.
    * </pre>
    *
    * <code>repeated string columns = 6;</code>
@@ -795,7 +795,7 @@ private static final long serialVersionUID = 0L;
   private long fragmentId_ = 0L;
   /**
    * <pre>
-   * The fragment that it is about; unset: none.
+   * The fragment concerned; unset: none.
    * </pre>
    *
    * <code>optional int64 fragment_id = 7;</code>
@@ -807,7 +807,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * The fragment that it is about; unset: none.
+   * The fragment concerned; unset: none.
    * </pre>
    *
    * <code>optional int64 fragment_id = 7;</code>
@@ -822,7 +822,7 @@ private static final long serialVersionUID = 0L;
   private long rows_ = 0L;
   /**
    * <pre>
-   * How many rows of the table, or records of the history, it is about; unset: unknown.
+   * How many rows of the table, or records of the history, are concerned; unset: unknown.
    * </pre>
    *
    * <code>optional int64 rows = 8;</code>
@@ -834,7 +834,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * How many rows of the table, or records of the history, it is about; unset: unknown.
+   * How many rows of the table, or records of the history, are concerned; unset: unknown.
    * </pre>
    *
    * <code>optional int64 rows = 8;</code>
@@ -1371,7 +1371,7 @@ private static final long serialVersionUID = 0L;
     private int subject_ = 0;
     /**
      * <pre>
-     * What was looked at.
+     * The kind of the thing.
      * </pre>
      *
      * <code>.leman.v1.VerificationFinding.Subject subject = 1;</code>
@@ -1382,7 +1382,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What was looked at.
+     * The kind of the thing.
      * </pre>
      *
      * <code>.leman.v1.VerificationFinding.Subject subject = 1;</code>
@@ -1397,7 +1397,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What was looked at.
+     * The kind of the thing.
      * </pre>
      *
      * <code>.leman.v1.VerificationFinding.Subject subject = 1;</code>
@@ -1410,7 +1410,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What was looked at.
+     * The kind of the thing.
      * </pre>
      *
      * <code>.leman.v1.VerificationFinding.Subject subject = 1;</code>
@@ -1428,7 +1428,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What was looked at.
+     * The kind of the thing.
      * </pre>
      *
      * <code>.leman.v1.VerificationFinding.Subject subject = 1;</code>
@@ -1517,7 +1517,7 @@ private static final long serialVersionUID = 0L;
     private java.lang.Object path_ = "";
     /**
      * <pre>
-     * Path within the database; of a checkpoint that is kept elsewhere, its uri.
+     * Path within the database; for a checkpoint that is stored elsewhere, its uri.
      * </pre>
      *
      * <code>string path = 3;</code>
@@ -1537,7 +1537,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Path within the database; of a checkpoint that is kept elsewhere, its uri.
+     * Path within the database; for a checkpoint that is stored elsewhere, its uri.
      * </pre>
      *
      * <code>string path = 3;</code>
@@ -1558,7 +1558,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Path within the database; of a checkpoint that is kept elsewhere, its uri.
+     * Path within the database; for a checkpoint that is stored elsewhere, its uri.
      * </pre>
      *
      * <code>string path = 3;</code>
@@ -1575,7 +1575,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Path within the database; of a checkpoint that is kept elsewhere, its uri.
+     * Path within the database; for a checkpoint that is stored elsewhere, its uri.
      * </pre>
      *
      * <code>string path = 3;</code>
@@ -1589,7 +1589,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Path within the database; of a checkpoint that is kept elsewhere, its uri.
+     * Path within the database; for a checkpoint that is stored elsewhere, its uri.
      * </pre>
      *
      * <code>string path = 3;</code>
@@ -1609,7 +1609,7 @@ private static final long serialVersionUID = 0L;
     private java.lang.Object message_ = "";
     /**
      * <pre>
-     * For a person; ends with what to do.
+     * A message for people, which ends with what to do.
      * </pre>
      *
      * <code>string message = 4;</code>
@@ -1629,7 +1629,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * For a person; ends with what to do.
+     * A message for people, which ends with what to do.
      * </pre>
      *
      * <code>string message = 4;</code>
@@ -1650,7 +1650,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * For a person; ends with what to do.
+     * A message for people, which ends with what to do.
      * </pre>
      *
      * <code>string message = 4;</code>
@@ -1667,7 +1667,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * For a person; ends with what to do.
+     * A message for people, which ends with what to do.
      * </pre>
      *
      * <code>string message = 4;</code>
@@ -1681,7 +1681,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * For a person; ends with what to do.
+     * A message for people, which ends with what to do.
      * </pre>
      *
      * <code>string message = 4;</code>
@@ -1800,7 +1800,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The columns that it is about.
+     * The columns concerned.
      * </pre>
      *
      * <code>repeated string columns = 6;</code>
@@ -1813,7 +1813,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The columns that it is about.
+     * The columns concerned.
      * </pre>
      *
      * <code>repeated string columns = 6;</code>
@@ -1824,7 +1824,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The columns that it is about.
+     * The columns concerned.
      * </pre>
      *
      * <code>repeated string columns = 6;</code>
@@ -1836,7 +1836,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The columns that it is about.
+     * The columns concerned.
      * </pre>
      *
      * <code>repeated string columns = 6;</code>
@@ -1849,7 +1849,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The columns that it is about.
+     * The columns concerned.
      * </pre>
      *
      * <code>repeated string columns = 6;</code>
@@ -1868,7 +1868,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The columns that it is about.
+     * The columns concerned.
      * </pre>
      *
      * <code>repeated string columns = 6;</code>
@@ -1886,7 +1886,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The columns that it is about.
+     * The columns concerned.
      * </pre>
      *
      * <code>repeated string columns = 6;</code>
@@ -1904,7 +1904,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The columns that it is about.
+     * The columns concerned.
      * </pre>
      *
      * <code>repeated string columns = 6;</code>
@@ -1919,7 +1919,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The columns that it is about.
+     * The columns concerned.
      * </pre>
      *
      * <code>repeated string columns = 6;</code>
@@ -1940,7 +1940,7 @@ private static final long serialVersionUID = 0L;
     private long fragmentId_ ;
     /**
      * <pre>
-     * The fragment that it is about; unset: none.
+     * The fragment concerned; unset: none.
      * </pre>
      *
      * <code>optional int64 fragment_id = 7;</code>
@@ -1952,7 +1952,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The fragment that it is about; unset: none.
+     * The fragment concerned; unset: none.
      * </pre>
      *
      * <code>optional int64 fragment_id = 7;</code>
@@ -1964,7 +1964,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The fragment that it is about; unset: none.
+     * The fragment concerned; unset: none.
      * </pre>
      *
      * <code>optional int64 fragment_id = 7;</code>
@@ -1980,7 +1980,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The fragment that it is about; unset: none.
+     * The fragment concerned; unset: none.
      * </pre>
      *
      * <code>optional int64 fragment_id = 7;</code>
@@ -1996,7 +1996,7 @@ private static final long serialVersionUID = 0L;
     private long rows_ ;
     /**
      * <pre>
-     * How many rows of the table, or records of the history, it is about; unset: unknown.
+     * How many rows of the table, or records of the history, are concerned; unset: unknown.
      * </pre>
      *
      * <code>optional int64 rows = 8;</code>
@@ -2008,7 +2008,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * How many rows of the table, or records of the history, it is about; unset: unknown.
+     * How many rows of the table, or records of the history, are concerned; unset: unknown.
      * </pre>
      *
      * <code>optional int64 rows = 8;</code>
@@ -2020,7 +2020,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * How many rows of the table, or records of the history, it is about; unset: unknown.
+     * How many rows of the table, or records of the history, are concerned; unset: unknown.
      * </pre>
      *
      * <code>optional int64 rows = 8;</code>
@@ -2036,7 +2036,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * How many rows of the table, or records of the history, it is about; unset: unknown.
+     * How many rows of the table, or records of the history, are concerned; unset: unknown.
      * </pre>
      *
      * <code>optional int64 rows = 8;</code>

@@ -10,7 +10,7 @@ public interface VerificationFindingOrBuilder extends
 
   /**
    * <pre>
-   * What was looked at.
+   * The kind of the thing.
    * </pre>
    *
    * <code>.leman.v1.VerificationFinding.Subject subject = 1;</code>
@@ -19,7 +19,7 @@ public interface VerificationFindingOrBuilder extends
   int getSubjectValue();
   /**
    * <pre>
-   * What was looked at.
+   * The kind of the thing.
    * </pre>
    *
    * <code>.leman.v1.VerificationFinding.Subject subject = 1;</code>
@@ -48,7 +48,7 @@ public interface VerificationFindingOrBuilder extends
 
   /**
    * <pre>
-   * Path within the database; of a checkpoint that is kept elsewhere, its uri.
+   * Path within the database; for a checkpoint that is stored elsewhere, its uri.
    * </pre>
    *
    * <code>string path = 3;</code>
@@ -57,7 +57,7 @@ public interface VerificationFindingOrBuilder extends
   java.lang.String getPath();
   /**
    * <pre>
-   * Path within the database; of a checkpoint that is kept elsewhere, its uri.
+   * Path within the database; for a checkpoint that is stored elsewhere, its uri.
    * </pre>
    *
    * <code>string path = 3;</code>
@@ -68,7 +68,7 @@ public interface VerificationFindingOrBuilder extends
 
   /**
    * <pre>
-   * For a person; ends with what to do.
+   * A message for people, which ends with what to do.
    * </pre>
    *
    * <code>string message = 4;</code>
@@ -77,7 +77,7 @@ public interface VerificationFindingOrBuilder extends
   java.lang.String getMessage();
   /**
    * <pre>
-   * For a person; ends with what to do.
+   * A message for people, which ends with what to do.
    * </pre>
    *
    * <code>string message = 4;</code>
@@ -108,7 +108,7 @@ public interface VerificationFindingOrBuilder extends
 
   /**
    * <pre>
-   * The columns that it is about.
+   * The columns concerned.
    * </pre>
    *
    * <code>repeated string columns = 6;</code>
@@ -118,7 +118,7 @@ public interface VerificationFindingOrBuilder extends
       getColumnsList();
   /**
    * <pre>
-   * The columns that it is about.
+   * The columns concerned.
    * </pre>
    *
    * <code>repeated string columns = 6;</code>
@@ -127,7 +127,7 @@ public interface VerificationFindingOrBuilder extends
   int getColumnsCount();
   /**
    * <pre>
-   * The columns that it is about.
+   * The columns concerned.
    * </pre>
    *
    * <code>repeated string columns = 6;</code>
@@ -137,7 +137,7 @@ public interface VerificationFindingOrBuilder extends
   java.lang.String getColumns(int index);
   /**
    * <pre>
-   * The columns that it is about.
+   * The columns concerned.
    * </pre>
    *
    * <code>repeated string columns = 6;</code>
@@ -149,7 +149,7 @@ public interface VerificationFindingOrBuilder extends
 
   /**
    * <pre>
-   * The fragment that it is about; unset: none.
+   * The fragment concerned; unset: none.
    * </pre>
    *
    * <code>optional int64 fragment_id = 7;</code>
@@ -158,7 +158,7 @@ public interface VerificationFindingOrBuilder extends
   boolean hasFragmentId();
   /**
    * <pre>
-   * The fragment that it is about; unset: none.
+   * The fragment concerned; unset: none.
    * </pre>
    *
    * <code>optional int64 fragment_id = 7;</code>
@@ -168,7 +168,7 @@ public interface VerificationFindingOrBuilder extends
 
   /**
    * <pre>
-   * How many rows of the table, or records of the history, it is about; unset: unknown.
+   * How many rows of the table, or records of the history, are concerned; unset: unknown.
    * </pre>
    *
    * <code>optional int64 rows = 8;</code>
@@ -177,7 +177,7 @@ public interface VerificationFindingOrBuilder extends
   boolean hasRows();
   /**
    * <pre>
-   * How many rows of the table, or records of the history, it is about; unset: unknown.
+   * How many rows of the table, or records of the history, are concerned; unset: unknown.
    * </pre>
    *
    * <code>optional int64 rows = 8;</code>

@@ -6,7 +6,7 @@ package dev.leman.v1;
 
 /**
  * <pre>
- * How many things of one subject were looked at.
+ * How many things of one subject were verified.
  * </pre>
  *
  * Protobuf type {@code leman.v1.VerifiedCount}
@@ -89,8 +89,7 @@ private static final long serialVersionUID = 0L;
   private long unverifiable_ = 0L;
   /**
    * <pre>
-   * How many of them have no digest to be compared with: others wrote them, or a compaction did. That they are there
-   * and can be read was seen.
+   * How many of them have no digest to compare: others wrote them, or a compaction did. They exist and are readable.
    * </pre>
    *
    * <code>int64 unverifiable = 3;</code>
@@ -337,7 +336,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * How many things of one subject were looked at.
+   * How many things of one subject were verified.
    * </pre>
    *
    * Protobuf type {@code leman.v1.VerifiedCount}
@@ -675,8 +674,7 @@ private static final long serialVersionUID = 0L;
     private long unverifiable_ ;
     /**
      * <pre>
-     * How many of them have no digest to be compared with: others wrote them, or a compaction did. That they are there
-     * and can be read was seen.
+     * How many of them have no digest to compare: others wrote them, or a compaction did. They exist and are readable.
      * </pre>
      *
      * <code>int64 unverifiable = 3;</code>
@@ -688,8 +686,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * How many of them have no digest to be compared with: others wrote them, or a compaction did. That they are there
-     * and can be read was seen.
+     * How many of them have no digest to compare: others wrote them, or a compaction did. They exist and are readable.
      * </pre>
      *
      * <code>int64 unverifiable = 3;</code>
@@ -705,8 +702,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * How many of them have no digest to be compared with: others wrote them, or a compaction did. That they are there
-     * and can be read was seen.
+     * How many of them have no digest to compare: others wrote them, or a compaction did. They exist and are readable.
      * </pre>
      *
      * <code>int64 unverifiable = 3;</code>

@@ -39,8 +39,7 @@ public interface VerifiedCountOrBuilder extends
 
   /**
    * <pre>
-   * How many of them have no digest to be compared with: others wrote them, or a compaction did. That they are there
-   * and can be read was seen.
+   * How many of them have no digest to compare: others wrote them, or a compaction did. They exist and are readable.
    * </pre>
    *
    * <code>int64 unverifiable = 3;</code>

@@ -6,7 +6,7 @@ package dev.leman.v1;
 
 /**
  * <pre>
- * A column made by the source alone.
+ * A column from the source alone.
  * </pre>
  *
  * Protobuf type {@code leman.v1.ViewColumn}
@@ -309,7 +309,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * A column made by the source alone.
+   * A column from the source alone.
    * </pre>
    *
    * Protobuf type {@code leman.v1.ViewColumn}

@@ -98,8 +98,8 @@ private static final long serialVersionUID = 0L;
   private dev.leman.v1.UdfRef udf_;
   /**
    * <pre>
-   * A function that is registered in the view's database; without a version in a request: the one registered last. A view
-   * keeps to it.
+   * A function registered in the view's database; without a version in a request: the one registered last. A view keeps
+   * its version.
    * </pre>
    *
    * <code>.leman.v1.UdfRef udf = 2;</code>
@@ -111,8 +111,8 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * A function that is registered in the view's database; without a version in a request: the one registered last. A view
-   * keeps to it.
+   * A function registered in the view's database; without a version in a request: the one registered last. A view keeps
+   * its version.
    * </pre>
    *
    * <code>.leman.v1.UdfRef udf = 2;</code>
@@ -124,8 +124,8 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * A function that is registered in the view's database; without a version in a request: the one registered last. A view
-   * keeps to it.
+   * A function registered in the view's database; without a version in a request: the one registered last. A view keeps
+   * its version.
    * </pre>
    *
    * <code>.leman.v1.UdfRef udf = 2;</code>
@@ -699,8 +699,8 @@ private static final long serialVersionUID = 0L;
         dev.leman.v1.UdfRef, dev.leman.v1.UdfRef.Builder, dev.leman.v1.UdfRefOrBuilder> udfBuilder_;
     /**
      * <pre>
-     * A function that is registered in the view's database; without a version in a request: the one registered last. A view
-     * keeps to it.
+     * A function registered in the view's database; without a version in a request: the one registered last. A view keeps
+     * its version.
      * </pre>
      *
      * <code>.leman.v1.UdfRef udf = 2;</code>
@@ -711,8 +711,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * A function that is registered in the view's database; without a version in a request: the one registered last. A view
-     * keeps to it.
+     * A function registered in the view's database; without a version in a request: the one registered last. A view keeps
+     * its version.
      * </pre>
      *
      * <code>.leman.v1.UdfRef udf = 2;</code>
@@ -727,8 +727,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * A function that is registered in the view's database; without a version in a request: the one registered last. A view
-     * keeps to it.
+     * A function registered in the view's database; without a version in a request: the one registered last. A view keeps
+     * its version.
      * </pre>
      *
      * <code>.leman.v1.UdfRef udf = 2;</code>
@@ -748,8 +748,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * A function that is registered in the view's database; without a version in a request: the one registered last. A view
-     * keeps to it.
+     * A function registered in the view's database; without a version in a request: the one registered last. A view keeps
+     * its version.
      * </pre>
      *
      * <code>.leman.v1.UdfRef udf = 2;</code>
@@ -767,8 +767,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * A function that is registered in the view's database; without a version in a request: the one registered last. A view
-     * keeps to it.
+     * A function registered in the view's database; without a version in a request: the one registered last. A view keeps
+     * its version.
      * </pre>
      *
      * <code>.leman.v1.UdfRef udf = 2;</code>
@@ -793,8 +793,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * A function that is registered in the view's database; without a version in a request: the one registered last. A view
-     * keeps to it.
+     * A function registered in the view's database; without a version in a request: the one registered last. A view keeps
+     * its version.
      * </pre>
      *
      * <code>.leman.v1.UdfRef udf = 2;</code>
@@ -811,8 +811,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * A function that is registered in the view's database; without a version in a request: the one registered last. A view
-     * keeps to it.
+     * A function registered in the view's database; without a version in a request: the one registered last. A view keeps
+     * its version.
      * </pre>
      *
      * <code>.leman.v1.UdfRef udf = 2;</code>
@@ -824,8 +824,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * A function that is registered in the view's database; without a version in a request: the one registered last. A view
-     * keeps to it.
+     * A function registered in the view's database; without a version in a request: the one registered last. A view keeps
+     * its version.
      * </pre>
      *
      * <code>.leman.v1.UdfRef udf = 2;</code>
@@ -840,8 +840,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * A function that is registered in the view's database; without a version in a request: the one registered last. A view
-     * keeps to it.
+     * A function registered in the view's database; without a version in a request: the one registered last. A view keeps
+     * its version.
      * </pre>
      *
      * <code>.leman.v1.UdfRef udf = 2;</code>

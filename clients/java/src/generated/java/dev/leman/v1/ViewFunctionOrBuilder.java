@@ -30,8 +30,8 @@ public interface ViewFunctionOrBuilder extends
 
   /**
    * <pre>
-   * A function that is registered in the view's database; without a version in a request: the one registered last. A view
-   * keeps to it.
+   * A function registered in the view's database; without a version in a request: the one registered last. A view keeps
+   * its version.
    * </pre>
    *
    * <code>.leman.v1.UdfRef udf = 2;</code>
@@ -40,8 +40,8 @@ public interface ViewFunctionOrBuilder extends
   boolean hasUdf();
   /**
    * <pre>
-   * A function that is registered in the view's database; without a version in a request: the one registered last. A view
-   * keeps to it.
+   * A function registered in the view's database; without a version in a request: the one registered last. A view keeps
+   * its version.
    * </pre>
    *
    * <code>.leman.v1.UdfRef udf = 2;</code>
@@ -50,8 +50,8 @@ public interface ViewFunctionOrBuilder extends
   dev.leman.v1.UdfRef getUdf();
   /**
    * <pre>
-   * A function that is registered in the view's database; without a version in a request: the one registered last. A view
-   * keeps to it.
+   * A function registered in the view's database; without a version in a request: the one registered last. A view keeps
+   * its version.
    * </pre>
    *
    * <code>.leman.v1.UdfRef udf = 2;</code>

@@ -6,7 +6,7 @@ package dev.leman.v1;
 
 /**
  * <pre>
- * What a view holds: one row for each row of the source that the filter matches.
+ * The contents of a view: one row for each row of the source that the filter matches.
  * </pre>
  *
  * Protobuf type {@code leman.v1.ViewQuery}
@@ -90,7 +90,7 @@ private static final long serialVersionUID = 0L;
   private java.util.List<dev.leman.v1.ViewColumn> columns_;
   /**
    * <pre>
-   * Columns made by the source alone, in order. Empty: all columns of the source (its functions' columns too).
+   * Columns from the source alone, in order. Empty: all columns of the source, including computed ones.
    * </pre>
    *
    * <code>repeated .leman.v1.ViewColumn columns = 2;</code>
@@ -101,7 +101,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Columns made by the source alone, in order. Empty: all columns of the source (its functions' columns too).
+   * Columns from the source alone, in order. Empty: all columns of the source, including computed ones.
    * </pre>
    *
    * <code>repeated .leman.v1.ViewColumn columns = 2;</code>
@@ -113,7 +113,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Columns made by the source alone, in order. Empty: all columns of the source (its functions' columns too).
+   * Columns from the source alone, in order. Empty: all columns of the source, including computed ones.
    * </pre>
    *
    * <code>repeated .leman.v1.ViewColumn columns = 2;</code>
@@ -124,7 +124,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Columns made by the source alone, in order. Empty: all columns of the source (its functions' columns too).
+   * Columns from the source alone, in order. Empty: all columns of the source, including computed ones.
    * </pre>
    *
    * <code>repeated .leman.v1.ViewColumn columns = 2;</code>
@@ -135,7 +135,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Columns made by the source alone, in order. Empty: all columns of the source (its functions' columns too).
+   * Columns from the source alone, in order. Empty: all columns of the source, including computed ones.
    * </pre>
    *
    * <code>repeated .leman.v1.ViewColumn columns = 2;</code>
@@ -212,7 +212,7 @@ private static final long serialVersionUID = 0L;
   private volatile java.lang.Object where_ = "";
   /**
    * <pre>
-   * SQL over the source's columns; empty: all rows. No function of time or chance.
+   * SQL over the source's columns; empty: all rows. No volatile functions.
    * </pre>
    *
    * <code>string where = 4;</code>
@@ -233,7 +233,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * SQL over the source's columns; empty: all rows. No function of time or chance.
+   * SQL over the source's columns; empty: all rows. No volatile functions.
    * </pre>
    *
    * <code>string where = 4;</code>
@@ -285,7 +285,7 @@ private static final long serialVersionUID = 0L;
   private long limit_ = 0L;
   /**
    * <pre>
-   * At most so many rows, the first by source row id, before the shuffle; unset: all.
+   * At most this many rows, the first by source row id, before the shuffle; unset: all.
    * </pre>
    *
    * <code>optional int64 limit = 6;</code>
@@ -297,7 +297,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * At most so many rows, the first by source row id, before the shuffle; unset: all.
+   * At most this many rows, the first by source row id, before the shuffle; unset: all.
    * </pre>
    *
    * <code>optional int64 limit = 6;</code>
@@ -312,7 +312,7 @@ private static final long serialVersionUID = 0L;
   private long offset_ = 0L;
   /**
    * <pre>
-   * Leave out so many rows, the first by source row id.
+   * Skip this many rows, the first by source row id.
    * </pre>
    *
    * <code>int64 offset = 7;</code>
@@ -569,7 +569,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * What a view holds: one row for each row of the source that the filter matches.
+   * The contents of a view: one row for each row of the source that the filter matches.
    * </pre>
    *
    * Protobuf type {@code leman.v1.ViewQuery}
@@ -1095,7 +1095,7 @@ private static final long serialVersionUID = 0L;
 
     /**
      * <pre>
-     * Columns made by the source alone, in order. Empty: all columns of the source (its functions' columns too).
+     * Columns from the source alone, in order. Empty: all columns of the source, including computed ones.
      * </pre>
      *
      * <code>repeated .leman.v1.ViewColumn columns = 2;</code>
@@ -1109,7 +1109,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Columns made by the source alone, in order. Empty: all columns of the source (its functions' columns too).
+     * Columns from the source alone, in order. Empty: all columns of the source, including computed ones.
      * </pre>
      *
      * <code>repeated .leman.v1.ViewColumn columns = 2;</code>
@@ -1123,7 +1123,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Columns made by the source alone, in order. Empty: all columns of the source (its functions' columns too).
+     * Columns from the source alone, in order. Empty: all columns of the source, including computed ones.
      * </pre>
      *
      * <code>repeated .leman.v1.ViewColumn columns = 2;</code>
@@ -1137,7 +1137,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Columns made by the source alone, in order. Empty: all columns of the source (its functions' columns too).
+     * Columns from the source alone, in order. Empty: all columns of the source, including computed ones.
      * </pre>
      *
      * <code>repeated .leman.v1.ViewColumn columns = 2;</code>
@@ -1158,7 +1158,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Columns made by the source alone, in order. Empty: all columns of the source (its functions' columns too).
+     * Columns from the source alone, in order. Empty: all columns of the source, including computed ones.
      * </pre>
      *
      * <code>repeated .leman.v1.ViewColumn columns = 2;</code>
@@ -1176,7 +1176,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Columns made by the source alone, in order. Empty: all columns of the source (its functions' columns too).
+     * Columns from the source alone, in order. Empty: all columns of the source, including computed ones.
      * </pre>
      *
      * <code>repeated .leman.v1.ViewColumn columns = 2;</code>
@@ -1196,7 +1196,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Columns made by the source alone, in order. Empty: all columns of the source (its functions' columns too).
+     * Columns from the source alone, in order. Empty: all columns of the source, including computed ones.
      * </pre>
      *
      * <code>repeated .leman.v1.ViewColumn columns = 2;</code>
@@ -1217,7 +1217,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Columns made by the source alone, in order. Empty: all columns of the source (its functions' columns too).
+     * Columns from the source alone, in order. Empty: all columns of the source, including computed ones.
      * </pre>
      *
      * <code>repeated .leman.v1.ViewColumn columns = 2;</code>
@@ -1235,7 +1235,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Columns made by the source alone, in order. Empty: all columns of the source (its functions' columns too).
+     * Columns from the source alone, in order. Empty: all columns of the source, including computed ones.
      * </pre>
      *
      * <code>repeated .leman.v1.ViewColumn columns = 2;</code>
@@ -1253,7 +1253,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Columns made by the source alone, in order. Empty: all columns of the source (its functions' columns too).
+     * Columns from the source alone, in order. Empty: all columns of the source, including computed ones.
      * </pre>
      *
      * <code>repeated .leman.v1.ViewColumn columns = 2;</code>
@@ -1272,7 +1272,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Columns made by the source alone, in order. Empty: all columns of the source (its functions' columns too).
+     * Columns from the source alone, in order. Empty: all columns of the source, including computed ones.
      * </pre>
      *
      * <code>repeated .leman.v1.ViewColumn columns = 2;</code>
@@ -1289,7 +1289,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Columns made by the source alone, in order. Empty: all columns of the source (its functions' columns too).
+     * Columns from the source alone, in order. Empty: all columns of the source, including computed ones.
      * </pre>
      *
      * <code>repeated .leman.v1.ViewColumn columns = 2;</code>
@@ -1306,7 +1306,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Columns made by the source alone, in order. Empty: all columns of the source (its functions' columns too).
+     * Columns from the source alone, in order. Empty: all columns of the source, including computed ones.
      * </pre>
      *
      * <code>repeated .leman.v1.ViewColumn columns = 2;</code>
@@ -1317,7 +1317,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Columns made by the source alone, in order. Empty: all columns of the source (its functions' columns too).
+     * Columns from the source alone, in order. Empty: all columns of the source, including computed ones.
      * </pre>
      *
      * <code>repeated .leman.v1.ViewColumn columns = 2;</code>
@@ -1331,7 +1331,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Columns made by the source alone, in order. Empty: all columns of the source (its functions' columns too).
+     * Columns from the source alone, in order. Empty: all columns of the source, including computed ones.
      * </pre>
      *
      * <code>repeated .leman.v1.ViewColumn columns = 2;</code>
@@ -1346,7 +1346,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Columns made by the source alone, in order. Empty: all columns of the source (its functions' columns too).
+     * Columns from the source alone, in order. Empty: all columns of the source, including computed ones.
      * </pre>
      *
      * <code>repeated .leman.v1.ViewColumn columns = 2;</code>
@@ -1357,7 +1357,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Columns made by the source alone, in order. Empty: all columns of the source (its functions' columns too).
+     * Columns from the source alone, in order. Empty: all columns of the source, including computed ones.
      * </pre>
      *
      * <code>repeated .leman.v1.ViewColumn columns = 2;</code>
@@ -1369,7 +1369,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Columns made by the source alone, in order. Empty: all columns of the source (its functions' columns too).
+     * Columns from the source alone, in order. Empty: all columns of the source, including computed ones.
      * </pre>
      *
      * <code>repeated .leman.v1.ViewColumn columns = 2;</code>
@@ -1708,7 +1708,7 @@ private static final long serialVersionUID = 0L;
     private java.lang.Object where_ = "";
     /**
      * <pre>
-     * SQL over the source's columns; empty: all rows. No function of time or chance.
+     * SQL over the source's columns; empty: all rows. No volatile functions.
      * </pre>
      *
      * <code>string where = 4;</code>
@@ -1728,7 +1728,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * SQL over the source's columns; empty: all rows. No function of time or chance.
+     * SQL over the source's columns; empty: all rows. No volatile functions.
      * </pre>
      *
      * <code>string where = 4;</code>
@@ -1749,7 +1749,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * SQL over the source's columns; empty: all rows. No function of time or chance.
+     * SQL over the source's columns; empty: all rows. No volatile functions.
      * </pre>
      *
      * <code>string where = 4;</code>
@@ -1766,7 +1766,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * SQL over the source's columns; empty: all rows. No function of time or chance.
+     * SQL over the source's columns; empty: all rows. No volatile functions.
      * </pre>
      *
      * <code>string where = 4;</code>
@@ -1780,7 +1780,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * SQL over the source's columns; empty: all rows. No function of time or chance.
+     * SQL over the source's columns; empty: all rows. No volatile functions.
      * </pre>
      *
      * <code>string where = 4;</code>
@@ -1856,7 +1856,7 @@ private static final long serialVersionUID = 0L;
     private long limit_ ;
     /**
      * <pre>
-     * At most so many rows, the first by source row id, before the shuffle; unset: all.
+     * At most this many rows, the first by source row id, before the shuffle; unset: all.
      * </pre>
      *
      * <code>optional int64 limit = 6;</code>
@@ -1868,7 +1868,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * At most so many rows, the first by source row id, before the shuffle; unset: all.
+     * At most this many rows, the first by source row id, before the shuffle; unset: all.
      * </pre>
      *
      * <code>optional int64 limit = 6;</code>
@@ -1880,7 +1880,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * At most so many rows, the first by source row id, before the shuffle; unset: all.
+     * At most this many rows, the first by source row id, before the shuffle; unset: all.
      * </pre>
      *
      * <code>optional int64 limit = 6;</code>
@@ -1896,7 +1896,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * At most so many rows, the first by source row id, before the shuffle; unset: all.
+     * At most this many rows, the first by source row id, before the shuffle; unset: all.
      * </pre>
      *
      * <code>optional int64 limit = 6;</code>
@@ -1912,7 +1912,7 @@ private static final long serialVersionUID = 0L;
     private long offset_ ;
     /**
      * <pre>
-     * Leave out so many rows, the first by source row id.
+     * Skip this many rows, the first by source row id.
      * </pre>
      *
      * <code>int64 offset = 7;</code>
@@ -1924,7 +1924,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Leave out so many rows, the first by source row id.
+     * Skip this many rows, the first by source row id.
      * </pre>
      *
      * <code>int64 offset = 7;</code>
@@ -1940,7 +1940,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Leave out so many rows, the first by source row id.
+     * Skip this many rows, the first by source row id.
      * </pre>
      *
      * <code>int64 offset = 7;</code>

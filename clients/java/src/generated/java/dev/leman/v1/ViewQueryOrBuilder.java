@@ -37,7 +37,7 @@ public interface ViewQueryOrBuilder extends
 
   /**
    * <pre>
-   * Columns made by the source alone, in order. Empty: all columns of the source (its functions' columns too).
+   * Columns from the source alone, in order. Empty: all columns of the source, including computed ones.
    * </pre>
    *
    * <code>repeated .leman.v1.ViewColumn columns = 2;</code>
@@ -46,7 +46,7 @@ public interface ViewQueryOrBuilder extends
       getColumnsList();
   /**
    * <pre>
-   * Columns made by the source alone, in order. Empty: all columns of the source (its functions' columns too).
+   * Columns from the source alone, in order. Empty: all columns of the source, including computed ones.
    * </pre>
    *
    * <code>repeated .leman.v1.ViewColumn columns = 2;</code>
@@ -54,7 +54,7 @@ public interface ViewQueryOrBuilder extends
   dev.leman.v1.ViewColumn getColumns(int index);
   /**
    * <pre>
-   * Columns made by the source alone, in order. Empty: all columns of the source (its functions' columns too).
+   * Columns from the source alone, in order. Empty: all columns of the source, including computed ones.
    * </pre>
    *
    * <code>repeated .leman.v1.ViewColumn columns = 2;</code>
@@ -62,7 +62,7 @@ public interface ViewQueryOrBuilder extends
   int getColumnsCount();
   /**
    * <pre>
-   * Columns made by the source alone, in order. Empty: all columns of the source (its functions' columns too).
+   * Columns from the source alone, in order. Empty: all columns of the source, including computed ones.
    * </pre>
    *
    * <code>repeated .leman.v1.ViewColumn columns = 2;</code>
@@ -71,7 +71,7 @@ public interface ViewQueryOrBuilder extends
       getColumnsOrBuilderList();
   /**
    * <pre>
-   * Columns made by the source alone, in order. Empty: all columns of the source (its functions' columns too).
+   * Columns from the source alone, in order. Empty: all columns of the source, including computed ones.
    * </pre>
    *
    * <code>repeated .leman.v1.ViewColumn columns = 2;</code>
@@ -125,7 +125,7 @@ public interface ViewQueryOrBuilder extends
 
   /**
    * <pre>
-   * SQL over the source's columns; empty: all rows. No function of time or chance.
+   * SQL over the source's columns; empty: all rows. No volatile functions.
    * </pre>
    *
    * <code>string where = 4;</code>
@@ -134,7 +134,7 @@ public interface ViewQueryOrBuilder extends
   java.lang.String getWhere();
   /**
    * <pre>
-   * SQL over the source's columns; empty: all rows. No function of time or chance.
+   * SQL over the source's columns; empty: all rows. No volatile functions.
    * </pre>
    *
    * <code>string where = 4;</code>
@@ -164,7 +164,7 @@ public interface ViewQueryOrBuilder extends
 
   /**
    * <pre>
-   * At most so many rows, the first by source row id, before the shuffle; unset: all.
+   * At most this many rows, the first by source row id, before the shuffle; unset: all.
    * </pre>
    *
    * <code>optional int64 limit = 6;</code>
@@ -173,7 +173,7 @@ public interface ViewQueryOrBuilder extends
   boolean hasLimit();
   /**
    * <pre>
-   * At most so many rows, the first by source row id, before the shuffle; unset: all.
+   * At most this many rows, the first by source row id, before the shuffle; unset: all.
    * </pre>
    *
    * <code>optional int64 limit = 6;</code>
@@ -183,7 +183,7 @@ public interface ViewQueryOrBuilder extends
 
   /**
    * <pre>
-   * Leave out so many rows, the first by source row id.
+   * Skip this many rows, the first by source row id.
    * </pre>
    *
    * <code>int64 offset = 7;</code>

@@ -144,7 +144,7 @@ private static final long serialVersionUID = 0L;
   private com.google.protobuf.Duration timeout_;
   /**
    * <pre>
-   * How long to wait at the most; unset, and what is longer: a minute.
+   * How long to wait; unset, or longer: a minute.
    * </pre>
    *
    * <code>.google.protobuf.Duration timeout = 3;</code>
@@ -156,7 +156,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * How long to wait at the most; unset, and what is longer: a minute.
+   * How long to wait; unset, or longer: a minute.
    * </pre>
    *
    * <code>.google.protobuf.Duration timeout = 3;</code>
@@ -168,7 +168,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * How long to wait at the most; unset, and what is longer: a minute.
+   * How long to wait; unset, or longer: a minute.
    * </pre>
    *
    * <code>.google.protobuf.Duration timeout = 3;</code>
@@ -766,7 +766,7 @@ private static final long serialVersionUID = 0L;
         com.google.protobuf.Duration, com.google.protobuf.Duration.Builder, com.google.protobuf.DurationOrBuilder> timeoutBuilder_;
     /**
      * <pre>
-     * How long to wait at the most; unset, and what is longer: a minute.
+     * How long to wait; unset, or longer: a minute.
      * </pre>
      *
      * <code>.google.protobuf.Duration timeout = 3;</code>
@@ -777,7 +777,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * How long to wait at the most; unset, and what is longer: a minute.
+     * How long to wait; unset, or longer: a minute.
      * </pre>
      *
      * <code>.google.protobuf.Duration timeout = 3;</code>
@@ -792,7 +792,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * How long to wait at the most; unset, and what is longer: a minute.
+     * How long to wait; unset, or longer: a minute.
      * </pre>
      *
      * <code>.google.protobuf.Duration timeout = 3;</code>
@@ -812,7 +812,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * How long to wait at the most; unset, and what is longer: a minute.
+     * How long to wait; unset, or longer: a minute.
      * </pre>
      *
      * <code>.google.protobuf.Duration timeout = 3;</code>
@@ -830,7 +830,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * How long to wait at the most; unset, and what is longer: a minute.
+     * How long to wait; unset, or longer: a minute.
      * </pre>
      *
      * <code>.google.protobuf.Duration timeout = 3;</code>
@@ -855,7 +855,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * How long to wait at the most; unset, and what is longer: a minute.
+     * How long to wait; unset, or longer: a minute.
      * </pre>
      *
      * <code>.google.protobuf.Duration timeout = 3;</code>
@@ -872,7 +872,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * How long to wait at the most; unset, and what is longer: a minute.
+     * How long to wait; unset, or longer: a minute.
      * </pre>
      *
      * <code>.google.protobuf.Duration timeout = 3;</code>
@@ -884,7 +884,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * How long to wait at the most; unset, and what is longer: a minute.
+     * How long to wait; unset, or longer: a minute.
      * </pre>
      *
      * <code>.google.protobuf.Duration timeout = 3;</code>
@@ -899,7 +899,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * How long to wait at the most; unset, and what is longer: a minute.
+     * How long to wait; unset, or longer: a minute.
      * </pre>
      *
      * <code>.google.protobuf.Duration timeout = 3;</code>

@@ -50,7 +50,7 @@ public interface WaitJobRequestOrBuilder extends
 
   /**
    * <pre>
-   * How long to wait at the most; unset, and what is longer: a minute.
+   * How long to wait; unset, or longer: a minute.
    * </pre>
    *
    * <code>.google.protobuf.Duration timeout = 3;</code>
@@ -59,7 +59,7 @@ public interface WaitJobRequestOrBuilder extends
   boolean hasTimeout();
   /**
    * <pre>
-   * How long to wait at the most; unset, and what is longer: a minute.
+   * How long to wait; unset, or longer: a minute.
    * </pre>
    *
    * <code>.google.protobuf.Duration timeout = 3;</code>
@@ -68,7 +68,7 @@ public interface WaitJobRequestOrBuilder extends
   com.google.protobuf.Duration getTimeout();
   /**
    * <pre>
-   * How long to wait at the most; unset, and what is longer: a minute.
+   * How long to wait; unset, or longer: a minute.
    * </pre>
    *
    * <code>.google.protobuf.Duration timeout = 3;</code>

@@ -143,7 +143,7 @@ private static final long serialVersionUID = 0L;
   private long afterSequence_ = 0L;
   /**
    * <pre>
-   * The `sequence` of the last message of this job that was seen; 0: none was.
+   * The `sequence` of the last received message of this job; 0: none.
    * </pre>
    *
    * <code>int64 after_sequence = 3;</code>
@@ -719,7 +719,7 @@ private static final long serialVersionUID = 0L;
     private long afterSequence_ ;
     /**
      * <pre>
-     * The `sequence` of the last message of this job that was seen; 0: none was.
+     * The `sequence` of the last received message of this job; 0: none.
      * </pre>
      *
      * <code>int64 after_sequence = 3;</code>
@@ -731,7 +731,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The `sequence` of the last message of this job that was seen; 0: none was.
+     * The `sequence` of the last received message of this job; 0: none.
      * </pre>
      *
      * <code>int64 after_sequence = 3;</code>
@@ -747,7 +747,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The `sequence` of the last message of this job that was seen; 0: none was.
+     * The `sequence` of the last received message of this job; 0: none.
      * </pre>
      *
      * <code>int64 after_sequence = 3;</code>

@@ -50,7 +50,7 @@ public interface WatchJobRequestOrBuilder extends
 
   /**
    * <pre>
-   * The `sequence` of the last message of this job that was seen; 0: none was.
+   * The `sequence` of the last received message of this job; 0: none.
    * </pre>
    *
    * <code>int64 after_sequence = 3;</code>

@@ -49,11 +49,10 @@ private static final long serialVersionUID = 0L;
   private long sequence_ = 0L;
   /**
    * <pre>
-   * How far the watcher is with this message: `after_sequence` of the next call. It never falls, within a stream or from
-   * call to call, over restarts of services and whichever executor answers; a message that comes only as nothing changed
-   * for a while may have that of the one before. That of the last message, with a terminal state, is the same whenever and
-   * wherever it is asked for: a call with it is answered with the ended job and no event. Only compare it: what it is made
-   * of may change.
+   * The watcher's position: `after_sequence` of the next call. It never decreases, within a stream or from call to
+   * call, over restarts of services and on any executor; a message without changes may repeat the previous one. The
+   * last message, with a terminal state, always has the same sequence: a call with it returns the ended job and no
+   * event. Only compare sequences: their structure may change.
    * </pre>
    *
    * <code>int64 sequence = 1;</code>
@@ -68,7 +67,7 @@ private static final long serialVersionUID = 0L;
   private dev.leman.v1.Job job_;
   /**
    * <pre>
-   * The whole job as it stands.
+   * The current job.
    * </pre>
    *
    * <code>.leman.v1.Job job = 2;</code>
@@ -80,7 +79,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * The whole job as it stands.
+   * The current job.
    * </pre>
    *
    * <code>.leman.v1.Job job = 2;</code>
@@ -92,7 +91,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * The whole job as it stands.
+   * The current job.
    * </pre>
    *
    * <code>.leman.v1.Job job = 2;</code>
@@ -107,9 +106,9 @@ private static final long serialVersionUID = 0L;
   private java.util.List<dev.leman.v1.JobEvent> events_;
   /**
    * <pre>
-   * What happened since the sequence that the watcher saw last, in this order, each event once. The executor that has the
-   * job keeps the last thousand in memory. Where another one answers, they come once it has taken the job over, or from
-   * the first one when that is asked again.
+   * Events since the sequence that the watcher saw last, in this order, each once. The executor that has the job keeps
+   * the last thousand in memory. If another one answers, they come once it has taken the job over, or when the first
+   * one is called again.
    * </pre>
    *
    * <code>repeated .leman.v1.JobEvent events = 3;</code>
@@ -120,9 +119,9 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * What happened since the sequence that the watcher saw last, in this order, each event once. The executor that has the
-   * job keeps the last thousand in memory. Where another one answers, they come once it has taken the job over, or from
-   * the first one when that is asked again.
+   * Events since the sequence that the watcher saw last, in this order, each once. The executor that has the job keeps
+   * the last thousand in memory. If another one answers, they come once it has taken the job over, or when the first
+   * one is called again.
    * </pre>
    *
    * <code>repeated .leman.v1.JobEvent events = 3;</code>
@@ -134,9 +133,9 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * What happened since the sequence that the watcher saw last, in this order, each event once. The executor that has the
-   * job keeps the last thousand in memory. Where another one answers, they come once it has taken the job over, or from
-   * the first one when that is asked again.
+   * Events since the sequence that the watcher saw last, in this order, each once. The executor that has the job keeps
+   * the last thousand in memory. If another one answers, they come once it has taken the job over, or when the first
+   * one is called again.
    * </pre>
    *
    * <code>repeated .leman.v1.JobEvent events = 3;</code>
@@ -147,9 +146,9 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * What happened since the sequence that the watcher saw last, in this order, each event once. The executor that has the
-   * job keeps the last thousand in memory. Where another one answers, they come once it has taken the job over, or from
-   * the first one when that is asked again.
+   * Events since the sequence that the watcher saw last, in this order, each once. The executor that has the job keeps
+   * the last thousand in memory. If another one answers, they come once it has taken the job over, or when the first
+   * one is called again.
    * </pre>
    *
    * <code>repeated .leman.v1.JobEvent events = 3;</code>
@@ -160,9 +159,9 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * What happened since the sequence that the watcher saw last, in this order, each event once. The executor that has the
-   * job keeps the last thousand in memory. Where another one answers, they come once it has taken the job over, or from
-   * the first one when that is asked again.
+   * Events since the sequence that the watcher saw last, in this order, each once. The executor that has the job keeps
+   * the last thousand in memory. If another one answers, they come once it has taken the job over, or when the first
+   * one is called again.
    * </pre>
    *
    * <code>repeated .leman.v1.JobEvent events = 3;</code>
@@ -178,8 +177,8 @@ private static final long serialVersionUID = 0L;
   /**
    * <pre>
    * Events may be missing between the sequence that the watcher saw last and those in `events`: there were more than a
-   * thousand, or the executor that kept them was restarted, or died. `job` is whole all the same, and that a job ended is
-   * told in any case, by an event of kind KIND_STATE.
+   * thousand, or their executor was restarted, or died. `job` is complete all the same, and the end of a job is always
+   * reported, by an event of kind KIND_STATE.
    * </pre>
    *
    * <code>bool events_missing = 4;</code>
@@ -665,11 +664,10 @@ private static final long serialVersionUID = 0L;
     private long sequence_ ;
     /**
      * <pre>
-     * How far the watcher is with this message: `after_sequence` of the next call. It never falls, within a stream or from
-     * call to call, over restarts of services and whichever executor answers; a message that comes only as nothing changed
-     * for a while may have that of the one before. That of the last message, with a terminal state, is the same whenever and
-     * wherever it is asked for: a call with it is answered with the ended job and no event. Only compare it: what it is made
-     * of may change.
+     * The watcher's position: `after_sequence` of the next call. It never decreases, within a stream or from call to
+     * call, over restarts of services and on any executor; a message without changes may repeat the previous one. The
+     * last message, with a terminal state, always has the same sequence: a call with it returns the ended job and no
+     * event. Only compare sequences: their structure may change.
      * </pre>
      *
      * <code>int64 sequence = 1;</code>
@@ -681,11 +679,10 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * How far the watcher is with this message: `after_sequence` of the next call. It never falls, within a stream or from
-     * call to call, over restarts of services and whichever executor answers; a message that comes only as nothing changed
-     * for a while may have that of the one before. That of the last message, with a terminal state, is the same whenever and
-     * wherever it is asked for: a call with it is answered with the ended job and no event. Only compare it: what it is made
-     * of may change.
+     * The watcher's position: `after_sequence` of the next call. It never decreases, within a stream or from call to
+     * call, over restarts of services and on any executor; a message without changes may repeat the previous one. The
+     * last message, with a terminal state, always has the same sequence: a call with it returns the ended job and no
+     * event. Only compare sequences: their structure may change.
      * </pre>
      *
      * <code>int64 sequence = 1;</code>
@@ -701,11 +698,10 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * How far the watcher is with this message: `after_sequence` of the next call. It never falls, within a stream or from
-     * call to call, over restarts of services and whichever executor answers; a message that comes only as nothing changed
-     * for a while may have that of the one before. That of the last message, with a terminal state, is the same whenever and
-     * wherever it is asked for: a call with it is answered with the ended job and no event. Only compare it: what it is made
-     * of may change.
+     * The watcher's position: `after_sequence` of the next call. It never decreases, within a stream or from call to
+     * call, over restarts of services and on any executor; a message without changes may repeat the previous one. The
+     * last message, with a terminal state, always has the same sequence: a call with it returns the ended job and no
+     * event. Only compare sequences: their structure may change.
      * </pre>
      *
      * <code>int64 sequence = 1;</code>
@@ -723,7 +719,7 @@ private static final long serialVersionUID = 0L;
         dev.leman.v1.Job, dev.leman.v1.Job.Builder, dev.leman.v1.JobOrBuilder> jobBuilder_;
     /**
      * <pre>
-     * The whole job as it stands.
+     * The current job.
      * </pre>
      *
      * <code>.leman.v1.Job job = 2;</code>
@@ -734,7 +730,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The whole job as it stands.
+     * The current job.
      * </pre>
      *
      * <code>.leman.v1.Job job = 2;</code>
@@ -749,7 +745,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The whole job as it stands.
+     * The current job.
      * </pre>
      *
      * <code>.leman.v1.Job job = 2;</code>
@@ -769,7 +765,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The whole job as it stands.
+     * The current job.
      * </pre>
      *
      * <code>.leman.v1.Job job = 2;</code>
@@ -787,7 +783,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The whole job as it stands.
+     * The current job.
      * </pre>
      *
      * <code>.leman.v1.Job job = 2;</code>
@@ -812,7 +808,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The whole job as it stands.
+     * The current job.
      * </pre>
      *
      * <code>.leman.v1.Job job = 2;</code>
@@ -829,7 +825,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The whole job as it stands.
+     * The current job.
      * </pre>
      *
      * <code>.leman.v1.Job job = 2;</code>
@@ -841,7 +837,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The whole job as it stands.
+     * The current job.
      * </pre>
      *
      * <code>.leman.v1.Job job = 2;</code>
@@ -856,7 +852,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The whole job as it stands.
+     * The current job.
      * </pre>
      *
      * <code>.leman.v1.Job job = 2;</code>
@@ -889,9 +885,9 @@ private static final long serialVersionUID = 0L;
 
     /**
      * <pre>
-     * What happened since the sequence that the watcher saw last, in this order, each event once. The executor that has the
-     * job keeps the last thousand in memory. Where another one answers, they come once it has taken the job over, or from
-     * the first one when that is asked again.
+     * Events since the sequence that the watcher saw last, in this order, each once. The executor that has the job keeps
+     * the last thousand in memory. If another one answers, they come once it has taken the job over, or when the first
+     * one is called again.
      * </pre>
      *
      * <code>repeated .leman.v1.JobEvent events = 3;</code>
@@ -905,9 +901,9 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What happened since the sequence that the watcher saw last, in this order, each event once. The executor that has the
-     * job keeps the last thousand in memory. Where another one answers, they come once it has taken the job over, or from
-     * the first one when that is asked again.
+     * Events since the sequence that the watcher saw last, in this order, each once. The executor that has the job keeps
+     * the last thousand in memory. If another one answers, they come once it has taken the job over, or when the first
+     * one is called again.
      * </pre>
      *
      * <code>repeated .leman.v1.JobEvent events = 3;</code>
@@ -921,9 +917,9 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What happened since the sequence that the watcher saw last, in this order, each event once. The executor that has the
-     * job keeps the last thousand in memory. Where another one answers, they come once it has taken the job over, or from
-     * the first one when that is asked again.
+     * Events since the sequence that the watcher saw last, in this order, each once. The executor that has the job keeps
+     * the last thousand in memory. If another one answers, they come once it has taken the job over, or when the first
+     * one is called again.
      * </pre>
      *
      * <code>repeated .leman.v1.JobEvent events = 3;</code>
@@ -937,9 +933,9 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What happened since the sequence that the watcher saw last, in this order, each event once. The executor that has the
-     * job keeps the last thousand in memory. Where another one answers, they come once it has taken the job over, or from
-     * the first one when that is asked again.
+     * Events since the sequence that the watcher saw last, in this order, each once. The executor that has the job keeps
+     * the last thousand in memory. If another one answers, they come once it has taken the job over, or when the first
+     * one is called again.
      * </pre>
      *
      * <code>repeated .leman.v1.JobEvent events = 3;</code>
@@ -960,9 +956,9 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What happened since the sequence that the watcher saw last, in this order, each event once. The executor that has the
-     * job keeps the last thousand in memory. Where another one answers, they come once it has taken the job over, or from
-     * the first one when that is asked again.
+     * Events since the sequence that the watcher saw last, in this order, each once. The executor that has the job keeps
+     * the last thousand in memory. If another one answers, they come once it has taken the job over, or when the first
+     * one is called again.
      * </pre>
      *
      * <code>repeated .leman.v1.JobEvent events = 3;</code>
@@ -980,9 +976,9 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What happened since the sequence that the watcher saw last, in this order, each event once. The executor that has the
-     * job keeps the last thousand in memory. Where another one answers, they come once it has taken the job over, or from
-     * the first one when that is asked again.
+     * Events since the sequence that the watcher saw last, in this order, each once. The executor that has the job keeps
+     * the last thousand in memory. If another one answers, they come once it has taken the job over, or when the first
+     * one is called again.
      * </pre>
      *
      * <code>repeated .leman.v1.JobEvent events = 3;</code>
@@ -1002,9 +998,9 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What happened since the sequence that the watcher saw last, in this order, each event once. The executor that has the
-     * job keeps the last thousand in memory. Where another one answers, they come once it has taken the job over, or from
-     * the first one when that is asked again.
+     * Events since the sequence that the watcher saw last, in this order, each once. The executor that has the job keeps
+     * the last thousand in memory. If another one answers, they come once it has taken the job over, or when the first
+     * one is called again.
      * </pre>
      *
      * <code>repeated .leman.v1.JobEvent events = 3;</code>
@@ -1025,9 +1021,9 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What happened since the sequence that the watcher saw last, in this order, each event once. The executor that has the
-     * job keeps the last thousand in memory. Where another one answers, they come once it has taken the job over, or from
-     * the first one when that is asked again.
+     * Events since the sequence that the watcher saw last, in this order, each once. The executor that has the job keeps
+     * the last thousand in memory. If another one answers, they come once it has taken the job over, or when the first
+     * one is called again.
      * </pre>
      *
      * <code>repeated .leman.v1.JobEvent events = 3;</code>
@@ -1045,9 +1041,9 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What happened since the sequence that the watcher saw last, in this order, each event once. The executor that has the
-     * job keeps the last thousand in memory. Where another one answers, they come once it has taken the job over, or from
-     * the first one when that is asked again.
+     * Events since the sequence that the watcher saw last, in this order, each once. The executor that has the job keeps
+     * the last thousand in memory. If another one answers, they come once it has taken the job over, or when the first
+     * one is called again.
      * </pre>
      *
      * <code>repeated .leman.v1.JobEvent events = 3;</code>
@@ -1065,9 +1061,9 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What happened since the sequence that the watcher saw last, in this order, each event once. The executor that has the
-     * job keeps the last thousand in memory. Where another one answers, they come once it has taken the job over, or from
-     * the first one when that is asked again.
+     * Events since the sequence that the watcher saw last, in this order, each once. The executor that has the job keeps
+     * the last thousand in memory. If another one answers, they come once it has taken the job over, or when the first
+     * one is called again.
      * </pre>
      *
      * <code>repeated .leman.v1.JobEvent events = 3;</code>
@@ -1086,9 +1082,9 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What happened since the sequence that the watcher saw last, in this order, each event once. The executor that has the
-     * job keeps the last thousand in memory. Where another one answers, they come once it has taken the job over, or from
-     * the first one when that is asked again.
+     * Events since the sequence that the watcher saw last, in this order, each once. The executor that has the job keeps
+     * the last thousand in memory. If another one answers, they come once it has taken the job over, or when the first
+     * one is called again.
      * </pre>
      *
      * <code>repeated .leman.v1.JobEvent events = 3;</code>
@@ -1105,9 +1101,9 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What happened since the sequence that the watcher saw last, in this order, each event once. The executor that has the
-     * job keeps the last thousand in memory. Where another one answers, they come once it has taken the job over, or from
-     * the first one when that is asked again.
+     * Events since the sequence that the watcher saw last, in this order, each once. The executor that has the job keeps
+     * the last thousand in memory. If another one answers, they come once it has taken the job over, or when the first
+     * one is called again.
      * </pre>
      *
      * <code>repeated .leman.v1.JobEvent events = 3;</code>
@@ -1124,9 +1120,9 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What happened since the sequence that the watcher saw last, in this order, each event once. The executor that has the
-     * job keeps the last thousand in memory. Where another one answers, they come once it has taken the job over, or from
-     * the first one when that is asked again.
+     * Events since the sequence that the watcher saw last, in this order, each once. The executor that has the job keeps
+     * the last thousand in memory. If another one answers, they come once it has taken the job over, or when the first
+     * one is called again.
      * </pre>
      *
      * <code>repeated .leman.v1.JobEvent events = 3;</code>
@@ -1137,9 +1133,9 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What happened since the sequence that the watcher saw last, in this order, each event once. The executor that has the
-     * job keeps the last thousand in memory. Where another one answers, they come once it has taken the job over, or from
-     * the first one when that is asked again.
+     * Events since the sequence that the watcher saw last, in this order, each once. The executor that has the job keeps
+     * the last thousand in memory. If another one answers, they come once it has taken the job over, or when the first
+     * one is called again.
      * </pre>
      *
      * <code>repeated .leman.v1.JobEvent events = 3;</code>
@@ -1153,9 +1149,9 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What happened since the sequence that the watcher saw last, in this order, each event once. The executor that has the
-     * job keeps the last thousand in memory. Where another one answers, they come once it has taken the job over, or from
-     * the first one when that is asked again.
+     * Events since the sequence that the watcher saw last, in this order, each once. The executor that has the job keeps
+     * the last thousand in memory. If another one answers, they come once it has taken the job over, or when the first
+     * one is called again.
      * </pre>
      *
      * <code>repeated .leman.v1.JobEvent events = 3;</code>
@@ -1170,9 +1166,9 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What happened since the sequence that the watcher saw last, in this order, each event once. The executor that has the
-     * job keeps the last thousand in memory. Where another one answers, they come once it has taken the job over, or from
-     * the first one when that is asked again.
+     * Events since the sequence that the watcher saw last, in this order, each once. The executor that has the job keeps
+     * the last thousand in memory. If another one answers, they come once it has taken the job over, or when the first
+     * one is called again.
      * </pre>
      *
      * <code>repeated .leman.v1.JobEvent events = 3;</code>
@@ -1183,9 +1179,9 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What happened since the sequence that the watcher saw last, in this order, each event once. The executor that has the
-     * job keeps the last thousand in memory. Where another one answers, they come once it has taken the job over, or from
-     * the first one when that is asked again.
+     * Events since the sequence that the watcher saw last, in this order, each once. The executor that has the job keeps
+     * the last thousand in memory. If another one answers, they come once it has taken the job over, or when the first
+     * one is called again.
      * </pre>
      *
      * <code>repeated .leman.v1.JobEvent events = 3;</code>
@@ -1197,9 +1193,9 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * What happened since the sequence that the watcher saw last, in this order, each event once. The executor that has the
-     * job keeps the last thousand in memory. Where another one answers, they come once it has taken the job over, or from
-     * the first one when that is asked again.
+     * Events since the sequence that the watcher saw last, in this order, each once. The executor that has the job keeps
+     * the last thousand in memory. If another one answers, they come once it has taken the job over, or when the first
+     * one is called again.
      * </pre>
      *
      * <code>repeated .leman.v1.JobEvent events = 3;</code>
@@ -1227,8 +1223,8 @@ private static final long serialVersionUID = 0L;
     /**
      * <pre>
      * Events may be missing between the sequence that the watcher saw last and those in `events`: there were more than a
-     * thousand, or the executor that kept them was restarted, or died. `job` is whole all the same, and that a job ended is
-     * told in any case, by an event of kind KIND_STATE.
+     * thousand, or their executor was restarted, or died. `job` is complete all the same, and the end of a job is always
+     * reported, by an event of kind KIND_STATE.
      * </pre>
      *
      * <code>bool events_missing = 4;</code>
@@ -1241,8 +1237,8 @@ private static final long serialVersionUID = 0L;
     /**
      * <pre>
      * Events may be missing between the sequence that the watcher saw last and those in `events`: there were more than a
-     * thousand, or the executor that kept them was restarted, or died. `job` is whole all the same, and that a job ended is
-     * told in any case, by an event of kind KIND_STATE.
+     * thousand, or their executor was restarted, or died. `job` is complete all the same, and the end of a job is always
+     * reported, by an event of kind KIND_STATE.
      * </pre>
      *
      * <code>bool events_missing = 4;</code>
@@ -1259,8 +1255,8 @@ private static final long serialVersionUID = 0L;
     /**
      * <pre>
      * Events may be missing between the sequence that the watcher saw last and those in `events`: there were more than a
-     * thousand, or the executor that kept them was restarted, or died. `job` is whole all the same, and that a job ended is
-     * told in any case, by an event of kind KIND_STATE.
+     * thousand, or their executor was restarted, or died. `job` is complete all the same, and the end of a job is always
+     * reported, by an event of kind KIND_STATE.
      * </pre>
      *
      * <code>bool events_missing = 4;</code>

@@ -10,11 +10,10 @@ public interface WatchJobResponseOrBuilder extends
 
   /**
    * <pre>
-   * How far the watcher is with this message: `after_sequence` of the next call. It never falls, within a stream or from
-   * call to call, over restarts of services and whichever executor answers; a message that comes only as nothing changed
-   * for a while may have that of the one before. That of the last message, with a terminal state, is the same whenever and
-   * wherever it is asked for: a call with it is answered with the ended job and no event. Only compare it: what it is made
-   * of may change.
+   * The watcher's position: `after_sequence` of the next call. It never decreases, within a stream or from call to
+   * call, over restarts of services and on any executor; a message without changes may repeat the previous one. The
+   * last message, with a terminal state, always has the same sequence: a call with it returns the ended job and no
+   * event. Only compare sequences: their structure may change.
    * </pre>
    *
    * <code>int64 sequence = 1;</code>
@@ -24,7 +23,7 @@ public interface WatchJobResponseOrBuilder extends
 
   /**
    * <pre>
-   * The whole job as it stands.
+   * The current job.
    * </pre>
    *
    * <code>.leman.v1.Job job = 2;</code>
@@ -33,7 +32,7 @@ public interface WatchJobResponseOrBuilder extends
   boolean hasJob();
   /**
    * <pre>
-   * The whole job as it stands.
+   * The current job.
    * </pre>
    *
    * <code>.leman.v1.Job job = 2;</code>
@@ -42,7 +41,7 @@ public interface WatchJobResponseOrBuilder extends
   dev.leman.v1.Job getJob();
   /**
    * <pre>
-   * The whole job as it stands.
+   * The current job.
    * </pre>
    *
    * <code>.leman.v1.Job job = 2;</code>
@@ -51,9 +50,9 @@ public interface WatchJobResponseOrBuilder extends
 
   /**
    * <pre>
-   * What happened since the sequence that the watcher saw last, in this order, each event once. The executor that has the
-   * job keeps the last thousand in memory. Where another one answers, they come once it has taken the job over, or from
-   * the first one when that is asked again.
+   * Events since the sequence that the watcher saw last, in this order, each once. The executor that has the job keeps
+   * the last thousand in memory. If another one answers, they come once it has taken the job over, or when the first
+   * one is called again.
    * </pre>
    *
    * <code>repeated .leman.v1.JobEvent events = 3;</code>
@@ -62,9 +61,9 @@ public interface WatchJobResponseOrBuilder extends
       getEventsList();
   /**
    * <pre>
-   * What happened since the sequence that the watcher saw last, in this order, each event once. The executor that has the
-   * job keeps the last thousand in memory. Where another one answers, they come once it has taken the job over, or from
-   * the first one when that is asked again.
+   * Events since the sequence that the watcher saw last, in this order, each once. The executor that has the job keeps
+   * the last thousand in memory. If another one answers, they come once it has taken the job over, or when the first
+   * one is called again.
    * </pre>
    *
    * <code>repeated .leman.v1.JobEvent events = 3;</code>
@@ -72,9 +71,9 @@ public interface WatchJobResponseOrBuilder extends
   dev.leman.v1.JobEvent getEvents(int index);
   /**
    * <pre>
-   * What happened since the sequence that the watcher saw last, in this order, each event once. The executor that has the
-   * job keeps the last thousand in memory. Where another one answers, they come once it has taken the job over, or from
-   * the first one when that is asked again.
+   * Events since the sequence that the watcher saw last, in this order, each once. The executor that has the job keeps
+   * the last thousand in memory. If another one answers, they come once it has taken the job over, or when the first
+   * one is called again.
    * </pre>
    *
    * <code>repeated .leman.v1.JobEvent events = 3;</code>
@@ -82,9 +81,9 @@ public interface WatchJobResponseOrBuilder extends
   int getEventsCount();
   /**
    * <pre>
-   * What happened since the sequence that the watcher saw last, in this order, each event once. The executor that has the
-   * job keeps the last thousand in memory. Where another one answers, they come once it has taken the job over, or from
-   * the first one when that is asked again.
+   * Events since the sequence that the watcher saw last, in this order, each once. The executor that has the job keeps
+   * the last thousand in memory. If another one answers, they come once it has taken the job over, or when the first
+   * one is called again.
    * </pre>
    *
    * <code>repeated .leman.v1.JobEvent events = 3;</code>
@@ -93,9 +92,9 @@ public interface WatchJobResponseOrBuilder extends
       getEventsOrBuilderList();
   /**
    * <pre>
-   * What happened since the sequence that the watcher saw last, in this order, each event once. The executor that has the
-   * job keeps the last thousand in memory. Where another one answers, they come once it has taken the job over, or from
-   * the first one when that is asked again.
+   * Events since the sequence that the watcher saw last, in this order, each once. The executor that has the job keeps
+   * the last thousand in memory. If another one answers, they come once it has taken the job over, or when the first
+   * one is called again.
    * </pre>
    *
    * <code>repeated .leman.v1.JobEvent events = 3;</code>
@@ -106,8 +105,8 @@ public interface WatchJobResponseOrBuilder extends
   /**
    * <pre>
    * Events may be missing between the sequence that the watcher saw last and those in `events`: there were more than a
-   * thousand, or the executor that kept them was restarted, or died. `job` is whole all the same, and that a job ended is
-   * told in any case, by an event of kind KIND_STATE.
+   * thousand, or their executor was restarted, or died. `job` is complete all the same, and the end of a job is always
+   * reported, by an event of kind KIND_STATE.
    * </pre>
    *
    * <code>bool events_missing = 4;</code>
