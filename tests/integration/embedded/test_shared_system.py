@@ -111,7 +111,7 @@ def test_a_damaged_service_file_of_a_database_is_mended(up, tmp_path):
     [
         ({"do": "stop", "token": "guessed"}, "token is wrong"),
         ({"do": "stop", "token": None}, "token is wrong"),
-        ({"do": "else"}, "serve and to stop"),
+        ({"do": "else"}, "serve and stop"),
         ({"do": "serve"}, "not an absolute path"),
         ({"do": "serve", "database": "lake"}, "not an absolute path"),
         ({"do": "serve", "database": "/dev/null/lake"}, "Not a directory"),
@@ -132,7 +132,7 @@ def test_garbage_does_not_end_control(up, line):
         connection.sendall(line)
         connection.shutdown(socket.SHUT_WR)
         connection.recv(1000)
-    assert "serve and to stop" in running_systems.send_command(up.system.said, {"do": ""})["error"]
+    assert "serve and stop" in running_systems.send_command(up.system.said, {"do": ""})["error"]
 
 
 def test_it_is_registered_while_it_runs_and_ends_soon_leaving_nothing(tmp_path):

@@ -159,7 +159,7 @@ def test_no_pattern_takes_long(ask, pattern):
 @pytest.mark.parametrize(
     ("raw", "said"),
     [
-        (b"\n>type.googleapis.com/arrow.flight.protocol.sql.CommandGetTables\x12\x01\xff", "no command of Flight SQL"),
+        (b"\n>type.googleapis.com/arrow.flight.protocol.sql.CommandGetTables\x12\x01\xff", "a command of Flight SQL"),
         (b"\n9type.googleapis.com/arrow.flight.protocol.sql.CommandGetX", "CommandGetX is not offered"),
     ],
 )

@@ -200,7 +200,7 @@ def test_a_damaged_view_can_be_dropped(db):
     view = db.create_materialized_view("v", table.search(None))
     view.to_lance().update_schema_metadata({QUERY: "{"})
 
-    with pytest.raises(leman.errors.LemanError, match="none, drop the view and create it again") as caught:
+    with pytest.raises(leman.errors.LemanError, match="without one, drop the view and create it again") as caught:
         view.refresh(progress=False)
     assert caught.value.reason == "VIEW_DAMAGED"
     db.drop_view("v")
@@ -212,7 +212,7 @@ def test_a_view_that_lost_its_query_can_be_dropped(db):
     view = db.create_materialized_view("v", table.search(None))
     view.to_lance().update_schema_metadata({QUERY: None})
 
-    with pytest.raises(leman.errors.LemanError, match="restore the version before") as caught:
+    with pytest.raises(leman.errors.LemanError, match="restore the previous version") as caught:
         view.refresh(progress=False)
     assert caught.value.reason == "VIEW_DAMAGED"
     db.drop_view("v")

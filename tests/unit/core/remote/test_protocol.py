@@ -41,7 +41,7 @@ def test_a_description_is_read():
     ("body", "told"),
     [
         (b"{", "no JSON"),
-        (b"[]", "no JSON object"),
+        (b"[]", "not a JSON object"),
         (said(function=""), "'function' is missing"),
         (said(version=1), "'version' is missing, or not a text"),
         (said(inputs="!"), "'inputs' is not an Arrow schema in base64"),
