@@ -185,7 +185,7 @@ def test_a_definition_travels_and_is_stored(tmp_path):
         ({"entrypoint": "a:b"}, "needs an expression"),
         ({"batch_size": 5}, "no state, batch size"),
         ({"stateful": True}, "no state, batch size"),
-        ({"error_policy": ErrorPolicy((ErrorRule(ErrorAction.SKIP, message_pattern="("),))}, "valid regular expression"),
+        ({"error_policy": ErrorPolicy((ErrorRule(ErrorAction.SKIP, message_pattern="("),))}, "valid regular"),
         ({"input_columns": ("x", "Title")}, "must name exactly the columns"),
         ({"sql_expression": "now()"}, "at each call"),
     ],
