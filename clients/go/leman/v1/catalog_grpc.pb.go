@@ -175,9 +175,10 @@ type CatalogServiceClient interface {
 	//   - `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
 	//     Leman.
 	//   - `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
-	//   - `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
-	//   - `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is in Lance's first file format; write it again.
-	//   - `DATA_LOSS` (UDF_DAMAGED): a stored function is not what was written; register it again, which heals it.
+	//   - `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the policy of the services does not allow functions of this kind; use
+	//     another one.
+	//   - `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is in Lance's first file format; rewrite it.
+	//   - `DATA_LOSS` (UDF_DAMAGED): a stored function is damaged; register it again to repair it.
 	AddColumns(ctx context.Context, in *AddColumnsRequest, opts ...grpc.CallOption) (*AddColumnsResponse, error)
 	// Gives computed columns other functions: all of them or none. Values and column ids stay; the columns are stale
 	// (REASON_UDF_CHANGED) until the next backfill.
@@ -216,7 +217,8 @@ type CatalogServiceClient interface {
 	//   - `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
 	//     Leman.
 	//   - `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
-	//   - `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
+	//   - `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the policy of the services does not allow functions of this kind; use
+	//     another one.
 	//   - `FAILED_PRECONDITION` (TYPE_NOT_STORABLE): the table cannot hold the function's output; change the function.
 	//   - `DATA_LOSS` (UDF_DAMAGED): a stored function is damaged; register it again to repair it.
 	AlterColumns(ctx context.Context, in *AlterColumnsRequest, opts ...grpc.CallOption) (*AlterColumnsResponse, error)
@@ -263,13 +265,14 @@ type CatalogServiceClient interface {
 	//     refused by it; correct the setting that the message names.
 	//   - `UNAVAILABLE` (PEER_UNAVAILABLE): the planner cannot reach the commit coordinator; retry the same call after
 	//     RetryInfo's delay.
-	//   - `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
-	//     RetryInfo's delay.
-	//   - `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
-	//     stopping; send the same call again.
-	//   - `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
-	//   - `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the source is in Lance's first file format; write it again.
-	//   - `DATA_LOSS` (UDF_DAMAGED): a stored function is not what was written; register it again, which heals it.
+	//   - `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; retry the call after RetryInfo's
+	//     delay.
+	//   - `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): the outcome is unknown, or the commit coordinator is stopping; retry
+	//     the same call.
+	//   - `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the policy of the services does not allow functions of this kind; use
+	//     another one.
+	//   - `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the source is in Lance's first file format; rewrite it.
+	//   - `DATA_LOSS` (UDF_DAMAGED): a stored function is damaged; register it again to repair it.
 	//   - `DATA_LOSS` (TABLE_DAMAGED): a file of the source is damaged or missing; restore the file that the message names.
 	CreateMaterializedView(ctx context.Context, in *CreateMaterializedViewRequest, opts ...grpc.CallOption) (*CreateMaterializedViewResponse, error)
 	// A view: its query, source, recorded source version and counts.
@@ -331,8 +334,9 @@ type CatalogServiceClient interface {
 	//   - `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
 	//     Leman.
 	//   - `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
-	//   - `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
-	//   - `DATA_LOSS` (UDF_DAMAGED): a stored function is not what was written; register it again, which heals it.
+	//   - `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the policy of the services does not allow functions of this kind; use
+	//     another one.
+	//   - `DATA_LOSS` (UDF_DAMAGED): a stored function is damaged; register it again to repair it.
 	AlterMaterializedView(ctx context.Context, in *AlterMaterializedViewRequest, opts ...grpc.CallOption) (*AlterMaterializedViewResponse, error)
 }
 
@@ -609,9 +613,10 @@ type CatalogServiceServer interface {
 	//   - `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
 	//     Leman.
 	//   - `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
-	//   - `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
-	//   - `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is in Lance's first file format; write it again.
-	//   - `DATA_LOSS` (UDF_DAMAGED): a stored function is not what was written; register it again, which heals it.
+	//   - `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the policy of the services does not allow functions of this kind; use
+	//     another one.
+	//   - `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is in Lance's first file format; rewrite it.
+	//   - `DATA_LOSS` (UDF_DAMAGED): a stored function is damaged; register it again to repair it.
 	AddColumns(context.Context, *AddColumnsRequest) (*AddColumnsResponse, error)
 	// Gives computed columns other functions: all of them or none. Values and column ids stay; the columns are stale
 	// (REASON_UDF_CHANGED) until the next backfill.
@@ -650,7 +655,8 @@ type CatalogServiceServer interface {
 	//   - `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
 	//     Leman.
 	//   - `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
-	//   - `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
+	//   - `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the policy of the services does not allow functions of this kind; use
+	//     another one.
 	//   - `FAILED_PRECONDITION` (TYPE_NOT_STORABLE): the table cannot hold the function's output; change the function.
 	//   - `DATA_LOSS` (UDF_DAMAGED): a stored function is damaged; register it again to repair it.
 	AlterColumns(context.Context, *AlterColumnsRequest) (*AlterColumnsResponse, error)
@@ -697,13 +703,14 @@ type CatalogServiceServer interface {
 	//     refused by it; correct the setting that the message names.
 	//   - `UNAVAILABLE` (PEER_UNAVAILABLE): the planner cannot reach the commit coordinator; retry the same call after
 	//     RetryInfo's delay.
-	//   - `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
-	//     RetryInfo's delay.
-	//   - `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
-	//     stopping; send the same call again.
-	//   - `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
-	//   - `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the source is in Lance's first file format; write it again.
-	//   - `DATA_LOSS` (UDF_DAMAGED): a stored function is not what was written; register it again, which heals it.
+	//   - `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; retry the call after RetryInfo's
+	//     delay.
+	//   - `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): the outcome is unknown, or the commit coordinator is stopping; retry
+	//     the same call.
+	//   - `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the policy of the services does not allow functions of this kind; use
+	//     another one.
+	//   - `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the source is in Lance's first file format; rewrite it.
+	//   - `DATA_LOSS` (UDF_DAMAGED): a stored function is damaged; register it again to repair it.
 	//   - `DATA_LOSS` (TABLE_DAMAGED): a file of the source is damaged or missing; restore the file that the message names.
 	CreateMaterializedView(context.Context, *CreateMaterializedViewRequest) (*CreateMaterializedViewResponse, error)
 	// A view: its query, source, recorded source version and counts.
@@ -765,8 +772,9 @@ type CatalogServiceServer interface {
 	//   - `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
 	//     Leman.
 	//   - `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
-	//   - `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
-	//   - `DATA_LOSS` (UDF_DAMAGED): a stored function is not what was written; register it again, which heals it.
+	//   - `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the policy of the services does not allow functions of this kind; use
+	//     another one.
+	//   - `DATA_LOSS` (UDF_DAMAGED): a stored function is damaged; register it again to repair it.
 	AlterMaterializedView(context.Context, *AlterMaterializedViewRequest) (*AlterMaterializedViewResponse, error)
 	mustEmbedUnimplementedCatalogServiceServer()
 }

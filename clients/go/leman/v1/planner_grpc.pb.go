@@ -84,7 +84,8 @@ type PlannerServiceClient interface {
 	//   - `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
 	//     Leman.
 	//   - `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
-	//   - `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
+	//   - `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the policy of the services does not allow functions of this kind; use
+	//     another one.
 	ExplainPlan(ctx context.Context, in *ExplainPlanRequest, opts ...grpc.CallOption) (*ExplainPlanResponse, error)
 	// A dry run of a refresh of a view: what it would do, and why, from manifests alone.
 	//
@@ -109,7 +110,8 @@ type PlannerServiceClient interface {
 	//   - `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
 	//     Leman.
 	//   - `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
-	//   - `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
+	//   - `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the policy of the services does not allow functions of this kind; use
+	//     another one.
 	ExplainRefresh(ctx context.Context, in *ExplainRefreshRequest, opts ...grpc.CallOption) (*ExplainRefreshResponse, error)
 	// Returns which rows are computed, failed or were never computed, in the latest version.
 	//
@@ -231,7 +233,8 @@ type PlannerServiceServer interface {
 	//   - `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
 	//     Leman.
 	//   - `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
-	//   - `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
+	//   - `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the policy of the services does not allow functions of this kind; use
+	//     another one.
 	ExplainPlan(context.Context, *ExplainPlanRequest) (*ExplainPlanResponse, error)
 	// A dry run of a refresh of a view: what it would do, and why, from manifests alone.
 	//
@@ -256,7 +259,8 @@ type PlannerServiceServer interface {
 	//   - `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
 	//     Leman.
 	//   - `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
-	//   - `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
+	//   - `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the policy of the services does not allow functions of this kind; use
+	//     another one.
 	ExplainRefresh(context.Context, *ExplainRefreshRequest) (*ExplainRefreshResponse, error)
 	// Returns which rows are computed, failed or were never computed, in the latest version.
 	//

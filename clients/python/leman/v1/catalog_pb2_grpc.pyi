@@ -175,9 +175,10 @@ class CatalogServiceStub:
     * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
       Leman.
     * `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
-    * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
-    * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is in Lance's first file format; write it again.
-    * `DATA_LOSS` (UDF_DAMAGED): a stored function is not what was written; register it again, which heals it.
+    * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the policy of the services does not allow functions of this kind; use
+      another one.
+    * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is in Lance's first file format; rewrite it.
+    * `DATA_LOSS` (UDF_DAMAGED): a stored function is damaged; register it again to repair it.
     """
     AlterColumns: _grpc.UnaryUnaryMultiCallable[_catalog_pb2.AlterColumnsRequest, _catalog_pb2.AlterColumnsResponse]
     """Gives computed columns other functions: all of them or none. Values and column ids stay; the columns are stale
@@ -217,7 +218,8 @@ class CatalogServiceStub:
     * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
       Leman.
     * `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
-    * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
+    * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the policy of the services does not allow functions of this kind; use
+      another one.
     * `FAILED_PRECONDITION` (TYPE_NOT_STORABLE): the table cannot hold the function's output; change the function.
     * `DATA_LOSS` (UDF_DAMAGED): a stored function is damaged; register it again to repair it.
     """
@@ -267,13 +269,14 @@ class CatalogServiceStub:
       refused by it; correct the setting that the message names.
     * `UNAVAILABLE` (PEER_UNAVAILABLE): the planner cannot reach the commit coordinator; retry the same call after
       RetryInfo's delay.
-    * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
-      RetryInfo's delay.
-    * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
-      stopping; send the same call again.
-    * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
-    * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the source is in Lance's first file format; write it again.
-    * `DATA_LOSS` (UDF_DAMAGED): a stored function is not what was written; register it again, which heals it.
+    * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; retry the call after RetryInfo's
+      delay.
+    * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): the outcome is unknown, or the commit coordinator is stopping; retry
+      the same call.
+    * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the policy of the services does not allow functions of this kind; use
+      another one.
+    * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the source is in Lance's first file format; rewrite it.
+    * `DATA_LOSS` (UDF_DAMAGED): a stored function is damaged; register it again to repair it.
     * `DATA_LOSS` (TABLE_DAMAGED): a file of the source is damaged or missing; restore the file that the message names.
     """
     GetMaterializedView: _grpc.UnaryUnaryMultiCallable[_catalog_pb2.GetMaterializedViewRequest, _catalog_pb2.GetMaterializedViewResponse]
@@ -338,8 +341,9 @@ class CatalogServiceStub:
     * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
       Leman.
     * `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
-    * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
-    * `DATA_LOSS` (UDF_DAMAGED): a stored function is not what was written; register it again, which heals it.
+    * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the policy of the services does not allow functions of this kind; use
+      another one.
+    * `DATA_LOSS` (UDF_DAMAGED): a stored function is damaged; register it again to repair it.
     """
 
 @_typing.type_check_only
@@ -489,9 +493,10 @@ class CatalogServiceAsyncStub(CatalogServiceStub):
     * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
       Leman.
     * `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
-    * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
-    * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is in Lance's first file format; write it again.
-    * `DATA_LOSS` (UDF_DAMAGED): a stored function is not what was written; register it again, which heals it.
+    * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the policy of the services does not allow functions of this kind; use
+      another one.
+    * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is in Lance's first file format; rewrite it.
+    * `DATA_LOSS` (UDF_DAMAGED): a stored function is damaged; register it again to repair it.
     """
     AlterColumns: _aio.UnaryUnaryMultiCallable[_catalog_pb2.AlterColumnsRequest, _catalog_pb2.AlterColumnsResponse]  # type: ignore[assignment]
     """Gives computed columns other functions: all of them or none. Values and column ids stay; the columns are stale
@@ -531,7 +536,8 @@ class CatalogServiceAsyncStub(CatalogServiceStub):
     * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
       Leman.
     * `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
-    * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
+    * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the policy of the services does not allow functions of this kind; use
+      another one.
     * `FAILED_PRECONDITION` (TYPE_NOT_STORABLE): the table cannot hold the function's output; change the function.
     * `DATA_LOSS` (UDF_DAMAGED): a stored function is damaged; register it again to repair it.
     """
@@ -581,13 +587,14 @@ class CatalogServiceAsyncStub(CatalogServiceStub):
       refused by it; correct the setting that the message names.
     * `UNAVAILABLE` (PEER_UNAVAILABLE): the planner cannot reach the commit coordinator; retry the same call after
       RetryInfo's delay.
-    * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
-      RetryInfo's delay.
-    * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
-      stopping; send the same call again.
-    * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
-    * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the source is in Lance's first file format; write it again.
-    * `DATA_LOSS` (UDF_DAMAGED): a stored function is not what was written; register it again, which heals it.
+    * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; retry the call after RetryInfo's
+      delay.
+    * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): the outcome is unknown, or the commit coordinator is stopping; retry
+      the same call.
+    * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the policy of the services does not allow functions of this kind; use
+      another one.
+    * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the source is in Lance's first file format; rewrite it.
+    * `DATA_LOSS` (UDF_DAMAGED): a stored function is damaged; register it again to repair it.
     * `DATA_LOSS` (TABLE_DAMAGED): a file of the source is damaged or missing; restore the file that the message names.
     """
     GetMaterializedView: _aio.UnaryUnaryMultiCallable[_catalog_pb2.GetMaterializedViewRequest, _catalog_pb2.GetMaterializedViewResponse]  # type: ignore[assignment]
@@ -652,8 +659,9 @@ class CatalogServiceAsyncStub(CatalogServiceStub):
     * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
       Leman.
     * `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
-    * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
-    * `DATA_LOSS` (UDF_DAMAGED): a stored function is not what was written; register it again, which heals it.
+    * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the policy of the services does not allow functions of this kind; use
+      another one.
+    * `DATA_LOSS` (UDF_DAMAGED): a stored function is damaged; register it again to repair it.
     """
 
 class CatalogServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -830,9 +838,10 @@ class CatalogServiceServicer(metaclass=_abc_1.ABCMeta):
         * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
           Leman.
         * `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
-        * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
-        * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is in Lance's first file format; write it again.
-        * `DATA_LOSS` (UDF_DAMAGED): a stored function is not what was written; register it again, which heals it.
+        * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the policy of the services does not allow functions of this kind; use
+          another one.
+        * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is in Lance's first file format; rewrite it.
+        * `DATA_LOSS` (UDF_DAMAGED): a stored function is damaged; register it again to repair it.
         """
 
     @_abc_1.abstractmethod
@@ -878,7 +887,8 @@ class CatalogServiceServicer(metaclass=_abc_1.ABCMeta):
         * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
           Leman.
         * `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
-        * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
+        * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the policy of the services does not allow functions of this kind; use
+          another one.
         * `FAILED_PRECONDITION` (TYPE_NOT_STORABLE): the table cannot hold the function's output; change the function.
         * `DATA_LOSS` (UDF_DAMAGED): a stored function is damaged; register it again to repair it.
         """
@@ -946,13 +956,14 @@ class CatalogServiceServicer(metaclass=_abc_1.ABCMeta):
           refused by it; correct the setting that the message names.
         * `UNAVAILABLE` (PEER_UNAVAILABLE): the planner cannot reach the commit coordinator; retry the same call after
           RetryInfo's delay.
-        * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
-          RetryInfo's delay.
-        * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
-          stopping; send the same call again.
-        * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
-        * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the source is in Lance's first file format; write it again.
-        * `DATA_LOSS` (UDF_DAMAGED): a stored function is not what was written; register it again, which heals it.
+        * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; retry the call after RetryInfo's
+          delay.
+        * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): the outcome is unknown, or the commit coordinator is stopping; retry
+          the same call.
+        * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the policy of the services does not allow functions of this kind; use
+          another one.
+        * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the source is in Lance's first file format; rewrite it.
+        * `DATA_LOSS` (UDF_DAMAGED): a stored function is damaged; register it again to repair it.
         * `DATA_LOSS` (TABLE_DAMAGED): a file of the source is damaged or missing; restore the file that the message names.
         """
 
@@ -1035,8 +1046,9 @@ class CatalogServiceServicer(metaclass=_abc_1.ABCMeta):
         * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
           Leman.
         * `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
-        * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
-        * `DATA_LOSS` (UDF_DAMAGED): a stored function is not what was written; register it again, which heals it.
+        * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the policy of the services does not allow functions of this kind; use
+          another one.
+        * `DATA_LOSS` (UDF_DAMAGED): a stored function is damaged; register it again to repair it.
         """
 
 def add_CatalogServiceServicer_to_server(servicer: CatalogServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -138,7 +138,8 @@ class PlannerServiceServicer(object):
         * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
         Leman.
         * `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
-        * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
+        * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the policy of the services does not allow functions of this kind; use
+        another one.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -168,7 +169,8 @@ class PlannerServiceServicer(object):
         * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
         Leman.
         * `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
-        * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
+        * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the policy of the services does not allow functions of this kind; use
+        another one.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -89,7 +89,8 @@ class PlannerServiceStub:
     * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
       Leman.
     * `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
-    * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
+    * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the policy of the services does not allow functions of this kind; use
+      another one.
     """
     ExplainRefresh: _grpc.UnaryUnaryMultiCallable[_planner_pb2.ExplainRefreshRequest, _planner_pb2.ExplainRefreshResponse]
     """A dry run of a refresh of a view: what it would do, and why, from manifests alone.
@@ -115,7 +116,8 @@ class PlannerServiceStub:
     * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
       Leman.
     * `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
-    * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
+    * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the policy of the services does not allow functions of this kind; use
+      another one.
     """
     GetRowStates: _grpc.UnaryUnaryMultiCallable[_planner_pb2.GetRowStatesRequest, _planner_pb2.GetRowStatesResponse]
     """Returns which rows are computed, failed or were never computed, in the latest version.
@@ -200,7 +202,8 @@ class PlannerServiceAsyncStub(PlannerServiceStub):
     * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
       Leman.
     * `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
-    * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
+    * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the policy of the services does not allow functions of this kind; use
+      another one.
     """
     ExplainRefresh: _aio.UnaryUnaryMultiCallable[_planner_pb2.ExplainRefreshRequest, _planner_pb2.ExplainRefreshResponse]  # type: ignore[assignment]
     """A dry run of a refresh of a view: what it would do, and why, from manifests alone.
@@ -226,7 +229,8 @@ class PlannerServiceAsyncStub(PlannerServiceStub):
     * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
       Leman.
     * `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
-    * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
+    * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the policy of the services does not allow functions of this kind; use
+      another one.
     """
     GetRowStates: _aio.UnaryUnaryMultiCallable[_planner_pb2.GetRowStatesRequest, _planner_pb2.GetRowStatesResponse]  # type: ignore[assignment]
     """Returns which rows are computed, failed or were never computed, in the latest version.
@@ -314,7 +318,8 @@ class PlannerServiceServicer(metaclass=_abc_1.ABCMeta):
         * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
           Leman.
         * `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
-        * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
+        * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the policy of the services does not allow functions of this kind; use
+          another one.
         """
 
     @_abc_1.abstractmethod
@@ -346,7 +351,8 @@ class PlannerServiceServicer(metaclass=_abc_1.ABCMeta):
         * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
           Leman.
         * `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
-        * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
+        * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the policy of the services does not allow functions of this kind; use
+          another one.
         """
 
     @_abc_1.abstractmethod

@@ -1713,9 +1713,10 @@ export const CatalogService: GenService<{
    * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
    *   Leman.
    * * `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
-   * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
-   * * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is in Lance's first file format; write it again.
-   * * `DATA_LOSS` (UDF_DAMAGED): a stored function is not what was written; register it again, which heals it.
+   * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the policy of the services does not allow functions of this kind; use
+   *   another one.
+   * * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is in Lance's first file format; rewrite it.
+   * * `DATA_LOSS` (UDF_DAMAGED): a stored function is damaged; register it again to repair it.
    *
    * @generated from rpc leman.v1.CatalogService.AddColumns
    */
@@ -1762,7 +1763,8 @@ export const CatalogService: GenService<{
    * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
    *   Leman.
    * * `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
-   * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
+   * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the policy of the services does not allow functions of this kind; use
+   *   another one.
    * * `FAILED_PRECONDITION` (TYPE_NOT_STORABLE): the table cannot hold the function's output; change the function.
    * * `DATA_LOSS` (UDF_DAMAGED): a stored function is damaged; register it again to repair it.
    *
@@ -1833,13 +1835,14 @@ export const CatalogService: GenService<{
    *   refused by it; correct the setting that the message names.
    * * `UNAVAILABLE` (PEER_UNAVAILABLE): the planner cannot reach the commit coordinator; retry the same call after
    *   RetryInfo's delay.
-   * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
-   *   RetryInfo's delay.
-   * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
-   *   stopping; send the same call again.
-   * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
-   * * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the source is in Lance's first file format; write it again.
-   * * `DATA_LOSS` (UDF_DAMAGED): a stored function is not what was written; register it again, which heals it.
+   * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; retry the call after RetryInfo's
+   *   delay.
+   * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): the outcome is unknown, or the commit coordinator is stopping; retry
+   *   the same call.
+   * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the policy of the services does not allow functions of this kind; use
+   *   another one.
+   * * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the source is in Lance's first file format; rewrite it.
+   * * `DATA_LOSS` (UDF_DAMAGED): a stored function is damaged; register it again to repair it.
    * * `DATA_LOSS` (TABLE_DAMAGED): a file of the source is damaged or missing; restore the file that the message names.
    *
    * @generated from rpc leman.v1.CatalogService.CreateMaterializedView
@@ -1925,8 +1928,9 @@ export const CatalogService: GenService<{
    * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
    *   Leman.
    * * `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
-   * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
-   * * `DATA_LOSS` (UDF_DAMAGED): a stored function is not what was written; register it again, which heals it.
+   * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the policy of the services does not allow functions of this kind; use
+   *   another one.
+   * * `DATA_LOSS` (UDF_DAMAGED): a stored function is damaged; register it again to repair it.
    *
    * @generated from rpc leman.v1.CatalogService.AlterMaterializedView
    */

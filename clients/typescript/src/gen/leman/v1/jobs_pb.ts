@@ -83,12 +83,12 @@ export type Job = Message<"leman.v1.Job"> & {
    *   the function's timeout; as for UDF_FAILED, or give the workers more memory.
    * * UDF_NOT_LOADABLE, UDF_DIGEST_MISMATCH, UDF_PYTHON_MISMATCH: workers cannot load the function, or it ends their
    *   process meanwhile; install what it imports, or mend it and register it again.
-   * * FUNCTION_UNAVAILABLE, and what else begins with FUNCTION_: no server computes a remote function; do what the message
-   *   says, then run it again. No row is to blame.
-   * * ENV_LOST: an executor took the job over, and the values of `env` were in no memory any more; run it again with them.
-   * * ENV_NOT_ALLOWED: its column was given another function meanwhile, which is not given the values of `env`; run it
-   *   again if that one may have them.
-   * * EXECUTOR_LOST: executors died under the job again and again; look at their logs, then run it again.
+   * * FUNCTION_UNAVAILABLE, and other reasons that begin with FUNCTION_: no server computes a remote function; do what
+   *   the message says, then run it again. No row is to blame.
+   * * ENV_LOST: an executor took the job over, and the values of `env` were lost; run it again with them.
+   * * ENV_NOT_ALLOWED: its column was given another function meanwhile, which must not get the values of `env`; run it
+   *   again if it may have them.
+   * * EXECUTOR_LOST: executors died repeatedly while they ran the job; check their logs, then run it again.
    * * TYPE_NOT_STORABLE: Lance does not store values of the column's type in the table's file format; use another type, or a
    *   newer format.
    * * NO_PROGRESS: plan after plan found the same work, because others write to the table; run it again when they are
@@ -235,8 +235,7 @@ export type Job = Message<"leman.v1.Job"> & {
   endTime?: Timestamp | undefined;
 
   /**
-   * The name of the caller who asked for it, as the service knows callers (docs/security.md); empty: a caller without a
-   * name, who is anonymous or has the one token of the settings.
+   * The name of the caller, as the service knows callers (docs/security.md); empty: anonymous.
    *
    * @generated from field: string initiator = 24;
    */

@@ -1395,7 +1395,8 @@ export const PlannerService: GenService<{
    * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
    *   Leman.
    * * `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
-   * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
+   * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the policy of the services does not allow functions of this kind; use
+   *   another one.
    *
    * @generated from rpc leman.v1.PlannerService.ExplainPlan
    */
@@ -1428,7 +1429,8 @@ export const PlannerService: GenService<{
    * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
    *   Leman.
    * * `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
-   * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
+   * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the policy of the services does not allow functions of this kind; use
+   *   another one.
    *
    * @generated from rpc leman.v1.PlannerService.ExplainRefresh
    */

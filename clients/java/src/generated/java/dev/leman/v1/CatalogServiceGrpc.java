@@ -646,9 +646,10 @@ public final class CatalogServiceGrpc {
      * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
      *   Leman.
      * * `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
-     * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
-     * * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is in Lance's first file format; write it again.
-     * * `DATA_LOSS` (UDF_DAMAGED): a stored function is not what was written; register it again, which heals it.
+     * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the policy of the services does not allow functions of this kind; use
+     *   another one.
+     * * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is in Lance's first file format; rewrite it.
+     * * `DATA_LOSS` (UDF_DAMAGED): a stored function is damaged; register it again to repair it.
      * </pre>
      */
     default void addColumns(dev.leman.v1.AddColumnsRequest request,
@@ -694,7 +695,8 @@ public final class CatalogServiceGrpc {
      * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
      *   Leman.
      * * `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
-     * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
+     * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the policy of the services does not allow functions of this kind; use
+     *   another one.
      * * `FAILED_PRECONDITION` (TYPE_NOT_STORABLE): the table cannot hold the function's output; change the function.
      * * `DATA_LOSS` (UDF_DAMAGED): a stored function is damaged; register it again to repair it.
      * </pre>
@@ -762,13 +764,14 @@ public final class CatalogServiceGrpc {
      *   refused by it; correct the setting that the message names.
      * * `UNAVAILABLE` (PEER_UNAVAILABLE): the planner cannot reach the commit coordinator; retry the same call after
      *   RetryInfo's delay.
-     * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
-     *   RetryInfo's delay.
-     * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
-     *   stopping; send the same call again.
-     * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
-     * * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the source is in Lance's first file format; write it again.
-     * * `DATA_LOSS` (UDF_DAMAGED): a stored function is not what was written; register it again, which heals it.
+     * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; retry the call after RetryInfo's
+     *   delay.
+     * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): the outcome is unknown, or the commit coordinator is stopping; retry
+     *   the same call.
+     * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the policy of the services does not allow functions of this kind; use
+     *   another one.
+     * * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the source is in Lance's first file format; rewrite it.
+     * * `DATA_LOSS` (UDF_DAMAGED): a stored function is damaged; register it again to repair it.
      * * `DATA_LOSS` (TABLE_DAMAGED): a file of the source is damaged or missing; restore the file that the message names.
      * </pre>
      */
@@ -850,8 +853,9 @@ public final class CatalogServiceGrpc {
      * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
      *   Leman.
      * * `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
-     * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
-     * * `DATA_LOSS` (UDF_DAMAGED): a stored function is not what was written; register it again, which heals it.
+     * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the policy of the services does not allow functions of this kind; use
+     *   another one.
+     * * `DATA_LOSS` (UDF_DAMAGED): a stored function is damaged; register it again to repair it.
      * </pre>
      */
     default void alterMaterializedView(dev.leman.v1.AlterMaterializedViewRequest request,
@@ -1082,9 +1086,10 @@ public final class CatalogServiceGrpc {
      * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
      *   Leman.
      * * `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
-     * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
-     * * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is in Lance's first file format; write it again.
-     * * `DATA_LOSS` (UDF_DAMAGED): a stored function is not what was written; register it again, which heals it.
+     * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the policy of the services does not allow functions of this kind; use
+     *   another one.
+     * * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is in Lance's first file format; rewrite it.
+     * * `DATA_LOSS` (UDF_DAMAGED): a stored function is damaged; register it again to repair it.
      * </pre>
      */
     public void addColumns(dev.leman.v1.AddColumnsRequest request,
@@ -1131,7 +1136,8 @@ public final class CatalogServiceGrpc {
      * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
      *   Leman.
      * * `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
-     * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
+     * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the policy of the services does not allow functions of this kind; use
+     *   another one.
      * * `FAILED_PRECONDITION` (TYPE_NOT_STORABLE): the table cannot hold the function's output; change the function.
      * * `DATA_LOSS` (UDF_DAMAGED): a stored function is damaged; register it again to repair it.
      * </pre>
@@ -1202,13 +1208,14 @@ public final class CatalogServiceGrpc {
      *   refused by it; correct the setting that the message names.
      * * `UNAVAILABLE` (PEER_UNAVAILABLE): the planner cannot reach the commit coordinator; retry the same call after
      *   RetryInfo's delay.
-     * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
-     *   RetryInfo's delay.
-     * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
-     *   stopping; send the same call again.
-     * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
-     * * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the source is in Lance's first file format; write it again.
-     * * `DATA_LOSS` (UDF_DAMAGED): a stored function is not what was written; register it again, which heals it.
+     * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; retry the call after RetryInfo's
+     *   delay.
+     * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): the outcome is unknown, or the commit coordinator is stopping; retry
+     *   the same call.
+     * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the policy of the services does not allow functions of this kind; use
+     *   another one.
+     * * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the source is in Lance's first file format; rewrite it.
+     * * `DATA_LOSS` (UDF_DAMAGED): a stored function is damaged; register it again to repair it.
      * * `DATA_LOSS` (TABLE_DAMAGED): a file of the source is damaged or missing; restore the file that the message names.
      * </pre>
      */
@@ -1293,8 +1300,9 @@ public final class CatalogServiceGrpc {
      * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
      *   Leman.
      * * `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
-     * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
-     * * `DATA_LOSS` (UDF_DAMAGED): a stored function is not what was written; register it again, which heals it.
+     * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the policy of the services does not allow functions of this kind; use
+     *   another one.
+     * * `DATA_LOSS` (UDF_DAMAGED): a stored function is damaged; register it again to repair it.
      * </pre>
      */
     public void alterMaterializedView(dev.leman.v1.AlterMaterializedViewRequest request,
@@ -1486,9 +1494,10 @@ public final class CatalogServiceGrpc {
      * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
      *   Leman.
      * * `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
-     * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
-     * * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is in Lance's first file format; write it again.
-     * * `DATA_LOSS` (UDF_DAMAGED): a stored function is not what was written; register it again, which heals it.
+     * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the policy of the services does not allow functions of this kind; use
+     *   another one.
+     * * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is in Lance's first file format; rewrite it.
+     * * `DATA_LOSS` (UDF_DAMAGED): a stored function is damaged; register it again to repair it.
      * </pre>
      */
     public dev.leman.v1.AddColumnsResponse addColumns(dev.leman.v1.AddColumnsRequest request) throws io.grpc.StatusException {
@@ -1534,7 +1543,8 @@ public final class CatalogServiceGrpc {
      * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
      *   Leman.
      * * `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
-     * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
+     * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the policy of the services does not allow functions of this kind; use
+     *   another one.
      * * `FAILED_PRECONDITION` (TYPE_NOT_STORABLE): the table cannot hold the function's output; change the function.
      * * `DATA_LOSS` (UDF_DAMAGED): a stored function is damaged; register it again to repair it.
      * </pre>
@@ -1602,13 +1612,14 @@ public final class CatalogServiceGrpc {
      *   refused by it; correct the setting that the message names.
      * * `UNAVAILABLE` (PEER_UNAVAILABLE): the planner cannot reach the commit coordinator; retry the same call after
      *   RetryInfo's delay.
-     * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
-     *   RetryInfo's delay.
-     * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
-     *   stopping; send the same call again.
-     * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
-     * * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the source is in Lance's first file format; write it again.
-     * * `DATA_LOSS` (UDF_DAMAGED): a stored function is not what was written; register it again, which heals it.
+     * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; retry the call after RetryInfo's
+     *   delay.
+     * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): the outcome is unknown, or the commit coordinator is stopping; retry
+     *   the same call.
+     * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the policy of the services does not allow functions of this kind; use
+     *   another one.
+     * * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the source is in Lance's first file format; rewrite it.
+     * * `DATA_LOSS` (UDF_DAMAGED): a stored function is damaged; register it again to repair it.
      * * `DATA_LOSS` (TABLE_DAMAGED): a file of the source is damaged or missing; restore the file that the message names.
      * </pre>
      */
@@ -1690,8 +1701,9 @@ public final class CatalogServiceGrpc {
      * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
      *   Leman.
      * * `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
-     * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
-     * * `DATA_LOSS` (UDF_DAMAGED): a stored function is not what was written; register it again, which heals it.
+     * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the policy of the services does not allow functions of this kind; use
+     *   another one.
+     * * `DATA_LOSS` (UDF_DAMAGED): a stored function is damaged; register it again to repair it.
      * </pre>
      */
     public dev.leman.v1.AlterMaterializedViewResponse alterMaterializedView(dev.leman.v1.AlterMaterializedViewRequest request) throws io.grpc.StatusException {
@@ -1856,9 +1868,10 @@ public final class CatalogServiceGrpc {
      * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
      *   Leman.
      * * `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
-     * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
-     * * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is in Lance's first file format; write it again.
-     * * `DATA_LOSS` (UDF_DAMAGED): a stored function is not what was written; register it again, which heals it.
+     * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the policy of the services does not allow functions of this kind; use
+     *   another one.
+     * * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is in Lance's first file format; rewrite it.
+     * * `DATA_LOSS` (UDF_DAMAGED): a stored function is damaged; register it again to repair it.
      * </pre>
      */
     public dev.leman.v1.AddColumnsResponse addColumns(dev.leman.v1.AddColumnsRequest request) {
@@ -1904,7 +1917,8 @@ public final class CatalogServiceGrpc {
      * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
      *   Leman.
      * * `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
-     * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
+     * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the policy of the services does not allow functions of this kind; use
+     *   another one.
      * * `FAILED_PRECONDITION` (TYPE_NOT_STORABLE): the table cannot hold the function's output; change the function.
      * * `DATA_LOSS` (UDF_DAMAGED): a stored function is damaged; register it again to repair it.
      * </pre>
@@ -1972,13 +1986,14 @@ public final class CatalogServiceGrpc {
      *   refused by it; correct the setting that the message names.
      * * `UNAVAILABLE` (PEER_UNAVAILABLE): the planner cannot reach the commit coordinator; retry the same call after
      *   RetryInfo's delay.
-     * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
-     *   RetryInfo's delay.
-     * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
-     *   stopping; send the same call again.
-     * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
-     * * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the source is in Lance's first file format; write it again.
-     * * `DATA_LOSS` (UDF_DAMAGED): a stored function is not what was written; register it again, which heals it.
+     * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; retry the call after RetryInfo's
+     *   delay.
+     * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): the outcome is unknown, or the commit coordinator is stopping; retry
+     *   the same call.
+     * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the policy of the services does not allow functions of this kind; use
+     *   another one.
+     * * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the source is in Lance's first file format; rewrite it.
+     * * `DATA_LOSS` (UDF_DAMAGED): a stored function is damaged; register it again to repair it.
      * * `DATA_LOSS` (TABLE_DAMAGED): a file of the source is damaged or missing; restore the file that the message names.
      * </pre>
      */
@@ -2060,8 +2075,9 @@ public final class CatalogServiceGrpc {
      * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
      *   Leman.
      * * `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
-     * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
-     * * `DATA_LOSS` (UDF_DAMAGED): a stored function is not what was written; register it again, which heals it.
+     * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the policy of the services does not allow functions of this kind; use
+     *   another one.
+     * * `DATA_LOSS` (UDF_DAMAGED): a stored function is damaged; register it again to repair it.
      * </pre>
      */
     public dev.leman.v1.AlterMaterializedViewResponse alterMaterializedView(dev.leman.v1.AlterMaterializedViewRequest request) {
@@ -2229,9 +2245,10 @@ public final class CatalogServiceGrpc {
      * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
      *   Leman.
      * * `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
-     * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
-     * * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is in Lance's first file format; write it again.
-     * * `DATA_LOSS` (UDF_DAMAGED): a stored function is not what was written; register it again, which heals it.
+     * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the policy of the services does not allow functions of this kind; use
+     *   another one.
+     * * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is in Lance's first file format; rewrite it.
+     * * `DATA_LOSS` (UDF_DAMAGED): a stored function is damaged; register it again to repair it.
      * </pre>
      */
     public com.google.common.util.concurrent.ListenableFuture<dev.leman.v1.AddColumnsResponse> addColumns(
@@ -2278,7 +2295,8 @@ public final class CatalogServiceGrpc {
      * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
      *   Leman.
      * * `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
-     * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
+     * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the policy of the services does not allow functions of this kind; use
+     *   another one.
      * * `FAILED_PRECONDITION` (TYPE_NOT_STORABLE): the table cannot hold the function's output; change the function.
      * * `DATA_LOSS` (UDF_DAMAGED): a stored function is damaged; register it again to repair it.
      * </pre>
@@ -2349,13 +2367,14 @@ public final class CatalogServiceGrpc {
      *   refused by it; correct the setting that the message names.
      * * `UNAVAILABLE` (PEER_UNAVAILABLE): the planner cannot reach the commit coordinator; retry the same call after
      *   RetryInfo's delay.
-     * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
-     *   RetryInfo's delay.
-     * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
-     *   stopping; send the same call again.
-     * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
-     * * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the source is in Lance's first file format; write it again.
-     * * `DATA_LOSS` (UDF_DAMAGED): a stored function is not what was written; register it again, which heals it.
+     * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; retry the call after RetryInfo's
+     *   delay.
+     * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): the outcome is unknown, or the commit coordinator is stopping; retry
+     *   the same call.
+     * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the policy of the services does not allow functions of this kind; use
+     *   another one.
+     * * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the source is in Lance's first file format; rewrite it.
+     * * `DATA_LOSS` (UDF_DAMAGED): a stored function is damaged; register it again to repair it.
      * * `DATA_LOSS` (TABLE_DAMAGED): a file of the source is damaged or missing; restore the file that the message names.
      * </pre>
      */
@@ -2440,8 +2459,9 @@ public final class CatalogServiceGrpc {
      * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
      *   Leman.
      * * `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
-     * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
-     * * `DATA_LOSS` (UDF_DAMAGED): a stored function is not what was written; register it again, which heals it.
+     * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the policy of the services does not allow functions of this kind; use
+     *   another one.
+     * * `DATA_LOSS` (UDF_DAMAGED): a stored function is damaged; register it again to repair it.
      * </pre>
      */
     public com.google.common.util.concurrent.ListenableFuture<dev.leman.v1.AlterMaterializedViewResponse> alterMaterializedView(

@@ -16,15 +16,15 @@ import static io.grpc.MethodDescriptor.generateFullMethodName;
  *   it is invalid or too long; correct the field that BadRequest names.
  * * `FAILED_PRECONDITION` (REGISTRY_NOT_SET): the services have no registry; name databases by path or uri, or set
  *   LEMAN_SERVER__REGISTRY for all services.
- * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
- *   someone acts; do what the message says, then send the call again.
- * * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
+ * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses
+ *   access until an operator acts; do what the message says, then retry the call.
+ * * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; retry the call after RetryInfo's delay.
  * * `DATA_LOSS` (TABLE_DAMAGED): a file of the registry is damaged or missing; restore the file that the message names.
- * * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
- *   RetryInfo's delay.
- * * `RESOURCE_EXHAUSTED` (CALLER_RATE): the caller calls too often; send the call again after RetryInfo's delay.
- * * `RESOURCE_EXHAUSTED` (MESSAGE_TOO_LARGE): the message, or its answer, is larger than the service lets it be; send
- *   less, or ask for less, at once. There is no RetryInfo.
+ * * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service is overloaded; retry the call after RetryInfo's
+ *   delay.
+ * * `RESOURCE_EXHAUSTED` (CALLER_RATE): the caller calls too often; retry the call after RetryInfo's delay.
+ * * `RESOURCE_EXHAUSTED` (MESSAGE_TOO_LARGE): the message, or its answer, is larger than the service allows; send or
+ *   request less in one call. There is no RetryInfo.
  * * `INTERNAL` (INTERNAL_BUG): a bug; report it with the request id that the message names.
  * </pre>
  */
@@ -267,15 +267,15 @@ public final class DatabaseServiceGrpc {
    *   it is invalid or too long; correct the field that BadRequest names.
    * * `FAILED_PRECONDITION` (REGISTRY_NOT_SET): the services have no registry; name databases by path or uri, or set
    *   LEMAN_SERVER__REGISTRY for all services.
-   * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
-   *   someone acts; do what the message says, then send the call again.
-   * * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
+   * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses
+   *   access until an operator acts; do what the message says, then retry the call.
+   * * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; retry the call after RetryInfo's delay.
    * * `DATA_LOSS` (TABLE_DAMAGED): a file of the registry is damaged or missing; restore the file that the message names.
-   * * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
-   *   RetryInfo's delay.
-   * * `RESOURCE_EXHAUSTED` (CALLER_RATE): the caller calls too often; send the call again after RetryInfo's delay.
-   * * `RESOURCE_EXHAUSTED` (MESSAGE_TOO_LARGE): the message, or its answer, is larger than the service lets it be; send
-   *   less, or ask for less, at once. There is no RetryInfo.
+   * * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service is overloaded; retry the call after RetryInfo's
+   *   delay.
+   * * `RESOURCE_EXHAUSTED` (CALLER_RATE): the caller calls too often; retry the call after RetryInfo's delay.
+   * * `RESOURCE_EXHAUSTED` (MESSAGE_TOO_LARGE): the message, or its answer, is larger than the service allows; send or
+   *   request less in one call. There is no RetryInfo.
    * * `INTERNAL` (INTERNAL_BUG): a bug; report it with the request id that the message names.
    * </pre>
    */
@@ -380,15 +380,15 @@ public final class DatabaseServiceGrpc {
    *   it is invalid or too long; correct the field that BadRequest names.
    * * `FAILED_PRECONDITION` (REGISTRY_NOT_SET): the services have no registry; name databases by path or uri, or set
    *   LEMAN_SERVER__REGISTRY for all services.
-   * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
-   *   someone acts; do what the message says, then send the call again.
-   * * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
+   * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses
+   *   access until an operator acts; do what the message says, then retry the call.
+   * * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; retry the call after RetryInfo's delay.
    * * `DATA_LOSS` (TABLE_DAMAGED): a file of the registry is damaged or missing; restore the file that the message names.
-   * * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
-   *   RetryInfo's delay.
-   * * `RESOURCE_EXHAUSTED` (CALLER_RATE): the caller calls too often; send the call again after RetryInfo's delay.
-   * * `RESOURCE_EXHAUSTED` (MESSAGE_TOO_LARGE): the message, or its answer, is larger than the service lets it be; send
-   *   less, or ask for less, at once. There is no RetryInfo.
+   * * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service is overloaded; retry the call after RetryInfo's
+   *   delay.
+   * * `RESOURCE_EXHAUSTED` (CALLER_RATE): the caller calls too often; retry the call after RetryInfo's delay.
+   * * `RESOURCE_EXHAUSTED` (MESSAGE_TOO_LARGE): the message, or its answer, is larger than the service allows; send or
+   *   request less in one call. There is no RetryInfo.
    * * `INTERNAL` (INTERNAL_BUG): a bug; report it with the request id that the message names.
    * </pre>
    */
@@ -415,15 +415,15 @@ public final class DatabaseServiceGrpc {
    *   it is invalid or too long; correct the field that BadRequest names.
    * * `FAILED_PRECONDITION` (REGISTRY_NOT_SET): the services have no registry; name databases by path or uri, or set
    *   LEMAN_SERVER__REGISTRY for all services.
-   * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
-   *   someone acts; do what the message says, then send the call again.
-   * * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
+   * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses
+   *   access until an operator acts; do what the message says, then retry the call.
+   * * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; retry the call after RetryInfo's delay.
    * * `DATA_LOSS` (TABLE_DAMAGED): a file of the registry is damaged or missing; restore the file that the message names.
-   * * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
-   *   RetryInfo's delay.
-   * * `RESOURCE_EXHAUSTED` (CALLER_RATE): the caller calls too often; send the call again after RetryInfo's delay.
-   * * `RESOURCE_EXHAUSTED` (MESSAGE_TOO_LARGE): the message, or its answer, is larger than the service lets it be; send
-   *   less, or ask for less, at once. There is no RetryInfo.
+   * * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service is overloaded; retry the call after RetryInfo's
+   *   delay.
+   * * `RESOURCE_EXHAUSTED` (CALLER_RATE): the caller calls too often; retry the call after RetryInfo's delay.
+   * * `RESOURCE_EXHAUSTED` (MESSAGE_TOO_LARGE): the message, or its answer, is larger than the service allows; send or
+   *   request less in one call. There is no RetryInfo.
    * * `INTERNAL` (INTERNAL_BUG): a bug; report it with the request id that the message names.
    * </pre>
    */
@@ -544,15 +544,15 @@ public final class DatabaseServiceGrpc {
    *   it is invalid or too long; correct the field that BadRequest names.
    * * `FAILED_PRECONDITION` (REGISTRY_NOT_SET): the services have no registry; name databases by path or uri, or set
    *   LEMAN_SERVER__REGISTRY for all services.
-   * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
-   *   someone acts; do what the message says, then send the call again.
-   * * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
+   * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses
+   *   access until an operator acts; do what the message says, then retry the call.
+   * * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; retry the call after RetryInfo's delay.
    * * `DATA_LOSS` (TABLE_DAMAGED): a file of the registry is damaged or missing; restore the file that the message names.
-   * * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
-   *   RetryInfo's delay.
-   * * `RESOURCE_EXHAUSTED` (CALLER_RATE): the caller calls too often; send the call again after RetryInfo's delay.
-   * * `RESOURCE_EXHAUSTED` (MESSAGE_TOO_LARGE): the message, or its answer, is larger than the service lets it be; send
-   *   less, or ask for less, at once. There is no RetryInfo.
+   * * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service is overloaded; retry the call after RetryInfo's
+   *   delay.
+   * * `RESOURCE_EXHAUSTED` (CALLER_RATE): the caller calls too often; retry the call after RetryInfo's delay.
+   * * `RESOURCE_EXHAUSTED` (MESSAGE_TOO_LARGE): the message, or its answer, is larger than the service allows; send or
+   *   request less in one call. There is no RetryInfo.
    * * `INTERNAL` (INTERNAL_BUG): a bug; report it with the request id that the message names.
    * </pre>
    */
@@ -668,15 +668,15 @@ public final class DatabaseServiceGrpc {
    *   it is invalid or too long; correct the field that BadRequest names.
    * * `FAILED_PRECONDITION` (REGISTRY_NOT_SET): the services have no registry; name databases by path or uri, or set
    *   LEMAN_SERVER__REGISTRY for all services.
-   * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
-   *   someone acts; do what the message says, then send the call again.
-   * * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
+   * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses
+   *   access until an operator acts; do what the message says, then retry the call.
+   * * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; retry the call after RetryInfo's delay.
    * * `DATA_LOSS` (TABLE_DAMAGED): a file of the registry is damaged or missing; restore the file that the message names.
-   * * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
-   *   RetryInfo's delay.
-   * * `RESOURCE_EXHAUSTED` (CALLER_RATE): the caller calls too often; send the call again after RetryInfo's delay.
-   * * `RESOURCE_EXHAUSTED` (MESSAGE_TOO_LARGE): the message, or its answer, is larger than the service lets it be; send
-   *   less, or ask for less, at once. There is no RetryInfo.
+   * * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service is overloaded; retry the call after RetryInfo's
+   *   delay.
+   * * `RESOURCE_EXHAUSTED` (CALLER_RATE): the caller calls too often; retry the call after RetryInfo's delay.
+   * * `RESOURCE_EXHAUSTED` (MESSAGE_TOO_LARGE): the message, or its answer, is larger than the service allows; send or
+   *   request less in one call. There is no RetryInfo.
    * * `INTERNAL` (INTERNAL_BUG): a bug; report it with the request id that the message names.
    * </pre>
    */
@@ -792,15 +792,15 @@ public final class DatabaseServiceGrpc {
    *   it is invalid or too long; correct the field that BadRequest names.
    * * `FAILED_PRECONDITION` (REGISTRY_NOT_SET): the services have no registry; name databases by path or uri, or set
    *   LEMAN_SERVER__REGISTRY for all services.
-   * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
-   *   someone acts; do what the message says, then send the call again.
-   * * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
+   * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses
+   *   access until an operator acts; do what the message says, then retry the call.
+   * * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; retry the call after RetryInfo's delay.
    * * `DATA_LOSS` (TABLE_DAMAGED): a file of the registry is damaged or missing; restore the file that the message names.
-   * * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
-   *   RetryInfo's delay.
-   * * `RESOURCE_EXHAUSTED` (CALLER_RATE): the caller calls too often; send the call again after RetryInfo's delay.
-   * * `RESOURCE_EXHAUSTED` (MESSAGE_TOO_LARGE): the message, or its answer, is larger than the service lets it be; send
-   *   less, or ask for less, at once. There is no RetryInfo.
+   * * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service is overloaded; retry the call after RetryInfo's
+   *   delay.
+   * * `RESOURCE_EXHAUSTED` (CALLER_RATE): the caller calls too often; retry the call after RetryInfo's delay.
+   * * `RESOURCE_EXHAUSTED` (MESSAGE_TOO_LARGE): the message, or its answer, is larger than the service allows; send or
+   *   request less in one call. There is no RetryInfo.
    * * `INTERNAL` (INTERNAL_BUG): a bug; report it with the request id that the message names.
    * </pre>
    */

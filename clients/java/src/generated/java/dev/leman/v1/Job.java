@@ -602,12 +602,12 @@ private static final long serialVersionUID = 0L;
    *   the function's timeout; as for UDF_FAILED, or give the workers more memory.
    * * UDF_NOT_LOADABLE, UDF_DIGEST_MISMATCH, UDF_PYTHON_MISMATCH: workers cannot load the function, or it ends their
    *   process meanwhile; install what it imports, or mend it and register it again.
-   * * FUNCTION_UNAVAILABLE, and what else begins with FUNCTION_: no server computes a remote function; do what the message
-   *   says, then run it again. No row is to blame.
-   * * ENV_LOST: an executor took the job over, and the values of `env` were in no memory any more; run it again with them.
-   * * ENV_NOT_ALLOWED: its column was given another function meanwhile, which is not given the values of `env`; run it
-   *   again if that one may have them.
-   * * EXECUTOR_LOST: executors died under the job again and again; look at their logs, then run it again.
+   * * FUNCTION_UNAVAILABLE, and other reasons that begin with FUNCTION_: no server computes a remote function; do what
+   *   the message says, then run it again. No row is to blame.
+   * * ENV_LOST: an executor took the job over, and the values of `env` were lost; run it again with them.
+   * * ENV_NOT_ALLOWED: its column was given another function meanwhile, which must not get the values of `env`; run it
+   *   again if it may have them.
+   * * EXECUTOR_LOST: executors died repeatedly while they ran the job; check their logs, then run it again.
    * * TYPE_NOT_STORABLE: Lance does not store values of the column's type in the table's file format; use another type, or a
    *   newer format.
    * * NO_PROGRESS: plan after plan found the same work, because others write to the table; run it again when they are
@@ -638,12 +638,12 @@ private static final long serialVersionUID = 0L;
    *   the function's timeout; as for UDF_FAILED, or give the workers more memory.
    * * UDF_NOT_LOADABLE, UDF_DIGEST_MISMATCH, UDF_PYTHON_MISMATCH: workers cannot load the function, or it ends their
    *   process meanwhile; install what it imports, or mend it and register it again.
-   * * FUNCTION_UNAVAILABLE, and what else begins with FUNCTION_: no server computes a remote function; do what the message
-   *   says, then run it again. No row is to blame.
-   * * ENV_LOST: an executor took the job over, and the values of `env` were in no memory any more; run it again with them.
-   * * ENV_NOT_ALLOWED: its column was given another function meanwhile, which is not given the values of `env`; run it
-   *   again if that one may have them.
-   * * EXECUTOR_LOST: executors died under the job again and again; look at their logs, then run it again.
+   * * FUNCTION_UNAVAILABLE, and other reasons that begin with FUNCTION_: no server computes a remote function; do what
+   *   the message says, then run it again. No row is to blame.
+   * * ENV_LOST: an executor took the job over, and the values of `env` were lost; run it again with them.
+   * * ENV_NOT_ALLOWED: its column was given another function meanwhile, which must not get the values of `env`; run it
+   *   again if it may have them.
+   * * EXECUTOR_LOST: executors died repeatedly while they ran the job; check their logs, then run it again.
    * * TYPE_NOT_STORABLE: Lance does not store values of the column's type in the table's file format; use another type, or a
    *   newer format.
    * * NO_PROGRESS: plan after plan found the same work, because others write to the table; run it again when they are
@@ -674,12 +674,12 @@ private static final long serialVersionUID = 0L;
    *   the function's timeout; as for UDF_FAILED, or give the workers more memory.
    * * UDF_NOT_LOADABLE, UDF_DIGEST_MISMATCH, UDF_PYTHON_MISMATCH: workers cannot load the function, or it ends their
    *   process meanwhile; install what it imports, or mend it and register it again.
-   * * FUNCTION_UNAVAILABLE, and what else begins with FUNCTION_: no server computes a remote function; do what the message
-   *   says, then run it again. No row is to blame.
-   * * ENV_LOST: an executor took the job over, and the values of `env` were in no memory any more; run it again with them.
-   * * ENV_NOT_ALLOWED: its column was given another function meanwhile, which is not given the values of `env`; run it
-   *   again if that one may have them.
-   * * EXECUTOR_LOST: executors died under the job again and again; look at their logs, then run it again.
+   * * FUNCTION_UNAVAILABLE, and other reasons that begin with FUNCTION_: no server computes a remote function; do what
+   *   the message says, then run it again. No row is to blame.
+   * * ENV_LOST: an executor took the job over, and the values of `env` were lost; run it again with them.
+   * * ENV_NOT_ALLOWED: its column was given another function meanwhile, which must not get the values of `env`; run it
+   *   again if it may have them.
+   * * EXECUTOR_LOST: executors died repeatedly while they ran the job; check their logs, then run it again.
    * * TYPE_NOT_STORABLE: Lance does not store values of the column's type in the table's file format; use another type, or a
    *   newer format.
    * * NO_PROGRESS: plan after plan found the same work, because others write to the table; run it again when they are
@@ -1471,8 +1471,7 @@ java.lang.String defaultValue) {
   private volatile java.lang.Object initiator_ = "";
   /**
    * <pre>
-   * The name of the caller who asked for it, as the service knows callers (docs/security.md); empty: a caller without a
-   * name, who is anonymous or has the one token of the settings.
+   * The name of the caller, as the service knows callers (docs/security.md); empty: anonymous.
    * </pre>
    *
    * <code>string initiator = 24;</code>
@@ -1493,8 +1492,7 @@ java.lang.String defaultValue) {
   }
   /**
    * <pre>
-   * The name of the caller who asked for it, as the service knows callers (docs/security.md); empty: a caller without a
-   * name, who is anonymous or has the one token of the settings.
+   * The name of the caller, as the service knows callers (docs/security.md); empty: anonymous.
    * </pre>
    *
    * <code>string initiator = 24;</code>
@@ -3716,12 +3714,12 @@ java.lang.String defaultValue) {
      *   the function's timeout; as for UDF_FAILED, or give the workers more memory.
      * * UDF_NOT_LOADABLE, UDF_DIGEST_MISMATCH, UDF_PYTHON_MISMATCH: workers cannot load the function, or it ends their
      *   process meanwhile; install what it imports, or mend it and register it again.
-     * * FUNCTION_UNAVAILABLE, and what else begins with FUNCTION_: no server computes a remote function; do what the message
-     *   says, then run it again. No row is to blame.
-     * * ENV_LOST: an executor took the job over, and the values of `env` were in no memory any more; run it again with them.
-     * * ENV_NOT_ALLOWED: its column was given another function meanwhile, which is not given the values of `env`; run it
-     *   again if that one may have them.
-     * * EXECUTOR_LOST: executors died under the job again and again; look at their logs, then run it again.
+     * * FUNCTION_UNAVAILABLE, and other reasons that begin with FUNCTION_: no server computes a remote function; do what
+     *   the message says, then run it again. No row is to blame.
+     * * ENV_LOST: an executor took the job over, and the values of `env` were lost; run it again with them.
+     * * ENV_NOT_ALLOWED: its column was given another function meanwhile, which must not get the values of `env`; run it
+     *   again if it may have them.
+     * * EXECUTOR_LOST: executors died repeatedly while they ran the job; check their logs, then run it again.
      * * TYPE_NOT_STORABLE: Lance does not store values of the column's type in the table's file format; use another type, or a
      *   newer format.
      * * NO_PROGRESS: plan after plan found the same work, because others write to the table; run it again when they are
@@ -3751,12 +3749,12 @@ java.lang.String defaultValue) {
      *   the function's timeout; as for UDF_FAILED, or give the workers more memory.
      * * UDF_NOT_LOADABLE, UDF_DIGEST_MISMATCH, UDF_PYTHON_MISMATCH: workers cannot load the function, or it ends their
      *   process meanwhile; install what it imports, or mend it and register it again.
-     * * FUNCTION_UNAVAILABLE, and what else begins with FUNCTION_: no server computes a remote function; do what the message
-     *   says, then run it again. No row is to blame.
-     * * ENV_LOST: an executor took the job over, and the values of `env` were in no memory any more; run it again with them.
-     * * ENV_NOT_ALLOWED: its column was given another function meanwhile, which is not given the values of `env`; run it
-     *   again if that one may have them.
-     * * EXECUTOR_LOST: executors died under the job again and again; look at their logs, then run it again.
+     * * FUNCTION_UNAVAILABLE, and other reasons that begin with FUNCTION_: no server computes a remote function; do what
+     *   the message says, then run it again. No row is to blame.
+     * * ENV_LOST: an executor took the job over, and the values of `env` were lost; run it again with them.
+     * * ENV_NOT_ALLOWED: its column was given another function meanwhile, which must not get the values of `env`; run it
+     *   again if it may have them.
+     * * EXECUTOR_LOST: executors died repeatedly while they ran the job; check their logs, then run it again.
      * * TYPE_NOT_STORABLE: Lance does not store values of the column's type in the table's file format; use another type, or a
      *   newer format.
      * * NO_PROGRESS: plan after plan found the same work, because others write to the table; run it again when they are
@@ -3790,12 +3788,12 @@ java.lang.String defaultValue) {
      *   the function's timeout; as for UDF_FAILED, or give the workers more memory.
      * * UDF_NOT_LOADABLE, UDF_DIGEST_MISMATCH, UDF_PYTHON_MISMATCH: workers cannot load the function, or it ends their
      *   process meanwhile; install what it imports, or mend it and register it again.
-     * * FUNCTION_UNAVAILABLE, and what else begins with FUNCTION_: no server computes a remote function; do what the message
-     *   says, then run it again. No row is to blame.
-     * * ENV_LOST: an executor took the job over, and the values of `env` were in no memory any more; run it again with them.
-     * * ENV_NOT_ALLOWED: its column was given another function meanwhile, which is not given the values of `env`; run it
-     *   again if that one may have them.
-     * * EXECUTOR_LOST: executors died under the job again and again; look at their logs, then run it again.
+     * * FUNCTION_UNAVAILABLE, and other reasons that begin with FUNCTION_: no server computes a remote function; do what
+     *   the message says, then run it again. No row is to blame.
+     * * ENV_LOST: an executor took the job over, and the values of `env` were lost; run it again with them.
+     * * ENV_NOT_ALLOWED: its column was given another function meanwhile, which must not get the values of `env`; run it
+     *   again if it may have them.
+     * * EXECUTOR_LOST: executors died repeatedly while they ran the job; check their logs, then run it again.
      * * TYPE_NOT_STORABLE: Lance does not store values of the column's type in the table's file format; use another type, or a
      *   newer format.
      * * NO_PROGRESS: plan after plan found the same work, because others write to the table; run it again when they are
@@ -3834,12 +3832,12 @@ java.lang.String defaultValue) {
      *   the function's timeout; as for UDF_FAILED, or give the workers more memory.
      * * UDF_NOT_LOADABLE, UDF_DIGEST_MISMATCH, UDF_PYTHON_MISMATCH: workers cannot load the function, or it ends their
      *   process meanwhile; install what it imports, or mend it and register it again.
-     * * FUNCTION_UNAVAILABLE, and what else begins with FUNCTION_: no server computes a remote function; do what the message
-     *   says, then run it again. No row is to blame.
-     * * ENV_LOST: an executor took the job over, and the values of `env` were in no memory any more; run it again with them.
-     * * ENV_NOT_ALLOWED: its column was given another function meanwhile, which is not given the values of `env`; run it
-     *   again if that one may have them.
-     * * EXECUTOR_LOST: executors died under the job again and again; look at their logs, then run it again.
+     * * FUNCTION_UNAVAILABLE, and other reasons that begin with FUNCTION_: no server computes a remote function; do what
+     *   the message says, then run it again. No row is to blame.
+     * * ENV_LOST: an executor took the job over, and the values of `env` were lost; run it again with them.
+     * * ENV_NOT_ALLOWED: its column was given another function meanwhile, which must not get the values of `env`; run it
+     *   again if it may have them.
+     * * EXECUTOR_LOST: executors died repeatedly while they ran the job; check their logs, then run it again.
      * * TYPE_NOT_STORABLE: Lance does not store values of the column's type in the table's file format; use another type, or a
      *   newer format.
      * * NO_PROGRESS: plan after plan found the same work, because others write to the table; run it again when they are
@@ -3876,12 +3874,12 @@ java.lang.String defaultValue) {
      *   the function's timeout; as for UDF_FAILED, or give the workers more memory.
      * * UDF_NOT_LOADABLE, UDF_DIGEST_MISMATCH, UDF_PYTHON_MISMATCH: workers cannot load the function, or it ends their
      *   process meanwhile; install what it imports, or mend it and register it again.
-     * * FUNCTION_UNAVAILABLE, and what else begins with FUNCTION_: no server computes a remote function; do what the message
-     *   says, then run it again. No row is to blame.
-     * * ENV_LOST: an executor took the job over, and the values of `env` were in no memory any more; run it again with them.
-     * * ENV_NOT_ALLOWED: its column was given another function meanwhile, which is not given the values of `env`; run it
-     *   again if that one may have them.
-     * * EXECUTOR_LOST: executors died under the job again and again; look at their logs, then run it again.
+     * * FUNCTION_UNAVAILABLE, and other reasons that begin with FUNCTION_: no server computes a remote function; do what
+     *   the message says, then run it again. No row is to blame.
+     * * ENV_LOST: an executor took the job over, and the values of `env` were lost; run it again with them.
+     * * ENV_NOT_ALLOWED: its column was given another function meanwhile, which must not get the values of `env`; run it
+     *   again if it may have them.
+     * * EXECUTOR_LOST: executors died repeatedly while they ran the job; check their logs, then run it again.
      * * TYPE_NOT_STORABLE: Lance does not store values of the column's type in the table's file format; use another type, or a
      *   newer format.
      * * NO_PROGRESS: plan after plan found the same work, because others write to the table; run it again when they are
@@ -3925,12 +3923,12 @@ java.lang.String defaultValue) {
      *   the function's timeout; as for UDF_FAILED, or give the workers more memory.
      * * UDF_NOT_LOADABLE, UDF_DIGEST_MISMATCH, UDF_PYTHON_MISMATCH: workers cannot load the function, or it ends their
      *   process meanwhile; install what it imports, or mend it and register it again.
-     * * FUNCTION_UNAVAILABLE, and what else begins with FUNCTION_: no server computes a remote function; do what the message
-     *   says, then run it again. No row is to blame.
-     * * ENV_LOST: an executor took the job over, and the values of `env` were in no memory any more; run it again with them.
-     * * ENV_NOT_ALLOWED: its column was given another function meanwhile, which is not given the values of `env`; run it
-     *   again if that one may have them.
-     * * EXECUTOR_LOST: executors died under the job again and again; look at their logs, then run it again.
+     * * FUNCTION_UNAVAILABLE, and other reasons that begin with FUNCTION_: no server computes a remote function; do what
+     *   the message says, then run it again. No row is to blame.
+     * * ENV_LOST: an executor took the job over, and the values of `env` were lost; run it again with them.
+     * * ENV_NOT_ALLOWED: its column was given another function meanwhile, which must not get the values of `env`; run it
+     *   again if it may have them.
+     * * EXECUTOR_LOST: executors died repeatedly while they ran the job; check their logs, then run it again.
      * * TYPE_NOT_STORABLE: Lance does not store values of the column's type in the table's file format; use another type, or a
      *   newer format.
      * * NO_PROGRESS: plan after plan found the same work, because others write to the table; run it again when they are
@@ -3966,12 +3964,12 @@ java.lang.String defaultValue) {
      *   the function's timeout; as for UDF_FAILED, or give the workers more memory.
      * * UDF_NOT_LOADABLE, UDF_DIGEST_MISMATCH, UDF_PYTHON_MISMATCH: workers cannot load the function, or it ends their
      *   process meanwhile; install what it imports, or mend it and register it again.
-     * * FUNCTION_UNAVAILABLE, and what else begins with FUNCTION_: no server computes a remote function; do what the message
-     *   says, then run it again. No row is to blame.
-     * * ENV_LOST: an executor took the job over, and the values of `env` were in no memory any more; run it again with them.
-     * * ENV_NOT_ALLOWED: its column was given another function meanwhile, which is not given the values of `env`; run it
-     *   again if that one may have them.
-     * * EXECUTOR_LOST: executors died under the job again and again; look at their logs, then run it again.
+     * * FUNCTION_UNAVAILABLE, and other reasons that begin with FUNCTION_: no server computes a remote function; do what
+     *   the message says, then run it again. No row is to blame.
+     * * ENV_LOST: an executor took the job over, and the values of `env` were lost; run it again with them.
+     * * ENV_NOT_ALLOWED: its column was given another function meanwhile, which must not get the values of `env`; run it
+     *   again if it may have them.
+     * * EXECUTOR_LOST: executors died repeatedly while they ran the job; check their logs, then run it again.
      * * TYPE_NOT_STORABLE: Lance does not store values of the column's type in the table's file format; use another type, or a
      *   newer format.
      * * NO_PROGRESS: plan after plan found the same work, because others write to the table; run it again when they are
@@ -4002,12 +4000,12 @@ java.lang.String defaultValue) {
      *   the function's timeout; as for UDF_FAILED, or give the workers more memory.
      * * UDF_NOT_LOADABLE, UDF_DIGEST_MISMATCH, UDF_PYTHON_MISMATCH: workers cannot load the function, or it ends their
      *   process meanwhile; install what it imports, or mend it and register it again.
-     * * FUNCTION_UNAVAILABLE, and what else begins with FUNCTION_: no server computes a remote function; do what the message
-     *   says, then run it again. No row is to blame.
-     * * ENV_LOST: an executor took the job over, and the values of `env` were in no memory any more; run it again with them.
-     * * ENV_NOT_ALLOWED: its column was given another function meanwhile, which is not given the values of `env`; run it
-     *   again if that one may have them.
-     * * EXECUTOR_LOST: executors died under the job again and again; look at their logs, then run it again.
+     * * FUNCTION_UNAVAILABLE, and other reasons that begin with FUNCTION_: no server computes a remote function; do what
+     *   the message says, then run it again. No row is to blame.
+     * * ENV_LOST: an executor took the job over, and the values of `env` were lost; run it again with them.
+     * * ENV_NOT_ALLOWED: its column was given another function meanwhile, which must not get the values of `env`; run it
+     *   again if it may have them.
+     * * EXECUTOR_LOST: executors died repeatedly while they ran the job; check their logs, then run it again.
      * * TYPE_NOT_STORABLE: Lance does not store values of the column's type in the table's file format; use another type, or a
      *   newer format.
      * * NO_PROGRESS: plan after plan found the same work, because others write to the table; run it again when they are
@@ -4041,12 +4039,12 @@ java.lang.String defaultValue) {
      *   the function's timeout; as for UDF_FAILED, or give the workers more memory.
      * * UDF_NOT_LOADABLE, UDF_DIGEST_MISMATCH, UDF_PYTHON_MISMATCH: workers cannot load the function, or it ends their
      *   process meanwhile; install what it imports, or mend it and register it again.
-     * * FUNCTION_UNAVAILABLE, and what else begins with FUNCTION_: no server computes a remote function; do what the message
-     *   says, then run it again. No row is to blame.
-     * * ENV_LOST: an executor took the job over, and the values of `env` were in no memory any more; run it again with them.
-     * * ENV_NOT_ALLOWED: its column was given another function meanwhile, which is not given the values of `env`; run it
-     *   again if that one may have them.
-     * * EXECUTOR_LOST: executors died under the job again and again; look at their logs, then run it again.
+     * * FUNCTION_UNAVAILABLE, and other reasons that begin with FUNCTION_: no server computes a remote function; do what
+     *   the message says, then run it again. No row is to blame.
+     * * ENV_LOST: an executor took the job over, and the values of `env` were lost; run it again with them.
+     * * ENV_NOT_ALLOWED: its column was given another function meanwhile, which must not get the values of `env`; run it
+     *   again if it may have them.
+     * * EXECUTOR_LOST: executors died repeatedly while they ran the job; check their logs, then run it again.
      * * TYPE_NOT_STORABLE: Lance does not store values of the column's type in the table's file format; use another type, or a
      *   newer format.
      * * NO_PROGRESS: plan after plan found the same work, because others write to the table; run it again when they are
@@ -6718,8 +6716,7 @@ java.lang.String defaultValue) {
     private java.lang.Object initiator_ = "";
     /**
      * <pre>
-     * The name of the caller who asked for it, as the service knows callers (docs/security.md); empty: a caller without a
-     * name, who is anonymous or has the one token of the settings.
+     * The name of the caller, as the service knows callers (docs/security.md); empty: anonymous.
      * </pre>
      *
      * <code>string initiator = 24;</code>
@@ -6739,8 +6736,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * The name of the caller who asked for it, as the service knows callers (docs/security.md); empty: a caller without a
-     * name, who is anonymous or has the one token of the settings.
+     * The name of the caller, as the service knows callers (docs/security.md); empty: anonymous.
      * </pre>
      *
      * <code>string initiator = 24;</code>
@@ -6761,8 +6757,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * The name of the caller who asked for it, as the service knows callers (docs/security.md); empty: a caller without a
-     * name, who is anonymous or has the one token of the settings.
+     * The name of the caller, as the service knows callers (docs/security.md); empty: anonymous.
      * </pre>
      *
      * <code>string initiator = 24;</code>
@@ -6779,8 +6774,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * The name of the caller who asked for it, as the service knows callers (docs/security.md); empty: a caller without a
-     * name, who is anonymous or has the one token of the settings.
+     * The name of the caller, as the service knows callers (docs/security.md); empty: anonymous.
      * </pre>
      *
      * <code>string initiator = 24;</code>
@@ -6794,8 +6788,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * The name of the caller who asked for it, as the service knows callers (docs/security.md); empty: a caller without a
-     * name, who is anonymous or has the one token of the settings.
+     * The name of the caller, as the service knows callers (docs/security.md); empty: anonymous.
      * </pre>
      *
      * <code>string initiator = 24;</code>

@@ -255,7 +255,8 @@ public final class PlannerServiceGrpc {
      * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
      *   Leman.
      * * `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
-     * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
+     * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the policy of the services does not allow functions of this kind; use
+     *   another one.
      * </pre>
      */
     default void explainPlan(dev.leman.v1.ExplainPlanRequest request,
@@ -287,7 +288,8 @@ public final class PlannerServiceGrpc {
      * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
      *   Leman.
      * * `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
-     * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
+     * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the policy of the services does not allow functions of this kind; use
+     *   another one.
      * </pre>
      */
     default void explainRefresh(dev.leman.v1.ExplainRefreshRequest request,
@@ -434,7 +436,8 @@ public final class PlannerServiceGrpc {
      * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
      *   Leman.
      * * `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
-     * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
+     * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the policy of the services does not allow functions of this kind; use
+     *   another one.
      * </pre>
      */
     public void explainPlan(dev.leman.v1.ExplainPlanRequest request,
@@ -467,7 +470,8 @@ public final class PlannerServiceGrpc {
      * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
      *   Leman.
      * * `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
-     * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
+     * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the policy of the services does not allow functions of this kind; use
+     *   another one.
      * </pre>
      */
     public void explainRefresh(dev.leman.v1.ExplainRefreshRequest request,
@@ -577,7 +581,8 @@ public final class PlannerServiceGrpc {
      * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
      *   Leman.
      * * `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
-     * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
+     * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the policy of the services does not allow functions of this kind; use
+     *   another one.
      * </pre>
      */
     public dev.leman.v1.ExplainPlanResponse explainPlan(dev.leman.v1.ExplainPlanRequest request) throws io.grpc.StatusException {
@@ -609,7 +614,8 @@ public final class PlannerServiceGrpc {
      * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
      *   Leman.
      * * `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
-     * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
+     * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the policy of the services does not allow functions of this kind; use
+     *   another one.
      * </pre>
      */
     public dev.leman.v1.ExplainRefreshResponse explainRefresh(dev.leman.v1.ExplainRefreshRequest request) throws io.grpc.StatusException {
@@ -717,7 +723,8 @@ public final class PlannerServiceGrpc {
      * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
      *   Leman.
      * * `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
-     * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
+     * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the policy of the services does not allow functions of this kind; use
+     *   another one.
      * </pre>
      */
     public dev.leman.v1.ExplainPlanResponse explainPlan(dev.leman.v1.ExplainPlanRequest request) {
@@ -749,7 +756,8 @@ public final class PlannerServiceGrpc {
      * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
      *   Leman.
      * * `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
-     * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
+     * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the policy of the services does not allow functions of this kind; use
+     *   another one.
      * </pre>
      */
     public dev.leman.v1.ExplainRefreshResponse explainRefresh(dev.leman.v1.ExplainRefreshRequest request) {
@@ -857,7 +865,8 @@ public final class PlannerServiceGrpc {
      * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
      *   Leman.
      * * `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
-     * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
+     * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the policy of the services does not allow functions of this kind; use
+     *   another one.
      * </pre>
      */
     public com.google.common.util.concurrent.ListenableFuture<dev.leman.v1.ExplainPlanResponse> explainPlan(
@@ -890,7 +899,8 @@ public final class PlannerServiceGrpc {
      * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
      *   Leman.
      * * `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
-     * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
+     * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the policy of the services does not allow functions of this kind; use
+     *   another one.
      * </pre>
      */
     public com.google.common.util.concurrent.ListenableFuture<dev.leman.v1.ExplainRefreshResponse> explainRefresh(
