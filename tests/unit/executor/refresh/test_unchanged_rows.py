@@ -228,6 +228,22 @@ def test_the_changes_of_all_columns_count(monkeypatch):
     assert Compacted(monkeypatch, new=fragment(2, 6, other, COLUMN), predecessors=known).moved() == []
 
 
+@pytest.mark.parametrize(("number", "places", "same"), [(2, (1, 3), [0, 3]), (3, (0,), [6])])
+def test_the_changes_of_one_of_two_new_fragments_say_nothing_of_rows_in_the_other(monkeypatch, number, places, same):
+    """The first four rows lie in fragment 2, the others in 3: rows of fragment 1 lie in both."""
+    made = (fragment(2, 4), fragment(3, 2))
+    new = fragment(number, made[number - 2].physical_rows, f"{number}.lance", COLUMN)
+    known = {COLUMN: [Predecessor.of_mask(f"{number}.lance", changed(*places, size=new.physical_rows))]}
+    world = Compacted(monkeypatch, new=new, predecessors=known)
+    history = CompactionHistory({f"{number}.lance": Rewrite(3, Compacted.old, made)})
+    monkeypatch.setattr(unchanged_rows.compaction_history, "trace_compactions", lambda *_: history)
+    ancestry = Ancestry("/t.lance", 4, (X, Y), {number: new})
+    ancestry._read = dict(world.after._read)
+    ancestry.trace([number], lambda _: False)
+    found = np.concatenate([alive.ids for _, alive in ancestry.made_of(new)])
+    assert found.tolist() == same
+
+
 def test_a_file_that_had_other_columns_then_or_other_rows_tells_nothing(monkeypatch):
     made = fragment(2, 6, "2.lance", "y.lance")
     assert Compacted(monkeypatch, made=made).moved() == []
@@ -267,6 +283,9 @@ def test_rows_that_two_compactions_brought_out_of_one_place_are_the_same(monkeyp
     monkeypatch.setattr(Ancestry, "trace", lambda *_: None)
     assert again(Compacted.alive[0], *Compacted.old) == EVERY
     assert again(rows(0, [0, 3], [0, 3]), *Compacted.old) == [0, 3, 4, 5, 6]
+    world.after._read[3, 1], world.after._ancestors = rows(1, [4, 6], [0, 2]), {}
+    assert again(Compacted.alive[0], *Compacted.old) == [0, 2, 3, 4, 6]
+    world.after._read[3, 1], world.after._ancestors = Compacted.alive[1], {}
     assert again(Compacted.alive[0], fragment(0, 4, "older.lance", deleted=1), fragment(1, 3)) == [4, 5, 6]
 
 
@@ -345,3 +364,23 @@ def test_a_name_that_means_another_column_now_tells_nothing(monkeypatch):
     world = Unchanged(monkeypatch, [one(0, "a")], [Fragment(0, 4, 0, (DataFile("b", (7,)),))], ids=7)
     world.patches["a", "b"] = np.array([], np.int64)
     assert same_of(world) == []
+
+
+def test_a_patch_says_nothing_of_rows_that_came_from_elsewhere(monkeypatch):
+    world = Unchanged(monkeypatch, [one(0, "a"), one(1, "c")], [one(0, "b")], silently=True)
+    world.patches["a", "b"] = np.array([], np.int64)
+    assert same_of(world, place=(1, 0)) == []
+
+
+@pytest.mark.parametrize(("field", "same"), [(X, [0, 1, 2, 3]), (7, [])])
+def test_rows_that_moved_are_the_same_unless_a_name_means_another_column(monkeypatch, field, same):
+    target = Fragment(2, 4, 0, (DataFile("2.lance", (field,)),))
+    world = Unchanged(monkeypatch, [one(0, "a")], [target], silently=True, ids=field)
+    rewrite = Rewrite(3, (Fragment(0, 4, 0, (DataFile("a", (field,)),)),), (target,))
+    history = CompactionHistory({"2.lance": rewrite})
+    monkeypatch.setattr(unchanged_rows.compaction_history, "trace_compactions", lambda *_: history)
+    monkeypatch.setattr(Ancestry, "_alive", lambda *_: rows(0, range(4)))
+    assert same_of(world, updated=(1, 2), place=(0, 2)) == same
+    world = Unchanged(monkeypatch, [target], [one(0, "a")], silently=True)
+    monkeypatch.setattr(unchanged_rows.compaction_history, "trace_compactions", lambda *_: history)
+    assert same_of(world, updated=(2, 1), place=(2, 0)) == same, "the view goes back to an earlier version"
