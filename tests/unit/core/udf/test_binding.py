@@ -1,5 +1,6 @@
 """What the metadata of computed columns says, where their inputs are another table's."""
 
+import dataclasses
 import json
 
 import pyarrow as pa
@@ -8,6 +9,7 @@ import pytest
 from leman._format import column_bindings
 from leman_core.functions import binding
 from leman_core.model.service_errors import AlreadyExists, DataLoss
+from leman_core.model.table import TableField
 from leman_core.model.udf import ColumnBinding, ColumnInput, InputSource
 
 PLAIN = ColumnBinding("id", "f", "1", (ColumnInput("__source_row_id", 0),))
@@ -54,3 +56,25 @@ def test_the_id_of_a_request_that_made_a_column_is_refused_to_another_one():
     with pytest.raises(AlreadyExists) as caught:
         binding.check_request(fields, "r", "other")
     assert caught.value.reason == "REQUEST_ID_REUSED"
+
+
+def struct(name: str) -> TableField:
+    child = TableField(pa.field(name, pa.int64()), (1,))
+    return TableField(pa.field("s", pa.struct([(name, pa.int64())])), (0, 1), (child,))
+
+
+def test_values_are_stale_once_a_field_of_an_input_has_another_name_unless_they_are_kept():
+    first = binding.names_of([struct("a")])
+    assert first is not None
+    assert first.names == ((1, "a"),)
+    before = ColumnBinding("c0ffee", "f", "1", (ColumnInput("s", 0),), added_as="y", input_names=first)
+    assert binding.names_of([struct("a")], before) == first
+    renamed = binding.names_of([struct("b")], before)
+    assert renamed is not None
+    assert (renamed.names, renamed.since != first.since) == (((1, "b"),), True)
+    kept = binding.names_of([struct("b")], before, keep=True)
+    assert kept is not None
+    assert (kept.names, kept.since) == (((1, "b"),), first.since)
+    unknown = dataclasses.replace(before, input_names=None)  # of an earlier release
+    assert binding.names_of([struct("b")], unknown) == binding.names_of([struct("b")])
+    assert binding.names_of([TableField(pa.field("x", pa.int64()), (0,))], before) is None
