@@ -245,6 +245,11 @@ class RefreshPlan:
         """Return whether all rows are unchanged, and only the source version advances."""
         return self.mode is RefreshMode.INCREMENTAL and not (self.unset or self.changes or self.stale)
 
+    @property
+    def only_columns(self) -> bool:
+        """Return whether rows stay as they are, and only the `stale` columns get other values."""
+        return bool(self.stale) and not self.changes and self.mode is not RefreshMode.FULL
+
 
 @dataclass(frozen=True, slots=True)
 class RefreshResult:

@@ -9,9 +9,14 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextvars import ContextVar
 from typing import Any, Generic, ParamSpec, TypeVar
 
+import structlog
 import tenacity
 
-from leman_core.model.service_errors import NEVER_REACHED, ResourceExhausted, Unavailable
+from leman_core.model.service_errors import NEVER_REACHED, Aborted, ResourceExhausted, Unavailable
+from leman_core.server.blocking import run_in_job_thread
+from leman_core.storage.storage_errors import STORE_UNAVAILABLE
+
+_log = structlog.get_logger(__name__)
 
 _PATIENCE_SECONDS = 120.0
 #: How long calls are retried while a caller waits, which can retry by itself.
@@ -60,6 +65,25 @@ def _may_pass(error: BaseException) -> bool:
     if isinstance(error, ResourceExhausted):
         return error.retry_after_seconds > 0
     return isinstance(error, Unavailable)
+
+
+async def run_storage_work(
+    work: Callable[_Arguments, _Result], *args: _Arguments.args, **kwargs: _Arguments.kwargs
+) -> _Result:
+    """Run work on files in a thread, for a job that plans again if storage is unavailable.
+
+    Raises:
+        Aborted: STORAGE_ERROR – files cannot be read or written now. The source may have been cleaned up, or another
+            refresh may have dropped the scratch table: a new plan finds that out.
+        LemanError: whatever else the work raises, such as FailedPrecondition where the storage refuses.
+    """
+    try:
+        return await run_in_job_thread(work, *args, **kwargs)
+    except Unavailable as error:
+        if error.reason != STORE_UNAVAILABLE:
+            raise
+        _log.warning("files of a job cannot be used", exc_info=True)
+        raise Aborted("STORAGE_ERROR", error.message) from None
 
 
 class SharedRead(Generic[_Result]):

@@ -20,15 +20,14 @@ from leman_core.storage import lance_tables
 from leman_core.storage.locations import table_uri
 from leman_executor.jobs import job_run
 from leman_executor.jobs.async_helpers import retry_unavailable
+from leman_executor.jobs.incarnation_check import check_incarnation, explain_replaced_table
 from leman_executor.jobs.job_environment import JobEnvironment, task_slots_for
 from leman_executor.jobs.job_run import (
     JobRun,
     begin_attempt,
     end_stopped,
     end_with_error,
-    explain_replaced_table,
     give_incarnation,
-    incarnation_of,
     note_lost_commit,
     run_to_completion,
 )
@@ -218,7 +217,7 @@ class BackfillRun:
             plan = await self._ask_planner()
         except LemanError as error:
             raise await explain_replaced_table(self.status.job, error) from None
-        incarnation = incarnation_of(self.status.job, plan.header.incarnation)
+        incarnation = check_incarnation(self.status.job, plan.header.incarnation)
         status, spec = self.status, self.status.job.backfill
         self._check_function(plan)
         if plan.traced:

@@ -1,7 +1,4 @@
-"""What backfills and refreshes share: how an attempt begins, and how it ends with or without an error.
-
-A job is about one incarnation of a table or view; a new table with its name is left alone.
-"""
+"""What backfills and refreshes share: how an attempt begins, and how it ends with or without an error."""
 
 from __future__ import annotations
 
@@ -25,10 +22,9 @@ from leman_core.model.service_errors import (
 )
 from leman_core.model.udf import UdfDefinition
 from leman_core.model.work import RowError, UnitFailure
-from leman_core.server.blocking import run_in_job_thread
-from leman_core.storage.lance_tables import is_other_table
 from leman_core.storage.locations import table_uri
 from leman_executor.jobs.async_helpers import retry_unavailable
+from leman_executor.jobs.incarnation_check import TABLE_REPLACED
 from leman_executor.jobs.job_environment import Commits, JobEnvironment, JobStore
 from leman_executor.jobs.job_status import JobStatus
 from leman_executor.scheduling.dispatcher import Cancelled
@@ -89,62 +85,6 @@ def from_job_error(error: JobError) -> LemanError:
     return found
 
 
-#: Reason of Aborted.
-TABLE_REPLACED = "TABLE_REPLACED"
-
-
-def incarnation_of(job: Job, planned: str) -> str:
-    """Return the incarnation that a job is about: that of its first plan, on every executor.
-
-    Args:
-        job: The job.
-        planned: The incarnation in a new plan; empty: a table that Leman has not written to. If the job's incarnation
-            is known, that is another table, as a table with a computed column has one, and so has a view.
-
-    Raises:
-        Aborted: TABLE_REPLACED – the table was dropped, and a new table has its name.
-    """
-    if job.incarnation and planned != job.incarnation:
-        raise _replaced(job)
-    return job.incarnation or planned
-
-
-async def is_table_replaced(job: Job) -> bool:
-    """Return whether a new table or view has the name of the job's; False if unknown.
-
-    Reads the table.
-    """
-    if not job.incarnation:
-        return False
-    uri = table_uri(job.request.database, job.request.table)
-    try:
-        return await run_in_job_thread(is_other_table, uri, job.incarnation)
-    except LemanError:
-        return False
-
-
-async def explain_replaced_table(job: Job, error: LemanError) -> LemanError:
-    """Return TABLE_REPLACED if the job's table or view was replaced, else the error itself.
-
-    A new table with the name may be of another kind, lack the column, or hold other types; its errors would mislead.
-    """
-    if error.reason == TABLE_REPLACED:  # of a refresh, it may be the source
-        return error if job.column is None else _replaced(job)
-    if error.reason == ATTEMPT_FENCED or not await is_table_replaced(job):
-        return error
-    return _replaced(job)
-
-
-async def check_same_table(job: Job) -> None:
-    """Check that an ended job's table has not been replaced.
-
-    Raises:
-        Aborted: TABLE_REPLACED – the table was dropped, and a new table has its name.
-    """
-    if await is_table_replaced(job):
-        raise _replaced(job, f" of job {job.job_id} was dropped", "Backfill that one if it is meant")
-
-
 def note_lost_commit(status: JobStatus, jobs: JobStore, version: int) -> None:
     """Add an event to a job whose table, or view, is at an earlier version than a recent job left it at.
 
@@ -163,15 +103,6 @@ def note_lost_commit(status: JobStatus, jobs: JobStore, version: int) -> None:
         "newest files in _versions are gone, and with them what was committed since. Restore them from a copy before "
         "more is written; without one the lost values are computed again",
     )
-
-
-def _replaced(
-    job: Job,
-    fate: str = " was dropped during the job",
-    advice: str = "Send the request again if it is meant for that one",
-) -> Aborted:
-    kind, name = "View" if job.column is None else "Table", job.request.table
-    return Aborted(TABLE_REPLACED, f"{kind} '{name}'{fate}, and another one has its name now. {advice}", table=name)
 
 
 async def begin_attempt(commits: Commits, job: Job) -> None:

@@ -27,8 +27,9 @@ from leman_core.model.view import RefreshSpec
 from leman_core.server.request_messages import check_same_request
 from leman_executor.coordination.leases import LeaseOutcome
 from leman_executor.jobs.async_helpers import within_call_deadline
+from leman_executor.jobs.incarnation_check import check_ended_job
 from leman_executor.jobs.job_environment import Planner
-from leman_executor.jobs.job_run import JobRun, check_same_table
+from leman_executor.jobs.job_run import JobRun
 from leman_executor.jobs.work_context import EnvNotices, check_may_set_env
 from leman_executor.manager.job_queries import JobQueries
 from leman_executor.manager.job_supervisor import ManagerDeps, Supervisor, to_queued_job
@@ -91,7 +92,7 @@ async def retry_spec(planner: Planner, job: Job, retry: RetryOptions) -> tuple[B
         raise InvalidArgument(
             "BAD_REQUEST", "keep_others and a version need `udf.name`, the function to be used", field="udf.name"
         )
-    await check_same_table(job)  # before a new table's column is given a function
+    await check_ended_job(job)  # before a new table's column is given a function
     # Failed rows are marked in the table, so the sample of fragments and the version of the job do not matter.
     spec = replace(job.request, num_frags=0, read_version=0, read_tag="", commit_rows=0, failed_only=True)
     if job.request.columns:

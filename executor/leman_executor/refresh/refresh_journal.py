@@ -1,8 +1,7 @@
 """What a refresh did so far, over all executors that worked on it: its metrics and its journal.
 
-Progress of a refresh: its own counts, and those of the backfills of its scratch table.
-
-What a refresh did, over all executors that worked on it: anyone who takes a job over goes on counting.
+The metrics add the counts of a refresh to those of the backfills of its scratch table. The journal is in the job's
+record, so that an executor that takes the job over continues to count.
 """
 
 from __future__ import annotations
@@ -18,10 +17,10 @@ from leman_core.model.job import Progress
 from leman_core.model.service_errors import LemanError
 from leman_core.model.view import AskedCommit, RefreshJournal, RefreshResult
 from leman_core.storage import transactions
+from leman_executor.jobs.async_helpers import run_storage_work
 from leman_executor.jobs.job_environment import JobStore
 from leman_executor.jobs.job_metrics import JobMetrics
 from leman_executor.jobs.job_status import JobStatus
-from leman_executor.refresh.view_writer import retry_in_thread
 
 _SUMMED = (
     "rows_evaluated",
@@ -40,19 +39,19 @@ _SUMMED = (
 class _Step:
     """Rows that are being computed."""
 
-    #: How many rows were committed before.
+    #: Rows that were committed before.
     committed: int
     rows: int
     functions: int
-    #: The last backfill of each function that has begun, by its name.
+    #: The last backfill that has begun of each function, by name.
     parts: dict[str, JobMetrics] = field(default_factory=dict)
 
     def is_same(self, other: _Step) -> bool:
-        """Return whether both are about the same rows, as far as can be told before a backfill has begun."""
+        """Return whether both are about the same rows, as far as that is known before a backfill has begun."""
         return (self.committed, self.rows, self.functions) == (other.committed, other.rows, other.functions)
 
     def begin(self, part: JobMetrics, name: str) -> None:
-        """Take in a backfill; those of another scratch table are not of this step."""
+        """Add a backfill, and forget those of another scratch table: they are not of this step."""
         table = name.rpartition("/")[0]
         for other in [known for known in self.parts if known.rpartition("/")[0] != table]:
             del self.parts[other]
@@ -60,15 +59,14 @@ class _Step:
 
     @property
     def has_all_begun(self) -> bool:
-        """Return whether all of its functions have begun: what those that wait will cost is not known."""
+        """Return whether all of its functions have begun: the cost of the others is unknown."""
         return len(self.parts) >= self.functions
 
 
 class RefreshMetrics(JobMetrics):
     """The metrics of a refresh, counted in rows of the view.
 
-    A row is committed where the view has it, not where the scratch table has it. It is one row however many functions
-    have to be called for it.
+    A row counts as committed once the view has it, and as one row however many functions are called for it.
     """
 
     def __init__(self) -> None:
@@ -82,7 +80,7 @@ class RefreshMetrics(JobMetrics):
 
     @property
     def budget_used(self) -> float:
-        """The share of what an error policy allows, of the function for which it is largest."""
+        """The share that is used of what an error policy allows, of the function for which it is largest."""
         return max((part.budget_used for part in self._parts), default=0.0)
 
     def begin(self, part: JobMetrics, name: str) -> None:
@@ -96,7 +94,7 @@ class RefreshMetrics(JobMetrics):
         self._failing[name] = part
 
     def inherit(self, failed: Mapping[str, int]) -> None:
-        """Take over the number of failed rows, by name of the backfill, where another executor began the refresh."""
+        """Take over the number of failed rows, by name of the backfill, that another executor counted."""
         self._failing = dict(failed)
         self._settled = set(failed)
 
@@ -117,11 +115,11 @@ class RefreshMetrics(JobMetrics):
     def expect(self, rows: int, functions: int) -> None:
         """Begin a step, or begin one again that had to stop.
 
-        Where no row of the step before was installed, that step was given up.
+        If no row of the step before was installed, that step was given up.
 
         Args:
-            rows: How many rows are to be installed.
-            functions: How many functions have to be called for each of them.
+            rows: The number of rows to install.
+            functions: The number of functions to call for each of them.
         """
         if self.rows_committed == self._step.committed:
             self._given_up = {name for name in self._failing if name not in self._settled}
@@ -133,7 +131,7 @@ class RefreshMetrics(JobMetrics):
 
     @property
     def all_evaluated(self) -> int:
-        """Return how many rows were given to functions; each function's rows are counted separately."""
+        """Return how many rows functions were called with, counted for each function."""
         return sum(p.rows_evaluated for p in self._parts)
 
     def progress(self) -> Progress:
@@ -156,7 +154,7 @@ class RefreshMetrics(JobMetrics):
         )
 
     def _safe_rows(self) -> int:
-        """Return the step's values that are safe, as rows: half a row if one of two functions was called for it."""
+        """Return the step's stored values, as rows: half a row if one of two functions was called for it."""
         step = self._step
         parts = [part.progress() for part in step.parts.values() if part.rows_total]
         missing = (part.rows_planned - part.rows_checkpointed for part in parts)
@@ -170,9 +168,8 @@ _log = structlog.get_logger(__name__)
 class JournalKeeper:
     """The refresh journal of a job.
 
-    Each commit and each column is written down before it begins, and what became of them is found out from the view
-    and the scratch table. So after a kill -9 everything is counted except calls of a function that have to be made
-    again.
+    Each commit and each column is written down before it begins. What became of them is read from the view and the
+    scratch table. So after a kill -9 everything is counted, except calls of a function that have to be repeated.
     """
 
     def __init__(self, status: JobStatus, metrics: RefreshMetrics, jobs: JobStore) -> None:
@@ -185,30 +182,30 @@ class JournalKeeper:
         self._asked = self._before.asked
         self._found = dict(self._before.found)
         metrics.inherit(self._before.failed)
-        #: What the refresh did so far, without the calls under way.
+        #: What the refresh did so far, without calls in progress.
         self.result = status.job.refresh_result or RefreshResult()
 
     @property
     def evaluated(self) -> int:
-        """Return how many rows were given to functions; each function's rows are counted separately."""
+        """Return how many rows functions were called with, over all executors, counted for each function."""
         return self._before.evaluated + self._metrics.all_evaluated
 
-    def say(self, **changes: Any) -> None:
-        """Add to what the refresh tells of itself."""
+    def update(self, **changes: Any) -> None:
+        """Change fields of the result that the job reports."""
         self.result = replace(self.result, **changes)
         self._status.update(refresh_result=self.result)
 
     async def column(self, scratch: str, column: str, part: JobMetrics) -> None:
-        """Write down that a scratch table's column is going to be computed.
+        """Write down that a scratch table's column is about to be computed.
 
-        What the column holds beyond what a dead executor had written down was computed for this refresh, or for another
-        one that shares the scratch table. All of its failed rows count as the refresh's; for the error budget only
-        those count that this job found.
+        Values beyond those that a dead executor had written down were computed for this refresh, or for another one
+        that shares the scratch table. All failed rows of the column count as the refresh's. The error budget counts
+        only those that this job found.
 
         Args:
             scratch: The name of the scratch table.
             column: The column.
-            part: The metrics of its backfill, which have its plan.
+            part: The metrics of its backfill, which has a plan.
         """
         name, settled = f"{scratch}/{column}", part.rows_total - part.rows_planned
         if name in self._inherited:
@@ -220,23 +217,23 @@ class JournalKeeper:
         self._metrics.begin(part, name)
         await self._write()
 
-    def expect(self, commit: AskedCommit) -> None:
-        """Note that a commit is going to be asked for, by a job that is not in the job history yet."""
+    def note_request(self, commit: AskedCommit) -> None:
+        """Note a commit that is about to be requested, for a job that is not in the job history yet."""
         self._asked = (*self._asked, commit)
 
-    async def asking(self, commit: AskedCommit) -> None:
-        """Write down that a commit is going to be asked for."""
-        self.expect(commit)
+    async def write_request(self, commit: AskedCommit) -> None:
+        """Write a commit that is about to be requested to the job history."""
+        self.note_request(commit)
         await self._write()
 
     def committed(self, commit: AskedCommit, version: int, fragments: Collection[int] | None = None) -> None:
-        """Count a commit that the view has since `version`: all of it, or only these fragments."""
+        """Count a commit that the view has since `version`: all of it, or only of these fragments."""
         self._asked = tuple(other for other in self._asked if other != commit)
         if fragments is not None:
             added = sum(rows for fragment_id, rows in commit.filled.items() if fragment_id in fragments)
             commit = replace(commit, gains=replace(commit.gains, rows_added=added))
         gains, now = commit.gains, self.result
-        self.say(
+        self.update(
             rows_added=now.rows_added + gains.rows_added,
             rows_recomputed=now.rows_recomputed + gains.rows_recomputed,
             rows_evicted=now.rows_evicted + gains.rows_evicted,
@@ -249,10 +246,12 @@ class JournalKeeper:
         self._status.update(table_version=version)
 
     async def look_back(self) -> None:
-        """Find out about commits that were never answered, if there are any."""
+        """Find out what became of commits that were never answered."""
         before = self.result
         for commit in self._asked:
-            record = await retry_in_thread(transactions.find_commit, commit.uri, commit.request_id, commit.read_version)
+            record = await run_storage_work(
+                transactions.find_commit, commit.uri, commit.request_id, commit.read_version
+            )
             if record is not None:
                 self.committed(commit, record.version, record.files.keys() if commit.filled else None)
         now = self.result
@@ -274,5 +273,5 @@ class JournalKeeper:
         except asyncio.CancelledError:  # the next write must come after this one
             await asyncio.gather(saving, return_exceptions=True)
             raise
-        except LemanError:  # it costs a count at the most, and only where this executor dies
+        except LemanError:  # it costs at most a count, and only if this executor dies
             _log.warning("a refresh could not be written down", job_id=self._status.job.job_id, exc_info=True)

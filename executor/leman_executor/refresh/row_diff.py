@@ -1,18 +1,8 @@
-"""The row diff: which rows of a view have to be appended, computed again or evicted.
+"""The row diff: which rows of a view a refresh has to append, recompute or evict.
 
-The source version that a view is right for: as the source has it, or as the view recorded it.
-
-What became of a source's rows between two versions, from row ids alone.
-
-Tells which rows are gone, which are fresh and which may have other values. Memory is bounded, apart from what is found:
-ids are compared range by range.
-
-The rows that a view has, by the row ids of its source.
-
-Which rows of a view a refresh has to append, recompute or evict.
-
-Reads only what the changes of the source require: the row ids of fragments that differ, the filter's columns of new or
-changed rows, and the view's row ids where something was removed or changed.
+It reads only what the changes of the source require: the row ids of fragments that differ, the filter's columns of new
+or changed rows, and the view's row ids if rows were removed or changed. Row ids are compared range by range, so that
+memory is bounded, apart from what is found.
 """
 
 from __future__ import annotations
@@ -63,10 +53,10 @@ from leman_executor.refresh.unchanged_rows import RowPairs, SourceSide, Unchange
 
 
 class BaseSourceVersion:
-    """The base of one plan, opened when something is to be read of it.
+    """The source version that a view is right for: as the source has it, or as the view recorded it. It opens lazily.
 
     Raises:
-        NotFound: SOURCE_VERSION_NOT_FOUND, where the source does not have the version any more; for `rows` and `side`
+        NotFound: SOURCE_VERSION_NOT_FOUND – the source does not have the version any more. `rows` and `side` raise this
             only if the view has no record of it either.
     """
 
@@ -81,7 +71,7 @@ class BaseSourceVersion:
 
     @cached_property
     def rows(self) -> SourceRows | SourceRecord:
-        """Return what tells the rows of fragments: the version itself, or the view's record of it."""
+        """Return the rows of fragments: of the version itself, or of the view's record of it."""
         try:
             return self.source
         except NotFound:
@@ -98,14 +88,14 @@ class BaseSourceVersion:
         return SourceSide(rows.snapshot.version, rows.snapshot.fields, lambda: rows.snapshot.fragments)
 
 
-#: How many rows of listed fragments are compared at once, in each version: some 500 MB for both.
+#: Rows of listed fragments that are compared at once, in each version: some 500 MB for both.
 _AT_ONCE = 1 << 22
 _ALL = (0, 1 << 62)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RowDiff:
-    """What became of the rows."""
+    """What became of a source's rows between two versions."""
 
     moves: Moves
     #: The fresh and the changed rows, in the target, sorted by id.
@@ -113,7 +103,7 @@ class RowDiff:
 
 
 def diff_rows(plan: RefreshPlan, base: BaseSourceVersion, target: SourceRows) -> RowDiff:
-    """Compare the fragments that the plan lists; `base` is opened only where one of them is older than the target."""
+    """Compare the fragments that the plan lists. `base` is opened only if one of them is older than the target."""
     kinds = ChangeKind
     deletions = {c.fragment_id for c in plan.changes if c.kind is kinds.DELETIONS}
     old = {c.fragment_id for c in plan.changes if c.kind in (kinds.GONE, kinds.REWRITTEN)}
@@ -135,14 +125,14 @@ def _deletions(
 ) -> tuple[RowFacts, RowFacts]:
     """Return the rows that only the first version has, and those that only the second has.
 
-    The fragments have the same files in both. Reads which rows are deleted, and no others.
+    The fragments have the same files in both. Only lists of deleted rows are read.
 
     Args:
         base: The first version.
         target: The second version.
         fragments: Ids of the fragments.
-        old: Whether rows of other fragments are gone from the first version: they may be here now.
-        new: Whether other fragments have rows that the second version has: they may have been here.
+        old: Whether the first version has other fragments whose rows may have moved here.
+        new: Whether the second version has other fragments to which rows from here may have moved.
     """
     gone, back = {}, {}
     for fragment_id in sorted(fragments):
@@ -204,12 +194,12 @@ def _concatenated(rows: Iterable[RowFacts]) -> RowFacts:
 
 
 _ROWS = 1 << 16
-#: In views of more fragments none is looked at by itself: that would take longer than to scan them.
+#: In views of more fragments, looking at each one would take longer than scanning all.
 _MOST_PROBED = 1 << 8
 
 
 def view_row_ids(uri: str, version: int, wanted: Ids | None = None) -> tuple[Ids, Ids]:
-    """Return the source row ids of a view's rows, sorted, and their addresses: of the `wanted` (sorted), or of all."""
+    """Return the sorted source row ids of a view's rows, and their addresses: of the `wanted` (sorted), or of all."""
     return _read(uri, version, wanted, "_rowaddr")
 
 
@@ -249,10 +239,10 @@ def _read(uri: str, version: int, wanted: Ids | None, place: str, where: str | N
 
 
 def _fragments_with(dataset: lance.LanceDataset, wanted: Ids) -> list[lance.LanceFragment] | None:
-    """Return the fragments that may have some of the wanted rows; None: all may.
+    """Return the fragments that may have some of the wanted rows; None: any may.
 
-    Leman writes the rows of a view that is not shuffled in the order of their source row ids, file by file: the first
-    and the last one of a fragment tell. Of fragments that others wrote, or that were compacted, nothing is known.
+    Unless a view is shuffled, Leman writes its rows in the order of their source row ids, so the first and the last id
+    of a fragment tell. Nothing is known of fragments that others wrote, or that were compacted.
     """
     definition = from_metadata(dataset.schema.metadata or {})
     fragments = [fragment for fragment in dataset.get_fragments() if fragment.count_rows()]
@@ -275,7 +265,7 @@ def _is_ordered(fragment: lance.LanceFragment, field_id: int) -> bool:
 
 
 def _positions(wanted: Ids, found: Ids) -> Ids | Mask:
-    """Return which of the ids found are wanted; those come sorted, unless the view is shuffled or was compacted."""
+    """Return which of the found ids are wanted. They come sorted, unless the view is shuffled or was compacted."""
     if len(found) < 2 or not bool((found[1:] > found[:-1]).all()):
         return isin_sorted(wanted, found)
     begin, end = np.searchsorted(wanted, [found[0], found[-1] + 1])
@@ -283,12 +273,12 @@ def _positions(wanted: Ids, found: Ids) -> Ids | Mask:
     return np.asarray(at[found[at] == wanted[begin:end]], np.int64)
 
 
-#: A fragment is scanned with the filter if half of its rows are to be evaluated, or one of so many where these are
-#: many: a scan reads 30 times as many rows in the same time as a take. Other rows are taken.
+#: A fragment is scanned with the filter if half of its rows are to be evaluated, or of `_MANY` rows and more one in
+#: `_SCAN_SHARE`: a scan reads 30 times as many rows in the same time as a take. Other rows are taken.
 _SCAN_SHARE = 16
 _MANY = 1 << 14
 _LEAST_SLICE = 64
-#: So many new rows are read with their values at once, if these take no more bytes.
+#: Up to so many new rows are read together with their values, if these take no more bytes.
 _FEW_ROWS = 1 << 14
 _FEW_BYTES = 32 << 20
 
@@ -308,24 +298,22 @@ class RowOutcome:
     recompute_addresses: Ids
     #: Row addresses in the view of the rows to evict, ascending.
     evict_addresses: Ids
-    #: How many rows of the source had their filter columns read.
+    #: Rows of the source whose filter columns were read.
     source_rows_read: int
     #: Source ids of the same rows, sorted.
     evict_ids: Ids = field(default_factory=lambda: NO_IDS)
-    #: The selected columns of the new rows, in their order, where these were read along.
+    #: The selected columns of the new rows, in their order, if they were read along.
     values: pa.RecordBatch | None = None
 
 
-#: The outcome where all rows stay as they are.
+#: All rows stay as they are.
 NO_CHANGES = RowOutcome(
     append=NO_IDS, recompute_ids=NO_IDS, recompute_addresses=NO_IDS, evict_addresses=NO_IDS, source_rows_read=0
 )
 
 
 def row_outcome(plan: RefreshPlan, source: OpenSource = SourceRows) -> RowOutcome:
-    """Return what the plan does to the view's rows: step 2 of a refresh (docs/decisions/0010-views.md).
-
-    The view is read at `plan.version`.
+    """Return what the plan does to the view's rows (docs/decisions/0010-views.md). The view is read at `plan.version`.
 
     Args:
         plan: The plan.
@@ -341,7 +329,7 @@ def row_outcome(plan: RefreshPlan, source: OpenSource = SourceRows) -> RowOutcom
 
 
 def every_row(plan: RefreshPlan) -> RowOutcome:
-    """Return an outcome in which all rows of the view are recomputed where they are; reads nothing of the source."""
+    """Return an outcome in which all rows of the view are recomputed in place. The source is not read."""
     ids, addresses = view_row_ids(plan.uri, plan.version)
     order = np.argsort(addresses)
     return RowOutcome(
@@ -354,7 +342,11 @@ def every_row(plan: RefreshPlan) -> RowOutcome:
 
 
 def with_all_others(plan: RefreshPlan, outcome: RowOutcome) -> RowOutcome:
-    """Return the outcome with the rows that stay as they are recomputed too."""
+    """Return the outcome with the rows that stay recomputed too.
+
+    Another version of a function reads the source at the new version only. The values that the other functions gave for
+    these rows are taken from the view.
+    """
     ids, addresses = view_row_ids(plan.uri, plan.version)
     stay = ~isin_sorted(outcome.evict_ids, ids)
     order = np.argsort(addresses[stay])
@@ -362,7 +354,7 @@ def with_all_others(plan: RefreshPlan, outcome: RowOutcome) -> RowOutcome:
 
 
 class _Filter:
-    """The view's filter at one version of the source; counts the rows that it reads."""
+    """The view's filter at one version of the source. It counts the rows that it reads."""
 
     def __init__(self, source: SourceRows, where: str) -> None:
         self.source = source
@@ -409,8 +401,15 @@ class _Comparison:
         self._recorded = BaseSourceVersion(plan)
 
     def outcome(self) -> RowOutcome:
-        if self._plan.mode is RefreshMode.FULL:
-            return self._anew()
+        plan = self._plan
+        if plan.mode is RefreshMode.FULL:
+            return self._all_rows()
+        if plan.only_columns:
+            return every_row(plan)
+        found = self._changed_rows()
+        return with_all_others(plan, found) if plan.stale else found
+
+    def _changed_rows(self) -> RowOutcome:
         if not self._plan.changes:
             return NO_CHANGES
         if self._bounds.bounded:
@@ -418,9 +417,9 @@ class _Comparison:
         return self._only_new() or self._unbounded()
 
     def _only_new(self) -> RowOutcome | None:
-        """Return the outcome where all that came to the source is few new rows; None: there is more to it.
+        """Return the outcome if the source only has few new rows; None: there is more to it.
 
-        Of a row that the view has, the fragment where it was is listed too.
+        A row that the view has is not new: the fragment where it was would be listed too.
         """
         query, fragments = self._plan.definition.query, [c.fragment_id for c in self._plan.changes]
         if any(change.kind is not ChangeKind.APPEARED for change in self._plan.changes):
@@ -441,7 +440,7 @@ class _Comparison:
             values=values.take(pa.array(np.searchsorted(ids, append))),
         )
 
-    def _anew(self) -> RowOutcome:
+    def _all_rows(self) -> RowOutcome:
         pieces = [NO_IDS, *view_rows(self._target.everything(), self._plan.definition.query)]
         return RowOutcome(
             append=np.concatenate(pieces),
@@ -487,7 +486,7 @@ class _Comparison:
         return window(held, change, self._bounds, Beyond(self._below, self._above)), change.kept
 
     def _first(self) -> Ids:
-        """Return the rows of a view that has none yet: nothing is known of what matches."""
+        """Return the rows of a view that has none yet, so that nothing is known of what matches."""
         if self._bounds.limit == 0:
             return NO_IDS
         if self._bounds.limit is None:
@@ -499,13 +498,13 @@ class _Comparison:
 
     @cached_property
     def _target(self) -> _Filter:
-        """Return the filter at the version to go to; opened only where something is to be read."""
+        """Return the filter at the target version, opened on first use."""
         definition = self._plan.definition
         return _Filter(self._source(definition.source_uri, self._plan.target_version), definition.query.where)
 
     @cached_property
     def _base(self) -> _Filter:
-        """Return the filter at the version that the view was made from."""
+        """Return the filter at the version that the view is right for."""
         return _Filter(self._recorded.source, self._plan.definition.query.where)
 
     def _below(self, low: int, count: int) -> Ids:
@@ -515,10 +514,9 @@ class _Comparison:
         return self._nearest(lambda ids: ids[ids > high], count)
 
     def _nearest(self, side: Callable[[Ids], Ids], count: int) -> Ids:
-        """Return the `count` least of the matching ones among what `side` makes of row ids.
+        """Return the `count` smallest matching keys that `side` makes of row ids.
 
-        Looks at the filter's columns in growing slices, of the nearest rows first; the row ids themselves are read
-        without data.
+        The filter's columns are read in growing slices, the nearest rows first. Row ids are read without data.
         """
         found = NO_IDS
         size = max(_LEAST_SLICE, 2 * count)

@@ -43,7 +43,7 @@ from leman_core.storage.source_rows import NO_ROWS, RowFacts, SourceRows
 from leman_core.storage.transactions import HOUSEKEEPING, Kind, Transaction, Transactions, VersionGone
 from leman_core.storage.view_data_files import patched_offsets
 
-#: How many versions are looked at; where there are more, the column is not relied on.
+#: The most versions that are looked at. If there are more, the column proves nothing.
 MOST_VERSIONS = 5000
 _HARMLESS = HOUSEKEEPING | {
     Kind.APPEND,
@@ -58,7 +58,7 @@ _HARMLESS = HOUSEKEEPING | {
 def may_hide_updates(dataset: lance.LanceDataset, other: int, columns: Collection[str]) -> bool:
     """Return whether values of the columns may have changed without moving `_row_last_updated_at_version`.
 
-    Looks at the versions between `other` and that of `dataset`; True also where the history does not tell.
+    This looks at the versions between `other` and that of `dataset`. If their history is lost, it returns True.
     """
     ahead, behind = max(int(dataset.version), other), min(int(dataset.version), other)
     transactions = Transactions(dataset.uri)
@@ -96,12 +96,12 @@ def _may_be_silent(dataset: lance.LanceDataset, transaction: Transaction, column
     return transaction.kind is not Kind.PROJECT and read_fragments(before) != read_fragments(after)
 
 
-#: A fragment's files that hold the fields that are read: the same files hold the same values.
+#: The files of a fragment that hold the fields that are read. The same files hold the same values.
 FilesRead = tuple[str, ...]
 
 
 class Ancestry:
-    """The fragments of one version of a source, and what compactions made them of; `fields` are those that are read."""
+    """The fragments of one version of a source, and what compactions made them of. `fields` are those that are read."""
 
     def __init__(self, uri: str, version: int, fields: Sequence[int], fragments: Mapping[int, Fragment]) -> None:
         self.fragments = fragments
@@ -117,7 +117,7 @@ class Ancestry:
         return tuple(fragment.file_of(i) for i in self._fields)
 
     def trace(self, fragment_ids: Collection[int], is_end: Callable[[Fragment], bool]) -> None:
-        """Learn what these fragments were made of, and what that was made of, up to fragments for which `is_end`."""
+        """Trace these fragments through compactions, back to fragments for which `is_end` holds."""
         files = {self._compacted(self.fragments[i])[0] for i in fragment_ids if i in self.fragments} - {""}
         if not files:
             return
@@ -133,7 +133,7 @@ class Ancestry:
         )
 
     def made_of(self, fragment: Fragment) -> Iterator[tuple[Fragment, RowFacts]]:
-        """Yield the fragments that one compaction made this one of, with the rows that have the same values still."""
+        """Yield the fragments that one compaction made this one of, with the rows whose values are still the same."""
         file, changed = self._compacted(fragment)
         rewrite = self._compactions.rewrites.get(file)
         if rewrite is None:
@@ -154,7 +154,7 @@ class Ancestry:
             begin += old.live_rows
 
     def ancestors(self, fragment_id: int) -> Mapping[FilesRead, Ids]:
-        """Return the states in which compactions found rows of this fragment, with the sorted ids of those rows."""
+        """Return the states in which compactions found rows of this fragment, with the sorted ids of these rows."""
         if fragment_id not in self._ancestors:
             found: dict[FilesRead, list[Ids]] = {}
             for state, ids in self._further(self.fragments[fragment_id]):
@@ -172,9 +172,9 @@ class Ancestry:
         return self.state(one) == self.state(other) and one.physical_rows == other.physical_rows
 
     def _compacted(self, fragment: Fragment) -> tuple[str, Mask]:
-        """Return the one file that had all that is read, and which rows have had other values since then.
+        """Return the one file that had all fields that are read, and which rows got other values since then.
 
-        The file's name is empty where there was none, or nothing tells what changed.
+        The file's name is empty if there was none, or if it is unknown what changed.
         """
         changed = np.zeros(fragment.physical_rows, np.bool_)
         files = fragment.files_of(self._fields)
@@ -192,13 +192,13 @@ class Ancestry:
         return file, changed
 
     def _earlier(self, file: str) -> Mapping[str, Predecessor | None]:
-        """Return a column's file and those that it follows; nothing differs from the file itself."""
+        """Return a column's file, with None, and those that it follows."""
         if file not in self._predecessors:
             self._predecessors[file] = read_predecessors(self._uri, file)
         return {file: None, **{predecessor.file: predecessor for predecessor in self._predecessors[file]}}
 
     def _moved(self, version: int, fragment_id: int) -> RowFacts:
-        """Return the rows as recorded by the compaction that took them over; none where it recorded nothing."""
+        """Return the rows as recorded by the compaction that took them over; none if it recorded nothing."""
         found = compaction_history.OldVersion(self._uri, version).moved(fragment_id)
         if found is None:
             return NO_ROWS
@@ -215,15 +215,15 @@ class Ancestry:
         return self._read[key]
 
 
-#: Returns for a fragment, as the older version has it and as it was later, the offsets at which the fields' values may
-#: differ; None: at any.
+#: Returns for a fragment, as the older version has it and as it was later, the offsets at which values may differ;
+#: None: at any.
 Patched = Callable[[Fragment, Fragment], Ids | None]
 
 
 class Origins:
-    """Traces fragments of one version of a source to fragments that `old` has too, and to what both were made of.
+    """Traces fragments of one version of a source to fragments that `old` has too.
 
-    `patched` comes with each call: if it were kept here, its owner and what that read would stay in memory until
+    `patched` is an argument of each call. If it were kept, its owner and what that read would stay in memory until
     Python's collector runs.
     """
 
@@ -233,7 +233,7 @@ class Origins:
         self._found: dict[int, dict[int, Ids]] = {}
 
     def only_moved(self, now: RowFacts, before: RowFacts, patched: Patched) -> Mask:
-        """Tell for each row, given as it is now and before, whether nothing but compaction moved it."""
+        """Return for each row, as it is now and as it was before, whether only compaction moved it."""
         found = np.zeros(len(now), np.bool_)
         asked = [i for i in distinct(now.fragment_ids).tolist() if i in self._new.fragments]
         unknown = [i for i in asked if i not in self._found]
@@ -265,7 +265,7 @@ class Origins:
         return {origin: np.concatenate(parts) for origin, parts in found.items()}
 
     def _other_offsets(self, fragment: Fragment, patched: Patched) -> Ids | None:
-        """Return where the old version's fragment of this id has other values; None: anywhere, or there is none."""
+        """Return where the old version's fragment of this id has other values; None: anywhere, or it has none."""
         kept = self._old.fragments.get(fragment.fragment_id)
         if kept is None or kept.physical_rows != fragment.physical_rows:
             return None
@@ -273,9 +273,9 @@ class Origins:
 
 
 def common_origin(one: Ancestry, here: RowFacts, other: Ancestry, there: RowFacts) -> Mask:
-    """Tell for each row, given in both versions, whether compactions alone moved it to both places, out of one.
+    """Return for each row whether compactions alone moved it from one place to the places in both versions.
 
-    That is so where a version was restored after a compaction, and compacted again.
+    That happens if a version is restored after a compaction, and compacted again.
     """
     found = np.zeros(len(here), np.bool_)
     for ancestry, rows in ((one, here), (other, there)):
@@ -291,14 +291,14 @@ def common_origin(one: Ancestry, here: RowFacts, other: Ancestry, there: RowFact
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RowPairs:
-    """Rows that are there in both versions, sorted by id; row `i` of one side is row `i` of the other."""
+    """Rows that both versions have, sorted by id: row `i` of one side is row `i` of the other."""
 
     before: RowFacts
     now: RowFacts
 
 
 class SourceSide:
-    """One of the two versions; its fragments are read when they are asked for."""
+    """One of the two versions. Its fragments are read on first use."""
 
     def __init__(self, version: int, fields: Sequence[TableField], read: Callable[[], Iterable[Fragment]]) -> None:
         self.version = version
@@ -317,9 +317,9 @@ class SourceSide:
 
 
 class UnchangedRows:
-    """Tells for one plan which rows are the same.
+    """Finds, for one plan, the rows that are the same.
 
-    The source is opened, and its history read, only where that is needed. `base` returns the older version.
+    The source is opened, and its history read, only if needed. `base` returns the older version.
     """
 
     def __init__(self, plan: RefreshPlan, base: Callable[[], SourceSide]) -> None:
@@ -330,7 +330,7 @@ class UnchangedRows:
         self._known_origins: dict[int, Origins] = {}
 
     def unchanged(self, pairs: RowPairs) -> Mask:
-        """Tell for each pair of rows whether the view reads the same values from both.
+        """Return for each pair of rows whether the view reads the same values from both.
 
         The rows are in fragments whose files differ.
         """
@@ -341,7 +341,7 @@ class UnchangedRows:
         stayed: Mask = before.addresses == now.addresses
         if not self._changed_silently:
             same |= before.updated == now.updated
-        if not self._other_columns:  # file names show compactions, even where nothing else is known
+        if not self._other_columns:  # file names show compactions, even if nothing else is known
             same |= self._only_moved(pairs, ~same & ~stayed)
         rewritten = stayed & ~same
         for fragment_id in distinct(now.fragment_ids[rewritten]).tolist():
@@ -369,7 +369,7 @@ class UnchangedRows:
 
     @cached_property
     def _other_columns(self) -> bool:
-        """Return whether a name means another column now: its values may be in the same file."""
+        """Return whether a name means another column now, whose values may be in the same file."""
         ids = [{f.name: f.field_ids for f in side.fields} for side in (self._base, self._target)]
         return any(ids[0].get(c) != ids[1].get(c) for c in self._columns)
 
@@ -379,7 +379,7 @@ class UnchangedRows:
         return self._other_columns or may_hide_updates(self._dataset, self._plan.definition.base_version, self._columns)
 
     def _only_moved(self, pairs: RowPairs, asked: Mask) -> Mask:
-        """Tell which of the asked rows compaction alone moved: in either direction, or out of one place."""
+        """Return which of the asked rows only compaction moved: in either direction, or from one place."""
         found = np.zeros(len(asked), np.bool_)
         before, now = (self._base, pairs.before), (self._target, pairs.now)
         for (newer, here), (older, there) in ((now, before), (before, now)):
@@ -406,7 +406,7 @@ class UnchangedRows:
         return self._known_ancestries[side.version]
 
     def _patched(self, fragment_id: int) -> Ids | None:
-        """Return the offsets of a fragment's rows that were changed in between; None: any may have been."""
+        """Return the offsets of a fragment's rows that were changed in between; None: any may be."""
         old, new = self._base.fragments.get(fragment_id), self._target.fragments.get(fragment_id)
         return None if old is None or new is None else self._patched_between(old, new)
 
@@ -420,7 +420,7 @@ class UnchangedRows:
         return patched_offsets(self._uri, after, before) if offsets is None else offsets
 
     def _files(self, side: SourceSide, fragment: Fragment) -> Mapping[str, str] | None:
-        """Return which file holds each column that is read; None where one column has several."""
+        """Return the file of each column that is read; None if one column has several."""
         files = {f.name: fragment.files_of(f.field_ids) for f in side.fields if f.name in self._columns}
         if any(len(names) != 1 for names in files.values()):
             return None

@@ -1,12 +1,7 @@
-"""Work on files of a view: retried in threads, spread over fragments, written from source and scratch table.
+"""The files of a view: how rows are spread over fragments, and how a file is written.
 
-Runs work on files of a refresh that may fail for passing reasons.
-
-How the rows of a refresh are spread over new fragments and a scratch table, and what both are called. Pure.
-
-Makes the files of a view: selected columns from the source by row id, function columns from the scratch table.
-
-Blocking; for threads of the executor. Memory is bounded by a batch, whatever the fragment's size.
+Selected columns come from the source by row id, function columns from the scratch table. `ViewWriter` blocks, and is
+for threads of the executor. A batch bounds its memory, whatever the fragment's size.
 """
 
 from __future__ import annotations
@@ -15,67 +10,36 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import ParamSpec, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
-import structlog
 import xxhash
 
 from leman_core.functions.arrow_values import concatenate
 from leman_core.model.plan import StagedFile
+from leman_core.model.row_ids import Ids
 from leman_core.model.row_positions import RowRange, fragments_of, offsets_of
-from leman_core.model.service_errors import Aborted, LemanError, Unavailable
+from leman_core.model.service_errors import LemanError
 from leman_core.model.view import IS_SET, SCRATCH_PREFIX, SOURCE_ROW_ID, RefreshPlan, ResolvedFunction
-from leman_core.server.blocking import run_in_job_thread
 from leman_core.storage import view_data_files as view_files
 from leman_core.storage.scan import fewer_rows, in_parts, is_overflow
 from leman_core.storage.scratch_table import ScratchTable
 from leman_core.storage.source_rows import SourceRows
-from leman_core.storage.storage_errors import STORE_UNAVAILABLE
 from leman_executor.worker.row_source import first_rows, rows_within
 
-_log = structlog.get_logger(__name__)
-
-_Result = TypeVar("_Result")
-_Arguments = ParamSpec("_Arguments")
-
-
-async def retry_in_thread(
-    work: Callable[_Arguments, _Result], *args: _Arguments.args, **kwargs: _Arguments.kwargs
-) -> _Result:
-    """Run work on files in a thread.
-
-    Raises:
-        Aborted: STORAGE_ERROR, where the files cannot be read or written now. The source may have been cleaned up, or
-            another refresh may have dropped the scratch table; a new plan finds that out.
-        LemanError: whatever else the work raises, such as FailedPrecondition where the storage refuses.
-    """
-    try:
-        return await run_in_job_thread(work, *args, **kwargs)
-    except Unavailable as error:
-        if error.reason != STORE_UNAVAILABLE:
-            raise
-        _log.warning("files of a refresh cannot be used", exc_info=True)
-        raise Aborted("STORAGE_ERROR", error.message) from None
-
-
-#: New rows are split where every slot would have at least the first number of rows, or beyond the second number.
+#: New rows are split if every slot gets at least the first number of rows, or if there are more than the second.
 _LEAST_ROWS = 1 << 16
 _MOST_ROWS = 1 << 20
-
-Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
 class FragmentRowsToCompute:
-    """Rows of one fragment of the view that are recomputed."""
+    """The rows of one fragment of the view that are recomputed."""
 
     fragment_id: int
     #: Physical offsets, ascending.
-    offsets: Ints
-    #: The place of the first of them among all rows that are recomputed.
+    offsets: Ids
+    #: The position of the first of them among all rows that are recomputed.
     first: int
 
 
@@ -83,9 +47,8 @@ def split_new_rows(rows: int, most: int, slots: int) -> list[tuple[int, int]]:
     """Cut new rows into fragments.
 
     Args:
-        rows: How many new rows there are.
-        most: Rows of each fragment but the last, exactly; 0: one fragment, or one for each slot where there are many
-            rows.
+        rows: The number of new rows.
+        most: Rows of each fragment but the last, exactly; 0: one fragment, or one for each slot if there are many rows.
         slots: Task slots.
 
     Returns:
@@ -97,7 +60,7 @@ def split_new_rows(rows: int, most: int, slots: int) -> list[tuple[int, int]]:
     return [(start, min(start + size, rows)) for start in range(0, rows, size)]
 
 
-def group_by_fragment(addresses: Ints) -> list[FragmentRowsToCompute]:
+def group_by_fragment(addresses: Ids) -> list[FragmentRowsToCompute]:
     """Group ascending row addresses (`leman_core.model.row_positions`) by fragment."""
     if not len(addresses):
         return []
@@ -107,8 +70,8 @@ def group_by_fragment(addresses: Ints) -> list[FragmentRowsToCompute]:
     return [FragmentRowsToCompute(int(fragments[a]), offsets[a:b], int(a)) for a, b in zip(starts, ends, strict=True)]
 
 
-def work_digest(plan: RefreshPlan, version: int, functions: Sequence[ResolvedFunction], rows: Iterable[Ints]) -> str:
-    """Return a name for one piece of work: the same view, source version, functions and rows give the same name."""
+def work_digest(plan: RefreshPlan, version: int, functions: Sequence[ResolvedFunction], rows: Iterable[Ids]) -> str:
+    """Return the digest of a piece of work: the same view, source version, functions and rows give the same one."""
     found = xxhash.xxh3_128()
     identity = [
         plan.uri,
@@ -131,20 +94,20 @@ def scratch_table_name(view: str, of: str) -> str:
 
 
 def scratch_table_pattern(view: str) -> re.Pattern[str]:
-    """Return what the names of the view's scratch tables match, and no other names."""
+    """Return a pattern that matches the names of the view's scratch tables, and no others."""
     return re.compile(re.escape(f"{SCRATCH_PREFIX}{view}_") + "[0-9a-f]{16}")
 
 
-#: Rows read at first, when it is not known how wide they are.
+#: Rows that are read first, while it is not known how wide they are.
 _FIRST_ROWS = 64
 _BATCH_BYTES = 32 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class ScratchValues:
-    """Rows of the source with their places in the scratch table: `ids[i]` is row `at + i` of it."""
+    """Rows of the source with their positions in the scratch table: `ids[i]` is row `at + i` of it."""
 
-    ids: Ints
+    ids: Ids
     at: int
 
     def part(self, start: int, end: int) -> ScratchValues:
@@ -152,19 +115,19 @@ class ScratchValues:
 
 
 class RowIndex:
-    """Where rows of the source lie in a scratch table, which has the rows `ids` in this order.
+    """Positions of source rows in a scratch table that has the rows `ids` in this order.
 
-    The rows of a fragment of the view lie together. Those of a fragment that compaction made lie where those of the
-    fragments before it lie.
+    The rows of a fragment of the view lie together there. Those of a fragment that compaction made lie where those of
+    its fragments before lie.
     """
 
-    def __init__(self, ids: Ints) -> None:
+    def __init__(self, ids: Ids) -> None:
         self._ids = ids
-        self._order: Ints | None = None
+        self._order: Ids | None = None
         self._next = 0
 
-    def runs(self, wanted: Ints) -> list[ScratchValues]:
-        """Return the rows, in order, in as few runs as they lie in; all of them are in the scratch table."""
+    def runs(self, wanted: Ids) -> list[ScratchValues]:
+        """Return the rows, in order, in as few runs as possible. The scratch table has all of them."""
         found = []
         while len(wanted):
             place = self._place(int(wanted[0]))
@@ -193,12 +156,12 @@ class ViewWriter:
     Args:
         plan: The plan.
         source: The version of the source.
-        scratch: The scratch table; None: no function column is to be read.
+        scratch: The scratch table; None: no function column is read.
         functions: The function columns.
         known: The selected columns of the first rows of the scratch table; None: they are read.
 
     Raises:
-        Aborted: SCRATCH_TABLE_TAKEN, where the scratch table is gone, or another refresh put one of its own there.
+        Aborted: SCRATCH_TABLE_TAKEN – the scratch table is gone, or another refresh put one of its own there.
     """
 
     def __init__(
@@ -231,7 +194,7 @@ class ViewWriter:
             self._plan.uri, schema, batches, fragment_id=fragment_id, version=self._plan.version
         )
 
-    def swap(self, fragment_id: int, offsets: Ints, rows: ScratchValues) -> StagedFile:
+    def swap(self, fragment_id: int, offsets: Ids, rows: ScratchValues) -> StagedFile:
         """Write a file for a fragment of which the rows at `offsets` (ascending) were recomputed.
 
         The others keep their values.
@@ -242,7 +205,7 @@ class ViewWriter:
             self._plan.uri, schema, batches, fragment_id=fragment_id, version=self._plan.version, patch=offsets
         )
 
-    def swap_columns(self, fragment_id: int, offsets: Ints, rows: ScratchValues, columns: Sequence[str]) -> StagedFile:
+    def swap_columns(self, fragment_id: int, offsets: Ids, rows: ScratchValues, columns: Sequence[str]) -> StagedFile:
         """Write a file as `swap` does, for some function columns only: nothing is read from the source."""
         schema = pa.schema([f for f in _bare(self._plan.schema) if f.name in set(columns)])
         batches = self._patched(fragment_id, offsets, rows, schema, self._computed)
@@ -311,7 +274,7 @@ class ViewWriter:
             yield batch
 
     def _patched(
-        self, fragment_id: int, offsets: Ints, rows: ScratchValues, schema: pa.Schema, new: _NewRows
+        self, fragment_id: int, offsets: Ids, rows: ScratchValues, schema: pa.Schema, new: _NewRows
     ) -> Iterator[pa.RecordBatch]:
         """Yield all physical rows of a fragment, with those at `offsets` replaced."""
         base = 0
@@ -326,13 +289,13 @@ class ViewWriter:
 
 
 def _fewer(part: ScratchValues, error: LemanError) -> int:
-    """Return how many rows to read at once where these are more than a batch can hold. Raises any other error."""
+    """Return how many rows to read at once if these are more than a batch can hold. Raises any other error."""
     if len(part.ids) < 2 or not is_overflow(error):
         raise error
     return fewer_rows(len(part.ids))
 
 
-def _merged(batch: pa.RecordBatch, places: Ints, fresh: pa.Table) -> Iterator[pa.RecordBatch]:
+def _merged(batch: pa.RecordBatch, places: Ids, fresh: pa.Table) -> Iterator[pa.RecordBatch]:
     """Yield the batch with the rows at `places`, which ascend, replaced; in parts where no array holds the values."""
 
     def merged(part: RowRange) -> pa.RecordBatch:

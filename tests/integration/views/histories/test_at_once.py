@@ -10,7 +10,7 @@ import pytest
 from leman_core.model.job import Job, JobState
 from leman_core.model.service_errors import Aborted, Unavailable
 from leman_core.model.view import RefreshMode, RefreshReason
-from leman_executor.refresh import incremental_refresh, row_diff
+from leman_executor.refresh import refresh_steps, row_diff
 from leman_executor.refresh.refresh_run import RefreshRun
 from tests.integration.views.histories.harness import Commits, Jobs
 from tests.integration.views.histories.shapes import SHAPES
@@ -59,7 +59,7 @@ def test_history_is_told_of_its_end_alone(world_of, saved, shapes, operation, at
 
 
 def test_of_many_rows_history_is_told_before(world_of, saved, monkeypatch):
-    monkeypatch.setattr(incremental_refresh, "_FEW_ROWS", 2)
+    monkeypatch.setattr(refresh_steps, "_FEW_ROWS", 2)
     world = world_of(SQL)
     world.change("append", 1)
     saved.clear()
@@ -110,7 +110,7 @@ def test_the_request_of_one_that_died_is_told_what_it_did(world_of, views_system
             raise Killed(point)
 
     with monkeypatch.context() as dying:
-        dying.setattr(incremental_refresh, "crash_point", die)
+        dying.setattr(refresh_steps, "crash_point", die)
         with pytest.raises(Killed):
             views_system.refresh(world.database, "sql", job_id="job-1")
     view = lance.dataset(world.uri(SQL[0]))

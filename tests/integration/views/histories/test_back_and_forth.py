@@ -18,7 +18,7 @@ from leman_core.model.view import RefreshPolicy, RefreshSpec, ViewFunction
 from leman_core.storage import scratch_table as view_scratch
 from leman_core.storage.lance_tables import LanceTables
 from leman_core.storage.udf_registry import UdfRegistry
-from leman_executor.refresh import incremental_refresh, refresh_run, scratch_backfills
+from leman_executor.refresh import refresh_run, refresh_steps, scratch_backfills
 from leman_planner.views.refresh_reader import ViewReader
 from leman_planner.views.view_catalog import ViewCatalog
 from tests.integration.views.histories import functions
@@ -154,6 +154,13 @@ def test_a_function_of_other_columns_has_other_values(world):
     assert (plan.earlier, plan.definition.earlier) == ((), (other,))
 
 
+def test_a_full_refresh_with_another_function_computes_each_row_once(world):
+    world.change("delete", 1)
+    alter(world, "2")
+    rows = len(expect(SHUFFLED, None, world.source.state).rows)
+    assert len(go(world, policy=RefreshPolicy.FULL)) == rows
+
+
 def test_a_full_refresh_computes_everything_and_forgets(world):
     change(world)
     go(world)
@@ -202,7 +209,7 @@ def test_states_are_remembered_up_to_a_number(world, monkeypatch):
 )
 def test_killed_on_the_way(views_system, quick_folder, monkeypatch, point):
     killing = KillingSystem(views_system)
-    for module in (refresh_run, incremental_refresh, scratch_backfills, view_scratch):
+    for module in (refresh_run, refresh_steps, scratch_backfills, view_scratch):
         monkeypatch.setattr(module, "crash_point", killing.crash_point)
     world = KilledWorld(killing, quick_folder / "db", [SHUFFLED])
     world.refresh_and_check()

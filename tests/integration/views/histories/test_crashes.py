@@ -13,7 +13,7 @@ from leman_core.model.job import Job, JobState
 from leman_core.model.plan import BackfillSpec, Plan
 from leman_core.model.service_errors import FailedPrecondition, NotFound, Unavailable
 from leman_core.storage import scratch_table as view_scratch
-from leman_executor.refresh import first_fill, incremental_refresh, refresh_run
+from leman_executor.refresh import refresh_run, refresh_steps
 from tests.integration.views.histories.harness import Commits, Planner, System
 from tests.integration.views.histories.shapes import SHAPES
 from tests.integration.views.histories.world import World
@@ -64,7 +64,7 @@ class KilledWorld(World):
 @pytest.fixture
 def killing(views_system, monkeypatch):
     system = KillingSystem(views_system)
-    for module in (refresh_run, first_fill, incremental_refresh, view_scratch):
+    for module in (refresh_run, refresh_steps, view_scratch):
         monkeypatch.setattr(module, "crash_point", system.crash_point)
     return system
 

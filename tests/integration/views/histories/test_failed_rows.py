@@ -19,8 +19,7 @@ from leman_core.storage import scratch_table as view_scratch
 from leman_core.storage import view_side_files
 from leman_core.storage.lance_tables import LanceTables
 from leman_core.storage.udf_registry import UdfRegistry
-from leman_executor.refresh import first_fill, incremental_refresh, refresh_run
-from leman_executor.refresh import refresh_work as refresh_failed
+from leman_executor.refresh import refresh_run, refresh_steps
 from leman_planner.views.view_catalog import ViewCatalog
 from tests.integration.views.histories import functions
 from tests.integration.views.histories.test_crashes import KillingSystem
@@ -159,7 +158,7 @@ def test_back_to_an_earlier_version_only_rows_that_failed_are_computed(odd, know
 @pytest.mark.parametrize("point", ["executor.scratch_written", "executor.failed_noted", "executor.fill_answered"])
 def test_a_first_fill_that_is_killed_forgets_no_failed_row(views_system, quick_folder, monkeypatch, point):
     killing = KillingSystem(views_system)
-    for module in (refresh_run, first_fill, incremental_refresh, view_scratch, refresh_failed):
+    for module in (refresh_run, refresh_steps, view_scratch):
         monkeypatch.setattr(module, "crash_point", killing.crash_point)
     odd = OddView(killing, quick_folder)
     killing.point = point

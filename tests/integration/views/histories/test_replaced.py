@@ -18,7 +18,7 @@ from leman_core.model.view import SCRATCH_PREFIX, RefreshPlan, RefreshSpec
 from leman_core.storage import scratch_table as view_scratch
 from leman_core.storage import stored_jobs
 from leman_core.storage.lance_tables import INCARNATION_KEY
-from leman_executor.refresh import incremental_refresh
+from leman_executor.refresh import refresh_steps
 from leman_executor.refresh.refresh_run import RefreshRun
 from tests.integration.views.histories.functions import scored
 from tests.integration.views.histories.harness import Planner, rows_of
@@ -95,7 +95,7 @@ def at_point(point: str) -> Callable[[pytest.MonkeyPatch, Callable[[], None]], N
             if name == point and once:
                 once.pop()()
 
-        for module in (view_scratch, incremental_refresh):
+        for module in (view_scratch, refresh_steps):
             monkeypatch.setattr(module, "crash_point", crash_point)
 
     return arrange

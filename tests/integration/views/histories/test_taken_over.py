@@ -15,7 +15,7 @@ from leman_core.model.view import AskedCommit, RefreshResult, RefreshSpec
 from leman_core.storage import scratch_table as view_scratch
 from leman_core.storage import stored_jobs
 from leman_executor.jobs.job_status import JobStatus
-from leman_executor.refresh import first_fill, incremental_refresh, refresh_run
+from leman_executor.refresh import refresh_run, refresh_steps
 from leman_executor.refresh.refresh_journal import JournalKeeper, RefreshMetrics
 from tests.integration.views.histories import functions
 from tests.integration.views.histories.harness import Commits, Jobs, System
@@ -74,7 +74,7 @@ class MortalSystem:
 def mortal(views_system, monkeypatch):
     system = MortalSystem(views_system)
     monkeypatch.setattr(views_system, "services", replace(views_system.services, jobs=system))
-    for module in (refresh_run, first_fill, incremental_refresh, view_scratch):
+    for module in (refresh_run, refresh_steps, view_scratch):
         monkeypatch.setattr(module, "crash_point", system.crash_point)
     return system
 
@@ -172,7 +172,9 @@ def test_what_is_written_down_is_not_overtaken_by_what_comes_after_a_stop():
         job = Job("job-1", "", JobState.RUNNING, RefreshSpec("/lake", "v"), 0, 0)
         journal = JournalKeeper(JobStatus(job), RefreshMetrics(), Slow())
         task = asyncio.create_task(
-            journal.asking(AskedCommit(uri="/lake/v.lance", request_id="r", read_version=1, gains=RefreshResult()))
+            journal.write_request(
+                AskedCommit(uri="/lake/v.lance", request_id="r", read_version=1, gains=RefreshResult())
+            )
         )
         await begun.wait()
         task.cancel()

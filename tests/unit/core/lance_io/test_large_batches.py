@@ -23,7 +23,7 @@ from leman_core.storage.scan import FragmentReader
 from leman_core.storage.source_rows import PastReader, SourceRows
 from leman_core.storage.view_data_files import current_values
 from leman_executor.refresh import view_writer
-from leman_executor.refresh.scratch_backfills import EarlierColumns, _compared
+from leman_executor.refresh.earlier_values import EarlierColumns, _compared
 from leman_executor.worker.row_source import InstalledFile
 
 NARROW, WIDE = 600, 200

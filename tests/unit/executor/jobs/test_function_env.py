@@ -50,7 +50,8 @@ def test_a_refresh_does_not_go_on_with_another_function(monkeypatch):
         definition = SimpleNamespace(failed=None, base_version=1, query=query, source_uri="/lake/t.lance")
         mode = RefreshMode.INCREMENTAL
         told = SimpleNamespace(incarnation="i", target_version=2, mode=mode, reason=None, rows=1, message="", version=1)
-        told.stale_inputs = ()
+        told.stale_inputs = told.unset = ()
+        told.create_placeholders_again = False
         made = {"uri": "/lake/v.lance", "target_incarnation": "s", **vars(told)}
         return SimpleNamespace(functions=[function], definition=definition, **made)
 

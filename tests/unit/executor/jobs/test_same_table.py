@@ -18,10 +18,11 @@ from leman_core.model.view import RefreshSpec
 from leman_core.model.view_metadata import identity
 from leman_core.model.work import UnitFailure
 from leman_core.storage.lance_tables import INCARNATION_KEY, LanceTables
+from leman_executor.jobs import incarnation_check
 from leman_executor.jobs.backfill_run import BackfillRun, InputColumns
+from leman_executor.jobs.incarnation_check import Replaced, find_replaced
 from leman_executor.jobs.job_status import JobStatus
 from leman_executor.manager.job_admission import RetryOptions, retry_spec
-from leman_executor.refresh import refresh_work
 from tests.unit.executor.jobs.test_plan_execution import JOB, Commits, SilentSpark, services_of
 
 
@@ -79,7 +80,7 @@ def source(tmp_path, monkeypatch):
     """The source of a view, at version 1; the view itself is named only."""
     lance.write_dataset(pa.table({"x": [1]}), tmp_path / "v.lance")
     uri = str(tmp_path / "t.lance")
-    monkeypatch.setattr(refresh_work, "definition_in", lambda _: SimpleNamespace(source_uri=uri))
+    monkeypatch.setattr(incarnation_check, "definition_in", lambda _: SimpleNamespace(source_uri=uri))
     return lance.write_dataset(pa.table({"x": [1]}), uri)
 
 
@@ -87,6 +88,10 @@ def refresh_of(source: lance.LanceDataset, version: int, incarnation: str) -> Jo
     """One that began with a version of a table that had an incarnation."""
     spec = RefreshSpec(str(Path(source.uri).parent), "v", src_version=version)
     return replace(JOB, request=spec, source_incarnation=incarnation)
+
+
+def has_other_source(job: Job) -> bool:
+    return asyncio.run(find_replaced(job)) is Replaced.SOURCE
 
 
 GONE = 9
@@ -108,15 +113,15 @@ GONE = 9
 def test_a_refresh_knows_the_source_that_it_began_with(source, version, began_with, now, expected):
     if now:
         source.update_config({INCARNATION_KEY: now})
-    assert refresh_work.is_source_replaced(refresh_of(source, version, began_with)) == expected
+    assert has_other_source(refresh_of(source, version, began_with)) == expected
 
 
 def test_a_source_without_an_incarnation_is_known_by_the_files_of_the_very_version(source):
     known = identity(LanceTables().snapshot(source.uri, 1))
     source.update_config({INCARNATION_KEY: "later"})
-    assert not refresh_work.is_source_replaced(refresh_of(source, 1, known))
+    assert not has_other_source(refresh_of(source, 1, known))
     lance.write_dataset(pa.table({"x": [1]}), source.uri, mode="overwrite")
-    assert refresh_work.is_source_replaced(refresh_of(source, 3, known))
+    assert has_other_source(refresh_of(source, 3, known))
 
 
 def test_a_retry_that_keeps_values_needs_the_function_for_the_others():

@@ -23,7 +23,7 @@ from leman_core.model.view import (
     ViewQuery,
 )
 from leman_core.storage.lance_tables import LanceTables
-from leman_executor.refresh.scratch_backfills import earlier_rows, equal_inputs
+from leman_executor.refresh.earlier_values import earlier_rows, equal_inputs
 from leman_planner.views.source_changes import changed_fragments
 
 ROWS = 6

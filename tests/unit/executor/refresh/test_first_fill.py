@@ -10,11 +10,9 @@ import numpy as np
 import pytest
 
 from leman_core.model.service_errors import Aborted, FailedPrecondition, Internal, Unavailable
-from leman_core.model.view import RefreshMode
-from leman_executor.refresh import first_fill, refresh_work, view_writer
-from leman_executor.refresh.first_fill import FirstFill
-from leman_executor.refresh.refresh_run import RefreshRun
-from leman_executor.refresh.refresh_work import FirstFailures
+from leman_executor.jobs.async_helpers import run_storage_work
+from leman_executor.refresh import refresh_steps
+from leman_executor.refresh.refresh_steps import FirstFill
 
 
 @pytest.mark.parametrize(
@@ -30,22 +28,23 @@ def test_storage_that_is_away_ends_an_attempt_at_a_refresh_and_nothing_else_does
         raise error
 
     with pytest.raises(kind) as caught:
-        asyncio.run(view_writer.retry_in_thread(read))
+        asyncio.run(run_storage_work(read))
     assert caught.value.reason == reason
 
 
 def test_a_fill_that_leaves_rows_without_values_is_a_bug_and_keeps_the_scratch_table(monkeypatch):
-    class Work:
-        metrics = SimpleNamespace(expect=lambda *_: None)
+    async def opened(*_: object) -> None:
+        return None
 
-        async def scratch(self, *_: object) -> None:
-            return None
+    async def drop() -> None:
+        raise AssertionError("what was computed is dropped")
 
-        async def drop_scratch(self) -> None:
-            raise AssertionError("what was computed is dropped")
+    work = SimpleNamespace(
+        metrics=SimpleNamespace(expect=lambda *_: None), scratch=SimpleNamespace(open=opened, drop=drop)
+    )
 
-    async def nothing(*_: object) -> list[int]:
-        return []
+    async def nothing(_: FirstFill) -> None:
+        return
 
     plan = SimpleNamespace(
         uri="/v.lance",
@@ -54,54 +53,42 @@ def test_a_fill_that_leaves_rows_without_values_is_a_bug_and_keeps_the_scratch_t
         unset=(SimpleNamespace(fragment_id=0),),
         definition=SimpleNamespace(base_version=1),
     )
-    monkeypatch.setattr(view_writer, "work_digest", lambda *_: "digest")
-    monkeypatch.setattr(first_fill.view_files, "source_row_ids", lambda *_: (np.arange(3), 3))
-    monkeypatch.setattr(first_fill, "FirstFailures", lambda *_: None)
-    monkeypatch.setattr(FirstFill, "_complete", nothing)
+    monkeypatch.setattr(refresh_steps, "work_digest", lambda *_: "digest")
+    monkeypatch.setattr(refresh_steps.view_files, "source_row_ids", lambda *_: (np.arange(3), 3))
     monkeypatch.setattr(FirstFill, "_install", nothing)
     with pytest.raises(Internal, match="1 fragments of the scratch table") as caught:
-        asyncio.run(FirstFill(Work()).run(plan))
+        asyncio.run(FirstFill(work, plan).run())
     assert caught.value.reason == "SCRATCH_TABLE_INCOMPLETE"
 
 
+PLAN = SimpleNamespace(
+    uri="/v.lance",
+    version=1,
+    functions=(SimpleNamespace(column=SimpleNamespace(name="y")),),
+    definition=SimpleNamespace(base_version=1, failed=SimpleNamespace(file="")),
+)
+
+
 def test_a_view_that_others_refresh_again_and_again_ends_the_job(monkeypatch):
-    monkeypatch.setattr(refresh_work, "retry_in_thread", AsyncMock(return_value={"y": np.array([3])}))
-    functions = (SimpleNamespace(column=SimpleNamespace(name="y")),)
-    plan = SimpleNamespace(functions=functions, definition=SimpleNamespace(failed=SimpleNamespace(file="")))
-    failures = SimpleNamespace(_plan=plan, _commit=AsyncMock(return_value=False))
+    monkeypatch.setattr(refresh_steps, "run_storage_work", AsyncMock(return_value={"y": np.array([3])}))
+    fill, commit = FirstFill(None, PLAN), AsyncMock(return_value=False)
+    monkeypatch.setattr(fill, "_commit_failures", commit)
+    fragment = SimpleNamespace(parts=[SimpleNamespace(ids=np.array([3, 4]))], needs=frozenset({0}))
     with pytest.raises(Aborted, match="other refreshes of the view were faster again and again") as refused:
-        asyncio.run(FirstFailures.note(failures, None, np.array([3, 4]), [0]))
+        asyncio.run(fill._note_failures(None, [fragment]))
     assert refused.value.reason == "VIEW_CHANGED"
-    assert failures._commit.await_count > 1
-
-
-def test_a_view_that_moves_on_at_each_step_ends_the_job():
-    plan = SimpleNamespace(mode=RefreshMode.INCREMENTAL)
-    run = SimpleNamespace(
-        _work=SimpleNamespace(check=lambda: None),
-        _after_inputs=AsyncMock(return_value=plan),
-        _refused=False,
-        _step=AsyncMock(side_effect=Aborted("VIEW_CHANGED", "another refresh was faster")),
-        status=SimpleNamespace(replans=lambda _: None),
-        plan=AsyncMock(return_value=plan),
-    )
-    with pytest.raises(Aborted, match="keeps changing under the refresh: another refresh was faster") as refused:
-        asyncio.run(RefreshRun._bring_up_to_date(run, plan))
-    assert refused.value.reason == "VIEW_CHANGED"
+    assert commit.await_count > 1
 
 
 def test_a_fragment_that_is_refused_ends_the_fill(monkeypatch):
     refusal = SimpleNamespace(fragment_id=0, committed=False, reason="FRAGMENT_GONE", message="it was compacted")
-    monkeypatch.setattr(first_fill, "retry_unavailable", AsyncMock(return_value=(None, [refusal])))
+    monkeypatch.setattr(refresh_steps, "retry_unavailable", AsyncMock(return_value=(None, [refusal])))
     work = SimpleNamespace(
-        journal=SimpleNamespace(asking=AsyncMock()),
+        journal=SimpleNamespace(write_request=AsyncMock()),
         services=SimpleNamespace(commits=SimpleNamespace(fill_placeholders=None)),
         status=SimpleNamespace(job=SimpleNamespace(this_attempt=None)),
         metrics=SimpleNamespace(commit_seconds=0.0),
     )
-    fill = FirstFill(work)
-    monkeypatch.setattr(fill, "_note", lambda *_: None)
-    plan = SimpleNamespace(uri="/v.lance", version=1)
     with pytest.raises(Aborted, match="it was compacted") as refused:
-        asyncio.run(fill._commit(plan, 1, [(0, SimpleNamespace(unset=3))], ["file"]))
+        asyncio.run(FirstFill(work, PLAN)._commit({0: SimpleNamespace(unset=3)}, ["file"]))
     assert refused.value.reason == "FRAGMENT_GONE"

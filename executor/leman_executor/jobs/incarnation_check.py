@@ -1,0 +1,139 @@
+"""Is it still the same table? A job is about the tables that had their names when it began (decision 49).
+
+With its first plan a job notes the incarnation of its table, or view; a refresh also notes that of its source. Later
+plans, opened sources and errors are checked against these notes. If another table has one of the names by now, the job
+does not touch it.
+"""
+
+from __future__ import annotations
+
+import enum
+
+from leman_core.model.job import Job
+from leman_core.model.service_errors import ATTEMPT_FENCED, Aborted, LemanError, NotFound
+from leman_core.model.view import RefreshPlan
+from leman_core.model.view_metadata import identity, outlives_versions
+from leman_core.server.blocking import run_in_job_thread
+from leman_core.storage.lance_tables import LanceTables, is_other_table
+from leman_core.storage.locations import table_uri
+from leman_core.storage.source_rows import SourceRows
+from leman_core.storage.view_data_files import definition_in
+
+#: Reason of Aborted.
+TABLE_REPLACED = "TABLE_REPLACED"
+
+
+class Replaced(enum.Enum):
+    """Which table of a job was dropped, and has another one in its place."""
+
+    #: The one that the job writes: its table, or its view.
+    TABLE = "table"
+    #: The source of its view.
+    SOURCE = "source"
+
+
+def check_incarnation(job: Job, planned: str) -> str:
+    """Return the incarnation that a job is about: that of its first plan, also after a takeover.
+
+    Args:
+        planned: That of a new plan; empty: of a table that Leman has not written to. If the job's is known, such a
+            table is another one: a table with a computed column has an incarnation, and so has a view.
+
+    Raises:
+        Aborted: TABLE_REPLACED – the table was dropped, and another one has its name.
+    """
+    if job.incarnation and planned != job.incarnation:
+        raise replaced_error(job, Replaced.TABLE)
+    return job.incarnation or planned
+
+
+def plans_other_source(job: Job, plan: RefreshPlan) -> bool:
+    """Return whether a plan is for the version of the job's first plan, by its number, but of another source."""
+    same_number = plan.target_version == job.refresh.src_version
+    return bool(job.source_incarnation) and same_number and plan.target_incarnation != job.source_incarnation
+
+
+def check_source(opened: SourceRows, plan: RefreshPlan) -> None:
+    """Check that an opened source is the one that a plan was made for.
+
+    Raises:
+        Aborted: TABLE_REPLACED – it is another one; plan again.
+    """
+    definition = plan.definition
+    planned = {
+        definition.base_version: definition.base_incarnation,
+        plan.target_version: plan.target_incarnation,
+    }
+    if planned.get(opened.version, opened.identity) != opened.identity:
+        raise _source_error()
+
+
+async def find_replaced(job: Job) -> Replaced | None:
+    """Return which table of a job has been replaced; None: none has, or that is not known. Reads the tables."""
+    return await run_in_job_thread(_find_replaced, job)
+
+
+async def explain_replaced_table(job: Job, error: LemanError) -> LemanError:
+    """Return TABLE_REPLACED for an error that is about another table with the name of the job's, else the error.
+
+    The other table may be of another kind, lack the column, or hold what the function does not take: the error would
+    speak of that.
+    """
+    known = error.reason == TABLE_REPLACED and job.column is not None  # a refresh may mean its source
+    if error.reason == ATTEMPT_FENCED or not (known or await find_replaced(job) is Replaced.TABLE):
+        return error
+    return replaced_error(job, Replaced.TABLE)
+
+
+async def check_ended_job(job: Job) -> None:
+    """Check that the table of a job that has ended is still the same.
+
+    Raises:
+        Aborted: TABLE_REPLACED – it was dropped, and another one has its name.
+    """
+    if await find_replaced(job) is Replaced.TABLE:
+        raise _table_error(job, f" of job {job.job_id} was dropped", "Backfill that one if it is meant")
+
+
+def replaced_error(job: Job, replaced: Replaced) -> Aborted:
+    """Return the error of a job whose table or source is another one now."""
+    if replaced is Replaced.SOURCE:
+        return _source_error()
+    return _table_error(job, " was dropped during the job", "Send the request again if it is meant for that one")
+
+
+def _table_error(job: Job, fate: str, advice: str) -> Aborted:
+    kind, name = "View" if job.column is None else "Table", job.request.table
+    return Aborted(TABLE_REPLACED, f"{kind} '{name}'{fate}, and another one has its name now. {advice}", table=name)
+
+
+def _source_error() -> Aborted:
+    return Aborted(
+        TABLE_REPLACED,
+        "The view's source was dropped during the refresh, and another table has its name now. Refresh the view "
+        "without a version, or to one of the new source",
+    )
+
+
+def _find_replaced(job: Job) -> Replaced | None:
+    uri = table_uri(job.request.database, job.request.table)
+    try:
+        if job.incarnation and is_other_table(uri, job.incarnation):
+            return Replaced.TABLE
+        if job.source_incarnation and _has_other_source(uri, job):
+            return Replaced.SOURCE
+    except LemanError:
+        return None
+    return None
+
+
+def _has_other_source(view: str, job: Job) -> bool:
+    tables, known = LanceTables(), job.source_incarnation
+    definition = definition_in(tables.snapshot(view))
+    if definition is None:
+        return False
+    try:
+        return identity(tables.snapshot(definition.source_uri, job.refresh.src_version)) != known
+    except NotFound:  # the latest version tells less: a restore may have taken its incarnation along
+        now = tables.snapshot(definition.source_uri).incarnation
+        return bool(now) and outlives_versions(known) and now != known

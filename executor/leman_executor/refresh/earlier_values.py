@@ -1,0 +1,282 @@
+"""Values that earlier versions of a view have, stored as checkpoints of a scratch table so that no function is called.
+
+A row that is as it was keeps its value. A rewritten row may still have the inputs of a function that it had: that takes
+a look at the values in both versions of the source.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+import structlog
+
+from leman_core.functions.arrow_values import equal_rows
+from leman_core.model import keys
+from leman_core.model.plan import FragmentTask, Plan
+from leman_core.model.row_ids import NO_IDS, Ids, Mask, distinct, isin_sorted, positions
+from leman_core.model.row_positions import RowRange, split_range
+from leman_core.model.service_errors import LemanError
+from leman_core.model.udf import UdfKind
+from leman_core.model.view import EarlierValues, RefreshPlan, SourceChange, ViewQuery
+from leman_core.storage import view_side_files
+from leman_core.storage.checkpoint_records import Piece, to_checkpoint
+from leman_core.storage.checkpoint_store import LanceCheckpointStore, checkpoint_root
+from leman_core.storage.error_translation import using_storage
+from leman_core.storage.scratch_table import ScratchTable
+from leman_core.storage.source_rows import SourceRows, plain_columns
+from leman_executor.refresh.row_diff import BaseSourceVersion, diff_rows, view_rows_with_values
+from leman_executor.worker.row_source import rows_within
+
+_log = structlog.get_logger(__name__)
+
+#: Rows that are read first, while it is not known how wide values are.
+_FIRST_ROWS = 64
+#: Of more rows a sample of this size is compared first. If no row of it has equal inputs, no others are read.
+_SAMPLE = 1 << 16
+_MOST_BYTES = 32 << 20
+#: The most rows of a scratch table in one checkpoint.
+_CHUNK_ROWS = 1 << 15
+#: Takes the place of a filter in the key of a checkpoint that lacks rows of its range.
+_SOME = keys.md5("rows that an earlier version of the view has")
+_ERRORS = (LemanError, KeyError)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EarlierRows:
+    """Rows of an earlier version of a view."""
+
+    #: The source's row ids, sorted.
+    ids: Ids
+    #: The view's own row ids, in the same order as `ids`.
+    own_ids: Ids
+    #: Whether each row is as it was. Of the others, the inputs of a function may be.
+    same: Mask
+
+    def among(self, wanted: Ids, *, same: bool) -> Ids:
+        """Return the view's row ids of those of the wanted rows that are the same, or not; -1 for all others."""
+        at = positions(self.ids, wanted)
+        chosen = at >= 0
+        chosen[chosen] = self.same[at[chosen]] == same
+        found = np.full(len(wanted), -1, np.int64)
+        found[chosen] = self.own_ids[at[chosen]]
+        return found
+
+
+def earlier_rows(plan: RefreshPlan, earlier: EarlierValues, wanted: Ids) -> EarlierRows:
+    """Return the wanted rows for which an earlier version of the view has values.
+
+    The source had these rows then, and has them at the plan's version too.
+
+    Raises:
+        NotFound: SOURCE_VERSION_NOT_FOUND.
+        LemanError: What `storage_errors.unusable` gives, where the view's version is gone.
+    """
+    with using_storage(plan.definition.source_uri):
+        return _earlier_rows(plan, earlier, wanted)
+
+
+def _earlier_rows(plan: RefreshPlan, earlier: EarlierValues, wanted: Ids) -> EarlierRows:
+    then = replace(plan, version=earlier.view_version, definition=earlier.definition, changes=earlier.changes)
+    ids, own_ids = view_rows_with_values(then.uri, then.version, np.sort(wanted))
+    if not earlier.changes or not len(ids):
+        return EarlierRows(ids, own_ids, np.ones(len(ids), np.bool_))
+    moves = diff_rows(then, BaseSourceVersion(then), SourceRows(then.definition.source_uri, then.target_version)).moves
+    stayed = ~(isin_sorted(moves.fresh, ids) | isin_sorted(moves.gone, ids))
+    return EarlierRows(ids[stayed], own_ids[stayed], ~isin_sorted(moves.changed, ids[stayed]))
+
+
+def equal_inputs(
+    plan: RefreshPlan, earlier: EarlierValues, inputs: Sequence[str], ids: Ids, stop: threading.Event
+) -> Mask:
+    """Return for each row whether its inputs are, bit for bit, those that the earlier values were computed from.
+
+    Both source versions have the rows. Memory is bounded. Rows that are not compared yet when `stop` is set count as
+    different.
+
+    Raises:
+        NotFound: SOURCE_VERSION_NOT_FOUND.
+        Aborted: SOURCE_ROW_GONE.
+        LemanError: What `storage_errors.unusable` gives.
+    """
+    versions = earlier.definition.base_version, plan.target_version
+    then, now = (SourceRows(plan.definition.source_uri, version) for version in versions)
+    same = np.zeros(len(ids), np.bool_)
+    if len(ids) > _SAMPLE:
+        some = np.linspace(0, len(ids) - 1, _SAMPLE).astype(np.int64)
+        if not any(found.any() for _, found in _compared(then, now, inputs, ids[some], stop)):
+            return same
+    for at, found in _compared(then, now, inputs, ids, stop):
+        same[at : at + len(found)] = found
+    return same
+
+
+def _compared(
+    then: SourceRows, now: SourceRows, inputs: Sequence[str], ids: Ids, stop: threading.Event
+) -> Iterator[tuple[int, Mask]]:
+    """Yield parts of the rows: where a part begins, and for each row whether its inputs are equal in both versions."""
+    at, step = 0, _FIRST_ROWS
+    columns = plain_columns(inputs)
+    while at < len(ids) and not stop.is_set():
+        part = ids[at : at + step]
+        part = part[: min(rows.within(part, columns, _MOST_BYTES) for rows in (then, now))]
+        after = now.take_first(part, columns)
+        before = then.take_first(part[: after.num_rows], columns)
+        part, after = part[: before.num_rows], after.slice(0, before.num_rows)
+        pairs = zip(before.columns, after.columns, strict=True)
+        yield at, np.logical_and.reduce([equal_rows(*pair) for pair in pairs])
+        step = rows_within(_MOST_BYTES, after)
+        at += len(part)
+
+
+class EarlierColumns:
+    """Values of columns of an earlier version, by the view's own row ids; blobs come as their bytes."""
+
+    def __init__(self, uri: str, version: int) -> None:
+        self._rows = SourceRows(uri, version)
+
+    def values(self, column: str, own_ids: Ids, most_rows: int, most_bytes: int) -> Iterator[pa.Array]:
+        """Yield values in order, in parts of at most `most_rows`, and `most_bytes` as far as sizes are known."""
+        at, step = 0, _FIRST_ROWS
+        columns: dict[str, str] = plain_columns([column])
+        while at < len(own_ids):
+            part = own_ids[at : at + min(step, most_rows)]
+            part = part[: self._rows.within(part, columns, most_bytes)]
+            batch = self._rows.take_first(part, columns)
+            step = rows_within(most_bytes, batch)
+            at += batch.num_rows
+            yield batch.column(column)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Known:
+    """Where earlier versions of the view have the values of a scratch table's rows."""
+
+    versions: Sequence[EarlierValues]
+    #: For each row: which of the versions has its value; -1: none.
+    chosen: Ids
+    #: For each row: in which row of that version.
+    own_ids: Ids
+
+
+class ValueReuse:
+    """Finds the values of a scratch table's rows in earlier versions of the view. Blocking.
+
+    Args:
+        plan: The plan, at whose version of the source the rows are computed.
+        rows: Source row ids of the scratch table's rows.
+    """
+
+    def __init__(self, plan: RefreshPlan, rows: Ids) -> None:
+        self._plan = plan
+        self._rows = rows
+        self._found: dict[tuple[int, ViewQuery, tuple[SourceChange, ...]], EarlierRows | None] = {}
+
+    def store(self, scratch: ScratchTable, plan: Plan, stop: threading.Event) -> int:
+        """Store known values of one column as checkpoints of the scratch table, where the next plan finds them.
+
+        Values that cannot be read are left to be computed.
+
+        Args:
+            scratch: The scratch table.
+            plan: The plan of the column's backfill.
+            stop: Set to end early.
+
+        Returns:
+            The number of values that were stored.
+        """
+        if not any(plan.header.output.name in earlier.columns for earlier in self._plan.earlier):
+            return 0
+        store = LanceCheckpointStore(checkpoint_root(scratch.uri))
+        stored = 0
+        starts = np.cumsum([0, *scratch.rows]).tolist()
+        try:
+            known = self._known(plan.header.output.name, stop)
+            for task in plan.tasks:
+                for key, batch in self._batches(plan, task, known, starts[task.fragment_id]):
+                    if stop.is_set():
+                        return stored
+                    if key not in store:
+                        store[key] = batch
+                    stored += batch.num_rows
+        except _ERRORS as error:
+            _log.warning("earlier values cannot be read", uri=self._plan.uri, error=str(error))
+        return stored
+
+    def _known(self, column: str, stop: threading.Event) -> _Known:
+        versions = [earlier for earlier in self._plan.earlier if column in earlier.columns]
+        chosen, own = np.full(len(self._rows), -1, np.int64), np.full(len(self._rows), -1, np.int64)
+        for number, earlier in enumerate(versions):
+            left = chosen < 0
+            found = self._earlier_rows(earlier) if left.any() else None
+            if found is None:
+                continue
+            left &= ~isin_sorted(self._failed(earlier, column), self._rows)  # a function may get another chance
+            same = found.among(self._rows, same=True)
+            fresh = left & (same >= 0)
+            chosen[fresh], own[fresh] = number, same[fresh]
+            written = found.among(self._rows, same=False)
+            asked = np.flatnonzero(left & (written >= 0))
+            equal = asked[self._equal_inputs(earlier, column, self._rows[asked], stop)]
+            chosen[equal], own[equal] = number, written[equal]
+        return _Known(versions, chosen, own)
+
+    def _earlier_rows(self, earlier: EarlierValues) -> EarlierRows | None:
+        at, comparison = earlier.view_version, (earlier.view_version, earlier.definition.query, earlier.changes)
+        if comparison not in self._found:
+            try:
+                if view_side_files.read_failed_rows(self._plan.uri, earlier.definition.failed) is None:
+                    raise KeyError("the list of its failed rows is lost")
+                self._found[comparison] = earlier_rows(self._plan, earlier, self._rows)
+            except _ERRORS as error:
+                _log.warning("an earlier version cannot be read", uri=self._plan.uri, version=at, error=str(error))
+                self._found[comparison] = None
+        return self._found[comparison]
+
+    def _equal_inputs(self, earlier: EarlierValues, column: str, ids: Ids, stop: threading.Event) -> Mask:
+        """Return for each rewritten row whether the inputs of the function are equal."""
+        function = next(f for f in self._plan.functions if f.column.name == column)
+        if len(ids) and function.udf.kind is not UdfKind.SQL:  # an expression costs no more than the comparison
+            try:
+                return equal_inputs(self._plan, earlier, function.column.inputs, ids, stop)
+            except _ERRORS as error:
+                _log.warning("rows cannot be compared", uri=self._plan.definition.source_uri, error=str(error))
+        return np.zeros(len(ids), np.bool_)
+
+    def _failed(self, earlier: EarlierValues, column: str) -> Ids:
+        """Return the rows that had no value, sorted."""
+        known = view_side_files.read_failed_rows(self._plan.uri, earlier.definition.failed)
+        return NO_IDS if known is None else known.of(column)
+
+    def _batches(
+        self, plan: Plan, task: FragmentTask, known: _Known, start: int
+    ) -> Iterator[tuple[str, pa.RecordBatch]]:
+        """Yield the checkpoints of one fragment of the scratch table."""
+        output = plan.header.output
+        for missing in task.missing:
+            for covered in split_range(missing, _CHUNK_ROWS):
+                for piece in self._pieces(output.name, known, start, covered):
+                    batch = to_checkpoint(task.fragment_id, output.name, [piece], piece.values.type)
+                    yield _key(task, piece.offsets), batch
+
+    def _pieces(self, column: str, known: _Known, start: int, covered: RowRange) -> Iterator[Piece]:
+        """Yield the known rows of a range of a fragment that begins at row `start` of the scratch table."""
+        chosen = known.chosen[start + covered.start : start + covered.end]
+        for number in distinct(chosen[chosen >= 0]).tolist():
+            offsets = covered.start + np.flatnonzero(chosen == number)
+            columns = EarlierColumns(self._plan.uri, known.versions[number].view_version)
+            at = 0
+            for values in columns.values(column, known.own_ids[start + offsets], _CHUNK_ROWS, _MOST_BYTES):
+                yield Piece(offsets[at : at + len(values)], values)
+                at += len(values)
+
+
+def _key(task: FragmentTask, offsets: Ids) -> str:
+    """Return the key of a checkpoint with these rows. It settles its range only if they have no gap."""
+    covered = RowRange(int(offsets[0]), int(offsets[-1]) + 1)
+    whole = covered.rows == len(offsets)
+    prefix = task.checkpoint_prefix if whole else keys.under_filter(task.checkpoint_prefix, _SOME)
+    return keys.range_key(prefix, task.fragment_id, covered)
