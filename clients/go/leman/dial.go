@@ -134,7 +134,7 @@ func (s *settings) exposed(hosts []string) string {
 }
 
 func inTheClear(address string) *Error {
-	failed := invalid("endpoint", "%s is another machine, and without TLS whoever is on the way reads the token: connect"+
+	failed := invalid("endpoint", "%s is another machine, and without TLS anyone on the way reads the token: connect"+
 		" WithTLS, or WithPlaintext where the network is protected", address)
 	failed.Reason = ReasonPlaintextToken
 	return failed

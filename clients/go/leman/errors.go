@@ -203,6 +203,6 @@ func failure(jobID string, why *spb.Status) *Error {
 		failed.Code = codes.Unknown
 	}
 	failed.Message = fmt.Sprintf(
-		"job %s failed: %s; what was finished is kept: the same call goes on from there", jobID, failed.Message)
+		"job %s failed: %s; what was finished is kept: the same call continues from there", jobID, failed.Message)
 	return failed
 }

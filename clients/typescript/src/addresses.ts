@@ -35,7 +35,7 @@ export function checkWay(addresses: readonly string[]): void {
   const exposed = addresses.find((address) => !isLoopback(address));
   if (exposed !== undefined) {
     const message =
-      `${exposed} is another machine, and without TLS whoever is on the way reads the token: give the option tls, ` +
+      `${exposed} is another machine, and without TLS anyone on the way reads the token: give the option tls, ` +
       "or plaintext: true where the network is protected";
     const fields = [{ field: "endpoint", description: message }];
     throw new LemanError({ code: "INVALID_ARGUMENT", reason: "PLAINTEXT_TOKEN", message, fields });

@@ -234,7 +234,7 @@ export function failureOf(job: JobInfo): LemanError | undefined {
   return new LemanError({
     ...told,
     reason: told.reason ?? "JOB_FAILED",
-    message: `job ${jobId} failed: ${told.message}\nWhat was finished is kept: the same call goes on from there.`,
+    message: `job ${jobId} failed: ${told.message}\nWhat was finished is kept: the same call continues from there.`,
     jobId,
   });
 }

@@ -57,7 +57,7 @@ final class Addresses {
         Status.Code.INVALID_ARGUMENT,
         LemanException.PLAINTEXT_TOKEN,
         address
-            + " is another machine, and without TLS whoever is on the way reads the token: connect"
+            + " is another machine, and without TLS anyone on the way reads the token: connect"
             + " with tls(), or plaintext(true) where the network is protected",
         null);
   }
