@@ -163,8 +163,8 @@ def of_put(cmd: bytes) -> bytes:
             "BAD_REQUEST",
             "A descriptor is a path of database and table",
         ),
-        (flight_service.descriptor_from_bytes, command(b"\xff"), "BAD_MESSAGE", "neither as bytes nor as JSON"),
-        (flight_service.descriptor_from_bytes, command(b'{"a": 1}'), "BAD_MESSAGE", "neither as bytes nor as JSON"),
+        (flight_service.descriptor_from_bytes, command(b"\xff"), "BAD_MESSAGE", "as bytes or as JSON"),
+        (flight_service.descriptor_from_bytes, command(b'{"a": 1}'), "BAD_MESSAGE", "as bytes or as JSON"),
         (
             flight_service.descriptor_from_bytes,
             command(b"{" + b" " * (1 << 18)),
@@ -175,19 +175,19 @@ def of_put(cmd: bytes) -> bytes:
             flight_service.listing_from_bytes,
             Flight_pb2.Criteria(expression=b"\xff").SerializeToString(),
             "BAD_MESSAGE",
-            "expression is no text in UTF-8",
+            "expression is not UTF-8 text",
         ),
         (
             flight_service.listing_from_bytes,
             Flight_pb2.Criteria().SerializeToString(),
             "MISSING_FIELD",
-            "it names a database",
+            "name a database",
         ),
         (
             flight_service.descriptor_from_bytes,
             command(BAD_SQL.SerializeToString()),
             "BAD_MESSAGE",
-            "This is no command of Flight SQL",
+            "This is not a command of Flight SQL",
         ),
         (
             flight_service.descriptor_from_bytes,
@@ -197,7 +197,7 @@ def of_put(cmd: bytes) -> bytes:
         ),
         (flight_service.descriptor_from_bytes, command(UNKNOWN_SQL), "CALL_NOT_OFFERED", "it runs no SQL"),
         (put, of_put(UNKNOWN_SQL), "CALL_NOT_OFFERED", "is not offered here: rows are appended by a DoPut"),
-        (put, b"\x0a\xff", "BAD_MESSAGE", r"this is no arrow\.flight\.protocol\.FlightData"),
+        (put, b"\x0a\xff", "BAD_MESSAGE", r"the message is not an arrow\.flight\.protocol\.FlightData"),
     ],
 )
 def test_what_is_no_message_of_ours_is_refused(read, raw, reason, told):
@@ -229,12 +229,12 @@ def servicer() -> flight_service.FlightServicer:
 @pytest.mark.parametrize(
     ("call", "reason", "told"),
     [
-        (lambda up: up.DoPut(each(), None), "MISSING_FIELD", "The first message has a descriptor"),
-        (lambda up: up.DoPut(each(NOTHING), None), "MISSING_FIELD", "The first message has a descriptor"),
+        (lambda up: up.DoPut(each(), None), "MISSING_FIELD", "The first message must have a descriptor"),
+        (lambda up: up.DoPut(each(NOTHING), None), "MISSING_FIELD", "The first message must have a descriptor"),
         (
             lambda up: up.DoPut(each(*[flight_service.PutMessage(COMMAND, NOTHING.part)] * 2), None),
             "BAD_STREAM",
-            "Only the first message has a descriptor",
+            "Only the first message may have a descriptor",
         ),
         (
             lambda up: up.DoAction(Flight_pb2.Action(type="CreatePreparedStatement"), None),

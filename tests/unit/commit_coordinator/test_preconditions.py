@@ -286,7 +286,7 @@ def test_a_file_of_other_columns_is_not_appended(dataset, monkeypatch, fields):
 
 def test_rows_of_a_table_in_the_first_file_format_cannot_be_written(tmp_path):
     lance.write_dataset(pa.table({"x": [1]}), tmp_path / "old.lance", data_storage_version="0.1")
-    with pytest.raises(FailedPrecondition, match=r"write it again with lance\.write_dataset") as refused:
+    with pytest.raises(FailedPrecondition, match=r"rewrite it with lance\.write_dataset") as refused:
         check_takes_rows(LanceTables().snapshot(str(tmp_path / "old.lance")))
     assert refused.value.reason == "FILE_FORMAT_NOT_SUPPORTED"
 
@@ -314,8 +314,8 @@ def test_a_rename_that_may_not_have_been_made_is_sent_again(monkeypatch, error, 
 @pytest.mark.parametrize(
     ("error", "kind", "reason", "told"),
     [
-        (CommitConflict("an append"), Aborted, "CONFLICT", "came first each time: an append"),
-        (CommitUnclear("timeout"), Unavailable, "COMMIT_UNKNOWN", "It is not known whether the indexes are up to date"),
+        (CommitConflict("an append"), Aborted, "CONFLICT", "changed the table at every try: an append"),
+        (CommitUnclear("timeout"), Unavailable, "COMMIT_UNKNOWN", "It is unknown whether the indexes were updated"),
     ],
 )
 def test_indexes_that_may_not_be_up_to_date_are_asked_for_again(monkeypatch, error, kind, reason, told):
@@ -338,4 +338,4 @@ def test_a_change_that_others_overtook_each_time_is_a_conflict():
     asyncio.run(CommitQueue._do(None, SimpleNamespace(fail=answered.append), work()))
     (error,) = answered
     assert error.reason == "CONFLICT"
-    assert "Other writers of the table came first each time: an append" in error.message
+    assert "Other writers changed the table at every try: an append" in error.message

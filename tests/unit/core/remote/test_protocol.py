@@ -40,7 +40,7 @@ def test_a_description_is_read():
 @pytest.mark.parametrize(
     ("body", "told"),
     [
-        (b"{", "no JSON"),
+        (b"{", "not JSON"),
         (b"[]", "not a JSON object"),
         (said(function=""), "'function' is missing"),
         (said(version=1), "'version' is missing, or not a text"),
@@ -50,7 +50,7 @@ def test_a_description_is_read():
         (said(output=text(pa.schema([("value", pa.null())]))), "of type null"),
         (said(inputs=text(pa.schema([("x", pa.int8()), ("x", pa.int8())]))), "one name"),
         (said(version="\ud800"), "'version' is not 1 to 128 letters"),
-        (b"[" * 200_000, "no JSON"),
+        (b"[" * 200_000, "not JSON"),
     ],
 )
 def test_what_is_no_description_is_refused(body, told):

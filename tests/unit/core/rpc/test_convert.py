@@ -229,7 +229,7 @@ def test_a_backfill_that_makes_no_sense_is_refused(fields, field, told):
     [
         ({}, "BAD_REQUEST", "column", "neither a column nor a function is named"),
         ({"column": "y", "udf": {"version": "1"}}, "BAD_REQUEST", "udf", "a version of a function needs its name"),
-        ({"column": "y", "udf": {}}, "BAD_REQUEST", "function", "the function that is given is empty"),
+        ({"column": "y", "udf": {}}, "BAD_REQUEST", "function", "the given function is empty"),
         (
             {"sql_expression": "x", "input_columns": ["x"]},
             "BAD_REQUEST",

@@ -560,7 +560,7 @@ def again_and_again(kind: type, method: str, message: str, **parts: Any) -> str:
 
 
 def test_inputs_that_become_stale_as_fast_as_they_are_computed_end_the_job(monkeypatch):
-    told = "becomes stale again as soon as it is computed: others write to the"
+    told = "become stale again as soon as they are computed, because other jobs write to the"
     assert again_and_again(BackfillRun, "_after_inputs", told) == "NO_PROGRESS"
     monkeypatch.setattr(refresh_run, "begin_attempt_at", AsyncMock())
     work = SimpleNamespace(services=SimpleNamespace(commits=None), spec=SimpleNamespace(concurrency=0), check=None)

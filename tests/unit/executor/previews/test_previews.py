@@ -441,7 +441,7 @@ def test_an_expression_refuses_variables(preview):
 
 
 def test_a_bundle_needs_its_definition_and_has_a_bound():
-    with pytest.raises(InvalidArgument, match="a bundle belongs to a definition with its digest") as refused:
+    with pytest.raises(InvalidArgument, match="a bundle needs a definition with its digest") as refused:
         preview_from_proto(jobs_pb2.PreviewFunctionRequest(bundle=b"code"))
     assert (refused.value.reason, refused.value.field) == ("BAD_REQUEST", "bundle")
     asked = jobs_pb2.PreviewFunctionRequest(bundle=b"code")
