@@ -146,7 +146,9 @@ def parse_question(raw: bytes) -> Question | None:
         packed = Packed.FromString(raw)
         name = packed.type_url.removeprefix(f"{_TYPE_PREFIX}{_PACKAGE}.")
         if name not in _ANSWERS:
-            message = f"Flight SQL's {name} is not offered here: it runs no SQL; docs/flight.md lists what it tells"
+            message = (
+                f"Flight SQL's {name} is not offered here: it runs no SQL; docs/flight.md lists the supported commands"
+            )
             raise Unimplemented("CALL_NOT_OFFERED", message)
         command = getattr(sql, name).FromString(packed.value)
     except (DecodeError, UnicodeDecodeError) as error:

@@ -77,16 +77,16 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m leman_local", description="Leman on this machine.")
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument("--database", metavar="PATH", help="folder of the tables; created if missing")
-    which.add_argument("--home", metavar="PATH", help="folder of a system that is told which databases to serve")
+    which.add_argument("--home", metavar="PATH", help="folder of a system that serves several databases")
     parser.add_argument("--warm", action="store_true", help="with --home: start Spark before a job needs it")
-    parser.add_argument("--register", metavar="PATH", help="folder in which a file says that this one runs")
+    parser.add_argument("--register", metavar="PATH", help="folder for a file that registers this process")
     parser.add_argument("--lifeline", action="store_true", help="end with standard input")
     parser.add_argument("--foreground", action="store_true", help="show what runs where; stay until Ctrl-C")
     parser.add_argument(
         "--idle-seconds",
         type=float,
         metavar="N",
-        help="end after so long without a call or a running job; 0: never (the default with --foreground)",
+        help="end after this many seconds without a call or a running job; 0: never (the default with --foreground)",
     )
     return parser
 

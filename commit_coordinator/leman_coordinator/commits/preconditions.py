@@ -233,7 +233,7 @@ class SameTarget:
         return Rejection(
             "FRAGMENT_CHANGED",
             f"Column {item.request.output.name} of fragment {item.replacement.fragment_id} was written by "
-            "someone else since the plan: plan again",
+            "another writer since the plan: plan again",
         )
 
 

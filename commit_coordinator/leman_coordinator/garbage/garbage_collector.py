@@ -68,7 +68,7 @@ class GarbageCollector:
             name = database_and_table(self._uri)[1]
             raise InvalidArgument(
                 "BAD_TABLE_NAME",
-                f"'{name}' is a link, and jobs know what it leads to by another name: collect the "
+                f"'{name}' is a link to a table that jobs know by another name: collect the "
                 "garbage of that table by its own database and name",
                 field="table",
             )

@@ -165,8 +165,8 @@ def check_view_drop(database: str, name: str, *, force: bool) -> None:
         names = ", ".join(f"'{view}'" for view in above)
         raise FailedPrecondition(
             "VIEW_IN_USE",
-            f"View '{name}' is the source of {names}: drop what rests on it first, or force it. What rests on it then "
-            "keeps its rows and cannot be refreshed any more",
+            f"View '{name}' is the source of {names}: drop these first, or force it. They then "
+            "keep their rows and cannot be refreshed any more",
             table=name,
             views=", ".join(above),
         )
@@ -241,8 +241,8 @@ def check_table_drop(uri: str, *, force: bool) -> None:
         users = [f"views {', '.join(views)}"] * bool(views) + [f"jobs {', '.join(jobs)}"] * bool(jobs)
         raise FailedPrecondition(
             "TABLE_IN_USE",
-            f"Table '{name}' is used by {' and '.join(users)}: drop or end these first, or force it. What rests on it "
-            "then keeps its rows and cannot be refreshed any more, and jobs that run fail",
+            f"Table '{name}' is used by {' and '.join(users)}: drop or end these first, or force it. Views "
+            "then keep their rows and cannot be refreshed any more, and running jobs fail",
             table=name,
             views=", ".join(views),
             jobs=", ".join(jobs),
@@ -387,7 +387,7 @@ def _given_incarnation(uri: str) -> str:
                 table.update_config({INCARNATION_KEY: uuid.uuid4().hex})
         return incarnation_at(uri) or ""  # another process may have given it one at the same time
     except (LemanError, CommitConflict, CommitUnclear) as error:
-        _log.warning("a table that is dropped cannot be told from others", uri=uri, why=str(error))
+        _log.warning("a dropped table gets no incarnation", uri=uri, why=str(error))
         return ""
 
 

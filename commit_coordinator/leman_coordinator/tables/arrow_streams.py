@@ -406,7 +406,7 @@ class Incoming:
         """
         is_whole = self._last == END
         if self._next() or not is_whole:
-            what = "goes on after its end" if is_whole else "ends before its end mark: was its writer closed?"
+            what = "continues after its end" if is_whole else "ends before its end mark: was its writer closed?"
             raise bad_stream(what)
 
     def _next(self) -> memoryview:

@@ -363,8 +363,7 @@ def _matcher(pattern: str) -> re.Pattern[str]:
 def _refused(function: FunctionVersion, what: str, setting: str) -> PermissionDenied:
     return PermissionDenied(
         "UDF_NOT_ALLOWED",
-        f"Function {function}: these services do not run {what} ({setting}): use another one, or ask "
-        "anyone who runs the services",
+        f"Function {function}: these services do not run {what} ({setting}): use another one, or ask the operator",
         udf=function.name,
         version=function.version,
         setting=setting,

@@ -406,7 +406,7 @@ def access_denied(address: str, what: str) -> FailedPrecondition:
     """Return the error if a server refuses these credentials."""
     return FailedPrecondition(
         "FUNCTION_ACCESS_DENIED",
-        f"The function server {address}: {what}. Correct what the file of LEMAN_UDF__REMOTE_CREDENTIALS says of it",
+        f"The function server {address}: {what}. Correct its entry in the file of LEMAN_UDF__REMOTE_CREDENTIALS",
         address=address,
     )
 
@@ -415,7 +415,7 @@ def broken_protocol(address: str, what: str) -> LemanError:
     """Return the error if something other than a function server answers."""
     return FailedPrecondition(
         "FUNCTION_PROTOCOL",
-        f"What answers at {address} does not serve functions as docs/remote_functions.md says: {what}",
+        f"The server at {address} does not follow docs/remote_functions.md: {what}",
         address=address,
     )
 

@@ -347,21 +347,19 @@ def preview_from_proto(
 
 def _check(message: jobs_pb2.PreviewFunctionRequest, spec: PreviewSpec) -> None:
     if not (spec.column or spec.names_function):
-        raise InvalidArgument(
-            "BAD_REQUEST", "neither a column nor a function is named: there is nothing to try", field="column"
-        )
+        raise InvalidArgument("BAD_REQUEST", "name a column or a function to preview", field="column")
     if spec.udf_version and not spec.udf_name:
         raise InvalidArgument("BAD_REQUEST", "a version of a function needs its name", field="udf")
     if message.WhichOneof("function") is not None and not spec.names_function:
         raise InvalidArgument("BAD_REQUEST", "the given function is empty: name one", field="function")
     if spec.sql_expression and spec.input_columns:
         raise InvalidArgument(
-            "BAD_REQUEST", "a SQL expression names its columns itself: leave input_columns out", field="input_columns"
+            "BAD_REQUEST", "a SQL expression names its columns itself: omit input_columns", field="input_columns"
         )
     if spec.column and spec.input_columns and not spec.names_function:
         raise InvalidArgument(
             "BAD_REQUEST",
-            "a column has its own inputs: name a function too, or leave input_columns out",
+            "a column has its own inputs: name a function too, or omit input_columns",
             field="input_columns",
         )
     if message.HasField("read_version") and spec.read_version < 1:

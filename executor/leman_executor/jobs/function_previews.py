@@ -451,7 +451,7 @@ class PreviewRecord:
         if self.found is not None and self.set_up_seconds is None:
             return FailedPrecondition(
                 "UDF_NOT_LOADABLE",
-                f"UDF '{self.udf.name}' could not be set up: {how} meanwhile. Fix what it does then",
+                f"UDF '{self.udf.name}' could not be set up: {how} meanwhile. Correct what it does during setup",
             )
         return FailedPrecondition("WORKER_LOST", f"The preview cannot go on: {how} while no row was at hand")
 

@@ -68,7 +68,7 @@ def _event(kind: str, job: Job, lineage: LineageFacts, namespace: str, at: float
     of_run: dict[str, Any] = {"leman_job": _facet(None, jobId=job.job_id, attempt=job.attempt, labels=job.labels)}
     if job.error is not None:
         # The job's message may contain values of rows.
-        message = f"{job.error.reason}: JobService.GetJob tells more of {job.job_id}"
+        message = f"{job.error.reason}: JobService.GetJob has details of {job.job_id}"
         of_run["errorMessage"] = _facet("1-0-1/ErrorMessageRunFacet", message=message, programmingLanguage="Python")
     backfill = isinstance(job.request, BackfillSpec)
     name = f"{job.request.table}.{job.column or '*'}" if backfill else job.request.table

@@ -136,7 +136,7 @@ async def _check_kept(planner: Planner, job: Job, wanted: FunctionVersion) -> No
     raise FailedPrecondition(
         "KEEP_OTHERS_FUNCTION",
         f"Job {job.job_id} computed column {job.column} with {job.udf_name}@{job.udf_version}, which is not the "
-        f"column's function: its values cannot be kept beside those of {wanted}. Retry without keep_others",
+        f"column's function: its values cannot be kept with those of {wanted}. Retry without keep_others",
         job_id=job.job_id,
     )
 

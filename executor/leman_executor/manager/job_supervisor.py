@@ -297,7 +297,7 @@ class Supervisor:
         try:
             stored = await database.find(job.job_id)
         except LemanError as error:
-            _log.warning("history does not say who has a job", job_id=job.job_id, error=str(error))
+            _log.warning("the owner of a job cannot be read from history", job_id=job.job_id, error=str(error))
             return
         if stored is not None and not same_attempt(stored, job):
             database.jobs.put(stored)

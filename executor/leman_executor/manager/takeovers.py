@@ -99,7 +99,7 @@ class AbandonedJobs:
             try:
                 await look()
             except Exception:  # noqa: BLE001 - retried at the next search
-                _log.exception("abandoned jobs are not looked for")
+                _log.exception("the search for abandoned jobs failed")
             await asyncio.sleep(seconds)
 
     async def look(self) -> None:
@@ -145,9 +145,11 @@ class AbandonedJobs:
             async with asyncio.timeout(_PLACE_SECONDS):
                 return await work()
         except (LemanError, TimeoutError) as error:
-            _log.warning("jobs of a database are not looked for", database=place, error=str(error) or "it takes long")
+            _log.warning(
+                "the search for jobs of a database failed", database=place, error=str(error) or "it takes long"
+            )
         except Exception:  # noqa: BLE001 - others are looked at all the same
-            _log.exception("jobs of a database are not looked for", database=place)
+            _log.exception("the search for jobs of a database failed", database=place)
         self._rests[place] = self._clock() + _REST_SECONDS
         return None
 
@@ -319,7 +321,11 @@ class Takeovers:
             if unknown_since is not None and now - unknown_since >= patience:
                 return
             if unknown_since == now:
-                _log.warning("redis does not say who has a job; it is taken over later", job_id=job.job_id, s=patience)
+                _log.warning(
+                    "the owner of a job cannot be read from redis; it is taken over later",
+                    job_id=job.job_id,
+                    s=patience,
+                )
             await asyncio.sleep(pause)
 
     async def _adopt(self, orphan: Job, env: Mapping[str, str] | None) -> None:
@@ -372,7 +378,7 @@ class Takeovers:
             try:
                 await begin_attempt(self._services.commits, job)
             except LemanError as error:  # an executor that commits through the same coordinator cannot reach it either
-                _log.warning("earlier attempts are not refused", job_id=job.job_id, error=error.message)
+                _log.warning("earlier attempts are not fenced", job_id=job.job_id, error=error.message)
             self._running.measured.begin(job)
             now = time.time()
             kept = await self._store.save(replace(job, updated_at=now, ended_at=now))
@@ -388,7 +394,7 @@ class Takeovers:
         try:
             left = (await self._services.planner.create_plan(job.request)).header.rows_to_compute
         except LemanError as error:
-            _log.warning("what a job has stored is not known", job_id=job.job_id, error=error.message)
+            _log.warning("the stored rows of a job cannot be counted", job_id=job.job_id, error=error.message)
             return job
         stored = max(before.rows_checkpointed, before.rows_planned - left)
         computed = max(before.rows_computed, stored - before.rows_failed)

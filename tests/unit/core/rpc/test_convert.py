@@ -227,7 +227,7 @@ def test_a_backfill_that_makes_no_sense_is_refused(fields, field, told):
 @pytest.mark.parametrize(
     ("fields", "reason", "field", "told"),
     [
-        ({}, "BAD_REQUEST", "column", "neither a column nor a function is named"),
+        ({}, "BAD_REQUEST", "column", "name a column or a function to preview"),
         ({"column": "y", "udf": {"version": "1"}}, "BAD_REQUEST", "udf", "a version of a function needs its name"),
         ({"column": "y", "udf": {}}, "BAD_REQUEST", "function", "the given function is empty"),
         (
