@@ -138,8 +138,7 @@ def put_from_bytes(raw: bytes) -> PutMessage:
 def flight_read_request(message: tables_pb2.ReadRowsRequest) -> ReadRequest:
     """Convert a read request, with batch sizes for Flight.
 
-    Raises:
-        LemanError: raised by `read_from_proto`.
+    Raises the errors of `read_from_proto`.
     """
     rows = message.batch_size or _BATCH_ROWS
     return read_from_proto(message).in_batches(rows, _BATCH_BYTES)

@@ -78,8 +78,7 @@ class Catalogs:
             place: The database's canonical location.
             wanted: Selects tables by name.
 
-        Raises:
-            LemanError: raised by `LanceTables.list_tables`.
+        Raises the errors of `LanceTables.list_tables`.
         """
         for name in LanceTables().list_tables(place):
             if not name.startswith(SCRATCH_PREFIX) and wanted(name):
@@ -88,8 +87,7 @@ class Catalogs:
     def check_table(self, place: str, name: str) -> None:
         """Refuse a table that is a link to a location that callers may not read.
 
-        Raises:
-            LemanError: raised by `DatabaseRoots.check_table`.
+        Raises the errors of `DatabaseRoots.check_table`.
         """
         self._roots.check_table(place, name)
 
@@ -193,8 +191,7 @@ def answer_schema(asked: Question) -> pa.Schema:
 def answer_question(asked: Question, catalogs: Catalogs) -> pa.Table:
     """Return the answer. Reads databases and tables.
 
-    Raises:
-        LemanError: raised by `Catalogs`.
+    Raises the errors of `Catalogs`.
     """
     _, rows_of = _ANSWERS[asked.command.DESCRIPTOR.name]
     described = answer_schema(asked)

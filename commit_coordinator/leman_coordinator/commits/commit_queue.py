@@ -524,7 +524,6 @@ class CommitQueues:
         instruments.COMMIT_QUEUE.show(lambda: [(float(sum(queue.open for queue in list(self._queues.values()))), {})])
 
     async def submit(self, request: CommitRequest) -> CommitResult:
-        """Submit a request to its table's queue; see `CommitQueue.submit`."""
         with measure_request(request) as take:
             async with self._gate(request.uri).together():
                 return take(await self._queue(request).submit(request))

@@ -103,8 +103,7 @@ def add_columns(table: TableHandle, request: AddColumnsRequest) -> int:
 
     Raises:
         Aborted: TABLE_REPLACED – the table is not the one that the request names.
-        CommitConflict: Another writer came between.
-        CommitUnclear: The commit may have been made.
+        CommitConflict, CommitUnclear: see `commit_outcomes`.
         LemanError: raised by `TableHandle.latest` and `column_commits.add_null_columns`.
     """
     version = column_commits.add_null_columns(table, _base(table, request), request.schema)
@@ -117,8 +116,7 @@ def bind_columns(table: TableHandle, request: BindColumnsRequest) -> int:
 
     Raises:
         Aborted: TABLE_REPLACED – the table is not the one that the request names.
-        CommitConflict: Another writer came between.
-        CommitUnclear: The commit may have been made.
+        CommitConflict, CommitUnclear: see `commit_outcomes`.
         LemanError: raised by `TableHandle.latest` and `column_commits.bind_columns`.
     """
     return column_commits.bind_columns(table, _base(table, request), request.schema)
@@ -131,8 +129,7 @@ def begin_attempt(table: TableHandle, request: BeginAttemptRequest) -> int:
         Aborted: TABLE_REPLACED – the table is not the one that the request names, or whose version it identifies.
         FailedPrecondition: ATTEMPT_FENCED – a later attempt has begun.
         LemanError: raised by `TableHandle.latest`.
-        CommitConflict: Another writer came between.
-        CommitUnclear: The commit may have been made.
+        CommitConflict, CommitUnclear: see `commit_outcomes`.
     """
     base = _base(table, request)
     if request.identity and not table.has_version(request.read_version, request.identity):
@@ -247,8 +244,7 @@ class FileChecks:
         Sizes and digests of the files are noted next to the table, for a later verification. In an object store that
         happens concurrently with the checks, elsewhere once the valid files are known.
 
-        Raises:
-            LemanError: see `storage_failed`.
+        Raises the errors of `storage_failed`.
         """
         staged = [replacement.staged for replacement in request.replacements]
         if in_object_store(self._uri) and all(map(table_files.can_be_noted, staged)):

@@ -262,8 +262,7 @@ def change_view(table: TableHandle, work: Prepared) -> CommitResult:
         Aborted: TABLE_REPLACED – the view was dropped and created again; VIEW_CHANGED – its version is not the planned
             one; VIEW_IS_SET – it has values, and gets no new placeholders.
         InvalidArgument: MISSING_FIELD – a fill names no fragment.
-        CommitConflict: Another writer came between.
-        CommitUnclear: The commit may have been made.
+        CommitConflict, CommitUnclear: see `commit_outcomes`.
         LemanError: raised by the preparation of the request and by `TableHandle.latest`.
     """
     try:

@@ -150,8 +150,7 @@ class Uses:
 def computed_column(table: TableSnapshot, column: TableField) -> Column | None:
     """Return a column and its binding, or None if no function computes it.
 
-    Raises:
-        LemanError: raised by `binding.read`.
+    Raises the errors of `binding.read`.
     """
     bound = binding.read(column.arrow)
     if bound is None:

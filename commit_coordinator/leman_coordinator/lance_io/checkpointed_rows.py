@@ -76,8 +76,7 @@ class CheckpointedRows:
             batch: The rows in the version, with their addresses.
             fields: The columns of the batch, or fields of structs; its other columns are unchanged.
 
-        Raises:
-            LemanError: see `storage_failed`.
+        Raises the errors of `storage_failed`.
         """
         if not batch.num_rows:
             return

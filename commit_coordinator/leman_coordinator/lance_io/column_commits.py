@@ -57,8 +57,7 @@ def add_null_columns(table: TableHandle, base: TableSnapshot, schema: pa.Schema)
     Raises:
         FailedPrecondition: COLUMN_EXISTS – another column has the name; else see `commit_outcomes`.
         InvalidArgument: BAD_COLUMN – Lance refuses the schema, or a name is reserved or repeated.
-        CommitConflict: Another writer came between.
-        CommitUnclear: The commit may have been made.
+        CommitConflict, CommitUnclear: see `commit_outcomes`.
     """
     if all(_same_column(base.column(wanted.name), wanted) for wanted in schema):
         if _settle_inputs(table, schema):
@@ -79,8 +78,7 @@ def bind_columns(table: TableHandle, base: TableSnapshot, schema: pa.Schema) -> 
     Raises:
         FailedPrecondition: COLUMN_NOT_DEFINED – a column was dropped or added again; TYPE_MISMATCH – a column has
             another type; else see `commit_outcomes`.
-        CommitConflict: Another writer came between.
-        CommitUnclear: The commit may have been made.
+        CommitConflict, CommitUnclear: see `commit_outcomes`.
     """
     changed = {}
     for asked in schema:
@@ -242,8 +240,7 @@ def optimize_once(
         NotFound: INDEX_NOT_FOUND – no index has that name.
         FailedPrecondition: COLUMN_NOT_FOUND – the table has no such column.
         LemanError: raised by `open_table` and `commit_outcomes`.
-        CommitConflict: see `commit_outcomes`.
-        CommitUnclear: see `commit_outcomes`.
+        CommitConflict, CommitUnclear: see `commit_outcomes`.
     """
     dataset = open_table(uri)
     _check_columns(uri, dataset, columns)

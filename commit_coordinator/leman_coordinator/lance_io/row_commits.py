@@ -78,8 +78,7 @@ def made_by(uri: str) -> tuple[str, str] | None:
 
     None if the table does not exist.
 
-    Raises:
-        LemanError: raised by `open_table`.
+    Raises the errors of `open_table`.
     """
     try:
         dataset = open_table(uri)
@@ -168,8 +167,7 @@ def append_files(
     """Add a fragment for each file, and return the version of the table with them.
 
     Raises:
-        CommitConflict: Another writer came between.
-        CommitUnclear: The commit may have been made.
+        CommitConflict, CommitUnclear: see `commit_outcomes`.
         FailedPrecondition: TYPE_MISMATCH – a file lacks the columns; else see `commit_outcomes`.
     """
     dataset = table.dataset
@@ -246,8 +244,7 @@ def delete_rows(table: TableHandle, found: Matching, where: str, properties: Map
     """Delete rows of the handle's version, and return the version of the table without them.
 
     Raises:
-        CommitConflict: Another writer came between.
-        CommitUnclear: The commit may have been made.
+        CommitConflict, CommitUnclear: see `commit_outcomes`.
         FailedPrecondition: see `commit_outcomes`.
         LemanError: see `storage_unusable`.
     """
@@ -295,8 +292,7 @@ def take_back_all(table: TableHandle, records: Iterable[CommitRecord]) -> frozen
     Each version is examined once with this handle. Rows that a compaction has merged with others meanwhile stay.
 
     Raises:
-        CommitConflict: Another writer came between.
-        CommitUnclear: The commit may have been made.
+        CommitConflict, CommitUnclear: see `commit_outcomes`.
         FailedPrecondition: see `commit_outcomes`.
         LemanError: see `storage_unusable`.
     """
@@ -311,8 +307,7 @@ def take_back_all(table: TableHandle, records: Iterable[CommitRecord]) -> frozen
 def added_files(table: TableHandle, version: int) -> frozenset[str]:
     """Return the names of the data files with the rows that a version added.
 
-    Raises:
-        LemanError: raised by `Transactions.read_or_tell`.
+    Raises the errors of `Transactions.read_or_tell`.
     """
     transaction = Transactions(table.dataset.uri).read_or_tell(version)
     return frozenset(file.path for fragment in _new_fragments(transaction) for file in fragment.files)

@@ -203,8 +203,7 @@ def _check_row_columns(mentioned: Collection[str]) -> None:
 def inspect_rows(request: ReadRequest, now: dt.datetime) -> Prospect:
     """Check a request as `open_rows` does, and describe its result.
 
-    Raises:
-        LemanError: raised by `open_rows`.
+    Raises the errors of `open_rows`.
     """
     table, reading, _ = _opened(request, now)
     where = pin_relative_times(request.where, now) if request.where else ""

@@ -216,8 +216,7 @@ def update_rows(table: TableHandle, found: Matching, request: UpdateRowsRequest,
     Raises:
         FailedPrecondition: EXPRESSION_FAILED – an expression has no value for a row; TYPE_MISMATCH, NULL_VALUE – one
             does not fit its column; else as `check_update`.
-        CommitConflict: Another writer came between.
-        CommitUnclear: The commit may have been made.
+        CommitConflict, CommitUnclear: see `commit_outcomes`.
         LemanError: see `storage_unusable`.
     """
     rewriting = _Rewriting(table, request)
@@ -342,8 +341,7 @@ class _Rewriting:
     def _fails_again(self, fragment_id: int, every: RowRange) -> bool:
         """Return whether reading the rows fails again while their inputs can be read, so the storage works.
 
-        Raises:
-            LemanError: see `storage_unusable`.
+        Raises the errors of `storage_unusable`.
         """
         where = self._request.where
         try:

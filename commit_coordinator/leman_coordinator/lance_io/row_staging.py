@@ -101,8 +101,7 @@ class RowFiles:
     def write(self, batch: pa.RecordBatch) -> None:
         """Append rows, in the types that are written to the table's columns.
 
-        Raises:
-            LemanError: see `storage_unusable`.
+        Raises the errors of `storage_unusable`.
         """
         while batch.num_rows:
             if self._file is None:

@@ -175,8 +175,7 @@ def can_be_noted(file: StagedFile) -> bool:
 def write_note(uri: str, files: Iterable[StagedFile]) -> None:
     """Write a note of files of a table; the same files make the same note.
 
-    Raises:
-        LemanError: see `storage_failed`.
+    Raises the errors of `storage_failed`.
     """
     try:
         _write(uri, {file.file: Committed(file.size_bytes, file.digest) for file in files})
@@ -187,8 +186,7 @@ def write_note(uri: str, files: Iterable[StagedFile]) -> None:
 def read_notes(uri: str) -> Notes:
     """Return all notes of a table.
 
-    Raises:
-        LemanError: see `storage_failed`.
+    Raises the errors of `storage_failed`.
     """
     for tries_left in reversed(range(_TRIES)):
         with translating_os_errors(f"Notes of committed files of {uri}", uri):
@@ -223,8 +221,7 @@ def fold_notes(uri: str, present: Callable[[], Collection[str]]) -> None:
         uri: The table.
         present: Lists the data folder; it is called after the notes were listed, so that no file is missed.
 
-    Raises:
-        LemanError: see `storage_failed`.
+    Raises the errors of `storage_failed`.
     """
     with translating_os_errors(f"Notes of committed files of {uri}", uri):
         names = _names(uri)

@@ -228,10 +228,7 @@ class TableHandle:
             files: Fragment ids, each with its file.
             properties: Of the transaction, see `leman_core.storage.transactions`.
 
-        Raises:
-            CommitConflict: Another writer came between.
-            CommitUnclear: The commit may have been made.
-            FailedPrecondition: see `commit_outcomes`.
+        Raises the errors of `commit_outcomes`.
         """
         if self._dataset.version != base.version:
             raise RuntimeError(f"checked at version {base.version}, the handle is at {self._dataset.version}")
@@ -251,10 +248,7 @@ class TableHandle:
     def commit(self, operation: LanceOperation.BaseOperation, properties: Mapping[str, str]) -> int:
         """Commit an operation on the handle's version, and return the version of the table with it.
 
-        Raises:
-            CommitConflict: Another writer came between.
-            CommitUnclear: The commit may have been made.
-            FailedPrecondition: see `commit_outcomes`.
+        Raises the errors of `commit_outcomes`.
         """
         version = int(self._dataset.version)
         transaction = lance.Transaction(version, operation, str(uuid.uuid4()), dict(properties))
@@ -265,10 +259,7 @@ class TableHandle:
     def drop_columns(self, names: Sequence[str]) -> int:
         """Drop columns of the handle's version, and return the version of the table without them.
 
-        Raises:
-            CommitConflict: Another writer came between.
-            CommitUnclear: The commit may have been made.
-            FailedPrecondition: see `commit_outcomes`.
+        Raises the errors of `commit_outcomes`.
         """
         with commit_outcomes(self._uri):
             self._dataset.drop_columns(list(names))
@@ -277,10 +268,7 @@ class TableHandle:
     def alter_columns(self, alterations: Sequence[dict[str, Any]]) -> int:
         """Alter columns of the handle's version, with the arguments of `LanceDataset.alter_columns`.
 
-        Raises:
-            CommitConflict: Another writer came between.
-            CommitUnclear: The commit may have been made.
-            FailedPrecondition: see `commit_outcomes`.
+        Raises the errors of `commit_outcomes`.
         """
         with commit_outcomes(self._uri):
             self._dataset.alter_columns(*alterations)  # type: ignore[arg-type]  # its annotation is of another form
@@ -289,10 +277,7 @@ class TableHandle:
     def add_plain_columns(self, fields: Sequence[pa.Field]) -> int:
         """Add columns without values to the handle's version.
 
-        Raises:
-            CommitConflict: Another writer came between.
-            CommitUnclear: The commit may have been made.
-            FailedPrecondition: see `commit_outcomes`.
+        Raises the errors of `commit_outcomes`.
         """
         with commit_outcomes(self._uri):
             self._dataset.add_columns(pa.schema(list(fields)))
@@ -341,8 +326,7 @@ class TableHandle:
     def has_version(self, version: int, identity: str) -> bool:
         """Return whether the table at the uri has the version that a plan identifies.
 
-        Raises:
-            LemanError: raised by `LanceTables.snapshot`.
+        Raises the errors of `LanceTables.snapshot`.
         """
         fragment = identified_fragment(identity)
         if fragment is None:
@@ -368,8 +352,7 @@ class TableHandle:
 
         Raises:
             InvalidArgument: BAD_COLUMN – Lance refuses the schema.
-            CommitConflict: Another writer came between.
-            CommitUnclear: The commit may have been made.
+            CommitConflict, CommitUnclear: see `commit_outcomes`.
             FailedPrecondition: see `commit_outcomes`.
         """
         with commit_outcomes(self._uri):
@@ -385,10 +368,7 @@ class TableHandle:
     def update_fields(self, changed: dict[int, LanceOperation.UpdateMap]) -> None:
         """Change metadata of columns, by field id, and add an incarnation to the handle's version.
 
-        Raises:
-            CommitConflict: Another writer came between.
-            CommitUnclear: The commit may have been made.
-            FailedPrecondition: see `commit_outcomes`.
+        Raises the errors of `commit_outcomes`.
         """
         config = None if self.incarnation else LanceOperation.UpdateMap({INCARNATION_KEY: uuid.uuid4().hex})
         operation = LanceOperation.UpdateConfig(config_updates=config, field_metadata_updates=changed)
@@ -401,10 +381,7 @@ class TableHandle:
 
         A table that has no incarnation gets one.
 
-        Raises:
-            CommitConflict: Another writer came between.
-            CommitUnclear: The commit may have been made.
-            FailedPrecondition: see `commit_outcomes`.
+        Raises the errors of `commit_outcomes`.
         """
         record = with_attempt(base.attempts, job_id, attempt)
         said: dict[str, str | None] = {ATTEMPTS_KEY: record}

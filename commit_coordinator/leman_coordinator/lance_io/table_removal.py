@@ -360,8 +360,7 @@ def _is_done(uri: str, request_id: str, incarnation: str | None) -> bool:
         request_id: The request.
         incarnation: Of the existing table; empty: it has none; None: there is no table.
 
-    Raises:
-        LemanError: see `storage_failed`.
+    Raises the errors of `storage_failed`.
     """
     system, path = _note_of(uri, request_id)
     try:

@@ -238,8 +238,7 @@ def create_view(uri: str, schema: pa.Schema, files: Sequence[StagedFile], reques
 def find_view(uri: str) -> lance.LanceDataset | None:
     """Return the table at a uri, or None.
 
-    Raises:
-        LemanError: raised by `open_table`.
+    Raises the errors of `open_table`.
     """
     try:
         return open_table(uri)

@@ -71,8 +71,7 @@ def change_rows(table: TableHandle, request: RowsRequest) -> CommitResult:
         FailedPrecondition: IS_A_VIEW – rows of a view come from its source.
         Aborted: TABLE_REPLACED – the table was dropped and created again; SCHEMA_CHANGED – a column of the new rows is
             another one now; FILES_GONE – the files of the new rows were removed.
-        CommitConflict: Another writer came between.
-        CommitUnclear: The commit may have been made.
+        CommitConflict, CommitUnclear: see `commit_outcomes`.
         LemanError: raised by `update_rows`, `prepared_merge` and `TableHandle.latest`.
     """
     base = table.latest()
@@ -218,8 +217,7 @@ def change_columns(table: TableHandle, request: ChangeColumnsRequest) -> CommitR
     Raises:
         FailedPrecondition: IS_A_VIEW, COLUMN_NOT_FOUND, COLUMN_EXISTS, LAST_COLUMN, COLUMN_IS_COMPUTED, COLUMN_IN_USE,
             TYPE_NOT_STORABLE.
-        CommitConflict: Another writer came between.
-        CommitUnclear: The commit may have been made.
+        CommitConflict, CommitUnclear: see `commit_outcomes`.
         LemanError: raised by `TableHandle.latest`.
     """
     base = table.latest()

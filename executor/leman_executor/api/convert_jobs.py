@@ -1,6 +1,6 @@
 """Convert jobs, events, failed rows and previews to protobuf messages and back.
 
-See `leman_core.wire.convert` for the guarantees and errors.
+See `leman_core.wire.convert_values` for the guarantees and errors.
 """
 
 from __future__ import annotations

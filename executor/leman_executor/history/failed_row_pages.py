@@ -521,8 +521,7 @@ class FailedRowPages:
     def remove(self, job_id: str) -> None:
         """Delete the failed rows of a job.
 
-        Raises:
-            LemanError: see `storage_failed`.
+        Raises the errors of `storage_failed`.
         """
         self._mending(lambda: self._log.remove(f"job_id = {sql_quoted(job_id)}"))
         with self._changing:

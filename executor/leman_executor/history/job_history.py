@@ -577,8 +577,7 @@ class HistoryWriter:
     async def save(self, job: Job) -> Job:
         """Write a state of a job, even if the caller is cancelled; see `JobHistory.save`.
 
-        Raises:
-            LemanError: see `storage_failed`.
+        Raises the errors of `storage_failed`.
         """
         answer: asyncio.Future[Job] = asyncio.get_running_loop().create_future()
         self._waiting.append((job, answer))

@@ -193,12 +193,10 @@ class BackfillRun:
 
     @property
     def cancelling(self) -> bool:
-        """Return whether the job was cancelled."""
         return self._cancelled
 
     @property
     def workers(self) -> int:
-        """Return how many workers it gets, see `JobRun`."""
         return self._workers
 
     def set_cost_estimate(self, seconds_per_row: float | None) -> None:
@@ -285,13 +283,11 @@ class BackfillRun:
                 self._ahead.begin()
 
     async def abandon(self) -> None:
-        """Stop the workers of `prefetch`, see `JobRun`."""
         ahead, self._ahead = self._ahead, None
         if ahead is not None:
             await ahead.abandon()
 
     async def ended_at_once(self, plan: Plan) -> bool:
-        """End the job if there is nothing to do. Return whether it ended."""
         if plan.tasks or self._computes_inputs(plan):
             return False
         if self.status.job.backfill.optimize_indices:
@@ -305,7 +301,6 @@ class BackfillRun:
         return False
 
     async def replan_and_run(self) -> None:
-        """Plan and run a job that was taken over or was queued."""
         try:
             await begin_attempt(self._services.commits, self.status.job)
             plan = await self.plan()
@@ -319,7 +314,6 @@ class BackfillRun:
         await self.run(plan)
 
     async def run(self, plan: Plan) -> None:
-        """Work until nothing is left, and end the job. Only bugs are raised."""
         await run_to_completion(self, self._services, self._work(plan))
 
     async def _work(self, plan: Plan) -> bool:
@@ -345,14 +339,12 @@ class BackfillRun:
         self._services.cancel_workers(self.status.job.key)
 
     def pause(self) -> None:
-        """Stop as soon as computed rows are stored; `run` then leaves the job as PAUSED."""
         self._stop.set()
         self._inputs.pause()
         if self._execution is not None:
             self._execution.stop()
 
     def resume(self) -> None:
-        """Allow a paused job to run again, see `JobRun`."""
         self._stop.clear()
 
     def _check_stop(self) -> None:

@@ -221,7 +221,6 @@ class ColumnsRun:
 
     @property
     def workers(self) -> int:
-        """Return how many workers it gets, see `JobRun`."""
         return max((column.run.workers for column in self._columns.values() if column.run is not None), default=0)
 
     def set_cost_estimate(self, seconds_per_row: float | None) -> None:
@@ -395,7 +394,6 @@ class ColumnsRun:
             self.status.note("error", f"{column.name}: {error.message.splitlines()[0]}")
 
     def check_env(self, plan: ColumnsPlan) -> None:
-        """Check that at least one function can use the job's environment, see `JobRun`."""
         refused: FailedPrecondition | None = None
         for name, planned in plan.columns.items():
             try:
@@ -408,7 +406,6 @@ class ColumnsRun:
             raise refused
 
     def check_resources(self, plan: ColumnsPlan) -> None:
-        """Check that workers have the resources of the functions, see `JobRun`."""
         for name, planned in plan.columns.items():
             self._made(self._columns[name]).check_resources(planned)
 
@@ -419,7 +416,6 @@ class ColumnsRun:
         """Do nothing, as `prefetch` starts nothing."""
 
     async def ended_at_once(self, plan: ColumnsPlan) -> bool:
-        """End the job if there is nothing to do. Return whether it ended."""
         if plan.waiting or plan.tasks or any(self._computes_inputs(name, p) for name, p in plan.columns.items()):
             return False
         for name, planned in plan.columns.items():
@@ -431,11 +427,9 @@ class ColumnsRun:
         return self._made(self._columns[name]).computes_inputs(plan)
 
     async def ended_soon(self, plan: ColumnsPlan) -> bool:  # noqa: ARG002
-        """Return False, see `JobRun`."""
         return False
 
     async def replan_and_run(self) -> None:
-        """Plan and run a job that was taken over or was queued."""
         try:
             await begin_attempt(self._services.commits, self.status.job)
             await self._plan(strict=False)
@@ -449,7 +443,6 @@ class ColumnsRun:
         await self._run()
 
     async def run(self, plan: ColumnsPlan) -> None:  # noqa: ARG002 - the columns have their plans
-        """Work until nothing is left, and end the job. Only bugs are raised."""
         await self._run()
 
     async def _run(self) -> None:
@@ -465,7 +458,6 @@ class ColumnsRun:
         self._services.cancel_workers(self.status.job.key)
 
     def pause(self) -> None:
-        """Stop as soon as computed rows are stored; `run` then leaves the job as PAUSED."""
         self._stop.set()
         self._stop_reading()
         for run in tuple(self._running):

@@ -192,7 +192,6 @@ class JobDatabase:
         return self._alone and self.writes_are_dear
 
     def save_with_others(self, job: Job) -> None:
-        """Save a state of a job with the next write, see `HistoryWriter.save_with_others`."""
         self._writer.save_with_others(job)
 
     def leave_unwritten(self) -> None:
@@ -206,8 +205,7 @@ class JobDatabase:
     async def reload(self) -> None:
         """Load other executors' jobs from history. One read serves all callers that asked before it began.
 
-        Raises:
-            LemanError: see `storage_failed`.
+        Raises the errors of `storage_failed`.
         """
         await self._news()
 
@@ -231,8 +229,7 @@ class JobDatabase:
     async def find(self, job_id: str) -> Job | None:
         """Return the current state of a job from history, or None if the job does not exist.
 
-        Raises:
-            LemanError: see `storage_failed`.
+        Raises the errors of `storage_failed`.
         """
         return await self._pool.run(self._history.find, job_id)
 
@@ -256,25 +253,21 @@ class JobDatabase:
     async def forget_failed_rows(self, job_id: str) -> None:
         """Delete the stored failed rows of a job.
 
-        Raises:
-            LemanError: see `storage_failed`.
+        Raises the errors of `storage_failed`.
         """
         await self._pool.run(self._row_errors.remove, job_id)
 
     async def failed_rows(
         self, job_id: str, column: str, after: PageKey | None, size: int, *, all_places: bool
     ) -> FailedRowPage:
-        """Return a page of failed rows, see `FailedRowPages.page`."""
         return await self._pages.run(self._row_errors.page, job_id, column, after, size, all_places=all_places)
 
     async def failed_row_groups(
         self, job_id: str, column: str, begin: int, size: int, examples: int
     ) -> FailedRowGroupPage:
-        """Return groups of failed rows, see `FailedRowPages.groups`."""
         return await self._pages.run(self._row_errors.groups, job_id, column, begin, size, examples)
 
     async def lost_failed_rows(self, job: Job) -> list[str]:
-        """Return which failed rows are lost, see `FailedRowPages.warnings`."""
         return await self._pages.run(self._row_errors.warnings, job)
 
 

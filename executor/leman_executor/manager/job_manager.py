@@ -215,11 +215,9 @@ class JobManager:
         return self._running.here(job_key(database, job_id)) is not None
 
     async def list_jobs(self, database: str, listing: JobListing = JobListing()) -> list[Job]:  # noqa: B008 - frozen
-        """Return a page of jobs, see `JobQueries.list_jobs`."""
         return await self._queries.list_jobs(database, listing)
 
     async def count_jobs(self, database: str, job_filter: JobFilter) -> int:
-        """Count jobs, see `JobQueries.count_jobs`."""
         return await self._queries.count_jobs(database, job_filter)
 
     async def warnings(self, database: str) -> list[str]:
@@ -227,19 +225,16 @@ class JobManager:
         return await self._queries.warnings(database)
 
     def watch(self, database: str, job_id: str, after: int, heartbeat_seconds: float) -> AsyncGenerator[JobUpdate]:
-        """Yield all changes of a job, see `JobQueries.watch`."""
         return self._queries.watch(database, job_id, after, heartbeat_seconds)
 
     async def errors(
         self, database: str, job_id: str, column: str, after: PageKey | None, size: int, *, all_places: bool
     ) -> tuple[FailedRowPage, list[str]]:
-        """Return a page of a job's failed rows, and which of them are lost, see `JobQueries.errors`."""
         return await self._queries.errors(database, job_id, column, after, size, all_places=all_places)
 
     async def error_groups(
         self, database: str, job_id: str, column: str, begin: int, size: int, *, examples: int
     ) -> tuple[FailedRowGroupPage, list[str]]:
-        """Return a job's failed rows grouped by cause, see `JobQueries.error_groups`."""
         return await self._queries.error_groups(database, job_id, column, begin, size, examples=examples)
 
     async def cancel(self, database: str, job_id: str) -> Job:
@@ -270,11 +265,9 @@ class JobManager:
         return run.status.snapshot()
 
     async def pause(self, database: str, job_id: str) -> Job:
-        """Pause a job, see `Pauses.pause`."""
         return await self._pauses.pause(database, job_id)
 
     async def resume(self, database: str, job_id: str) -> Job:
-        """Resume a paused job, see `Pauses.resume`."""
         return await self._pauses.resume(database, job_id)
 
     async def cancel_all(self, database: str, job_filter: JobFilter) -> tuple[list[Job], list[str]]:

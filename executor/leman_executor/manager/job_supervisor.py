@@ -159,7 +159,6 @@ class Supervisor:
         return job_seconds_left(run.status.job, run.status.metrics, costs, workers, time.time())
 
     def join_queue(self, job: Job, *, always: bool = False) -> asyncio.Future[bool]:
-        """Put a job into the queue, see `JobQueue.join`."""
         return self.queue.join(to_queued_job(job), always=always)
 
     def start(self, run: JobRun, work: Coroutine[Any, Any, None] | None) -> None:
