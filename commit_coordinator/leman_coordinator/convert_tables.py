@@ -54,7 +54,6 @@ def checked_schema(schema: pa.Schema, field: str) -> pa.Schema:
     """Return the schema of a new table, without Leman's metadata of the table that it was read from.
 
     Args:
-        schema: The requested schema.
         field: The request's field, for the error.
 
     Raises:

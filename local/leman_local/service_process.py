@@ -167,7 +167,6 @@ async def start_process(
     """Start a process in a session of its own, so that Ctrl-C reaches the supervisor alone.
 
     Args:
-        spec: What to run.
         on_line: Called with every JSON line that the process prints about itself.
         warm: The process that modules are forked from, if it runs.
     """

@@ -193,7 +193,6 @@ class WarmParent:
         """Start it, for a system whose files are in `folder`; None if that is impossible, as on macOS.
 
         Args:
-            folder: The folder.
             with_jvm: Start Spark's JVM before anything else.
             place: Its number among the warm processes of this supervisor; earlier forks do not look for it.
         """

@@ -57,7 +57,6 @@ def install_candidates(table: TableHandle, candidates: Sequence[Candidate]) -> N
     """Install what may be installed in one version, and decide about every candidate.
 
     Args:
-        table: The open table.
         candidates: One of the `commit_turns`.
 
     Raises:

@@ -42,7 +42,6 @@ class Base:
         """Build the base of a commit.
 
         Args:
-            table: The latest version.
             past: Older versions of the table that requests name, if they still exist.
         """
         self.table = table

@@ -45,7 +45,6 @@ def first_version(uri: str, latest: int, is_so: Callable[[lance.LanceDataset], b
     one is returned.
 
     Args:
-        uri: The table.
         latest: Its latest version, for which `is_so` is true.
         is_so: The property that the table has had since.
 

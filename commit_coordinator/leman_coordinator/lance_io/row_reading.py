@@ -96,7 +96,6 @@ def open_rows(request: ReadRequest, now: dt.datetime) -> Rows:
     """Check a request and return its rows; none is read before the first batch is requested.
 
     Args:
-        request: The request.
         now: The value of `now()` in the filter, in UTC.
 
     Raises:

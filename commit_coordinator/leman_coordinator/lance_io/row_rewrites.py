@@ -208,10 +208,7 @@ def update_rows(table: TableHandle, found: Matching, request: UpdateRowsRequest,
     """Update rows of the handle's version, and return the version of the table with their new values.
 
     Args:
-        table: The open table.
         found: The matching rows.
-        request: The request.
-        properties: Of the transaction.
 
     Raises:
         FailedPrecondition: EXPRESSION_FAILED – an expression has no value for a row; TYPE_MISMATCH, NULL_VALUE – one
@@ -626,8 +623,6 @@ def _failure(error: Exception, request: MergeRowsRequest, blamed: str) -> LemanE
     """Return the error of a merge that Lance refuses.
 
     Args:
-        error: Lance's error.
-        request: The merge.
         blamed: The condition to blame, if any.
     """
     text = first_line(error)

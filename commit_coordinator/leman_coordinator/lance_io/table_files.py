@@ -218,7 +218,6 @@ def fold_notes(uri: str, present: Callable[[], Collection[str]]) -> None:
     Damaged notes stay. After an interruption it can be called again.
 
     Args:
-        uri: The table.
         present: Lists the data folder; it is called after the notes were listed, so that no file is missed.
 
     Raises the errors of `storage_failed`.

@@ -58,7 +58,6 @@ def remove_folder(uri: str, incarnation: str) -> None:
     logged, as the table is gone. Of a link only the link is removed, not its target.
 
     Args:
-        uri: The table.
         incarnation: The expected incarnation; empty: unknown. Another local table gets its name back: a process that
             was frozen may wake up after others have dropped the table and created a new one.
 
@@ -190,8 +189,6 @@ def drop_view(database: str, name: str, incarnation: str = "") -> None:
     """Remove a view, its scratch tables first. After an interruption it exists with all its rows, or not at all.
 
     Args:
-        database: The database.
-        name: The view.
         incarnation: The expected incarnation; empty: any. Another view stays.
 
     Raises:
@@ -253,7 +250,6 @@ def remove_table(uri: str, incarnation: str = "") -> None:
     """Remove a table. After an interruption it exists with all its rows, or not at all.
 
     Args:
-        uri: The table.
         incarnation: The expected incarnation; empty: any. Another table stays.
 
     Raises:
@@ -335,8 +331,6 @@ def drop_once(uri: str, request_id: str, check: Callable[[], None], remove: Call
     """Remove a table unless this request has done so: a later table with the name stays.
 
     Args:
-        uri: The table.
-        request_id: The request.
         check: Raises an error if it may not be removed.
         remove: Called with the incarnation of the table; empty: it has none.
 
@@ -356,8 +350,6 @@ def _is_done(uri: str, request_id: str, incarnation: str | None) -> bool:
     """Return whether a request has removed its table: noted as removed, or noted and now missing or replaced.
 
     Args:
-        uri: The table.
-        request_id: The request.
         incarnation: Of the existing table; empty: it has none; None: there is no table.
 
     Raises the errors of `storage_failed`.

@@ -151,7 +151,6 @@ class ViewFiles:
     """Check the staged files of one view, in many threads.
 
     Args:
-        uri: The view.
         opened: The open view, if any.
 
     Raises:
@@ -177,7 +176,6 @@ class ViewFiles:
         """Check the content of a staged file and return it as an installable one.
 
         Args:
-            staged: The file.
             columns: The columns that the file must have, exactly; None: some of the data columns.
 
         Raises:

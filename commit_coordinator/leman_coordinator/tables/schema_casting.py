@@ -39,7 +39,6 @@ def decoded_bytes(values: pa.Array, want: pa.DataType | None) -> int:
     All nested elements of lists count, also those of rows before and after: a cast converts them all.
 
     Args:
-        values: The values.
         want: The type that NULLs get; None: a plain one.
     """
     kind = values.type
@@ -85,7 +84,6 @@ def in_parts(values: pa.Array, size: int, most: int) -> Iterator[pa.Array]:
     """Yield a dictionary's values, or views, in parts of limited decoded size, with at least one value each.
 
     Args:
-        values: The values.
         size: Bytes of a part.
         most: Bytes of all of them.
 

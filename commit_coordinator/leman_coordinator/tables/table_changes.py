@@ -285,7 +285,6 @@ def _check_unused(base: TableSnapshot, columns: list[TableField], what: str, *, 
     """Refuse a change of columns that others read.
 
     Args:
-        base: The latest version.
         columns: The columns to change.
         what: The change, for the error.
         by_name: Whether computed columns and jobs object too; they follow a column to its new name.

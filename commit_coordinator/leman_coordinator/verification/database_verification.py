@@ -216,7 +216,6 @@ def verify(
     Args:
         database: Canonical.
         after: The point to resume from; None: the beginning.
-        clock: Returns seconds.
         roots: A table that is a link out of these is not read.
 
     Raises:

@@ -65,7 +65,6 @@ def names_of(
     """Return the current names of struct fields in some inputs, for a binding to a function.
 
     Args:
-        inputs: The inputs.
         before: The column's binding up to now. If it has other names, its values are no longer current.
         keep: Whether they stay current all the same.
     """

@@ -154,7 +154,6 @@ def check_column_name(name: str, field: str = "columns.name") -> None:
     """Refuse a name that Lance refuses or that breaks the table.
 
     Args:
-        name: The name.
         field: The request's field, for the error.
 
     Raises:
@@ -255,7 +254,6 @@ def check_input_types(inputs: Sequence[TableField], udf: UdfDefinition, names: M
 
     Args:
         inputs: The columns.
-        udf: Declares the types.
         names: The function's names for fields of structs, by id; else the table's.
 
     Raises:

@@ -133,7 +133,6 @@ def membership(moves: Moves, matching: Ids, held: Ids) -> Membership:
     """Return how the set of matching rows changes.
 
     Args:
-        moves: The changed rows.
         matching: The fresh and changed rows that match the filter at the target, sorted.
         held: The gone and changed rows that matched before, sorted.
     """

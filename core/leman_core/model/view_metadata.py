@@ -38,7 +38,6 @@ def read(schema: pa.Schema, uri: str = "") -> ViewDefinition | None:
     """Return the view's definition in a table's schema; None if the table is not a view.
 
     Args:
-        schema: Of the table.
         uri: The view's current location: a source in its own database is looked up there. Empty: its former location.
 
     Raises:

@@ -44,7 +44,6 @@ def pin_relative_times(where: str, now: dt.datetime) -> str:
     """Return `where` with relative times replaced by literals; unchanged if it has none.
 
     Args:
-        where: The filter.
         now: In UTC.
 
     Raises:

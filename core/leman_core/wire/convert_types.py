@@ -58,7 +58,6 @@ def schema_from_json(message: types_pb2.JsonArrowSchema, field: str) -> pa.Schem
     """Convert a message to a schema.
 
     Args:
-        message: The message.
         field: The request's field, for the error.
 
     Raises:
@@ -78,7 +77,6 @@ def type_from_json(message: types_pb2.JsonArrowDataType, field: str) -> pa.DataT
     """Convert a message to a type.
 
     Args:
-        message: The message.
         field: The request's field, for the error.
 
     Raises:

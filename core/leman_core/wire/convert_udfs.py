@@ -131,7 +131,6 @@ def udf_from_proto(message: udf_pb2.UdfDefinition, described: FunctionDescriptio
     """Convert a function.
 
     Args:
-        message: The message.
         described: The description by the servers of a remote one, which completes the message.
 
     Raises:
@@ -320,7 +319,6 @@ def preview_from_proto(
     """Convert a request for a preview.
 
     Args:
-        message: The message.
         described: The description by the servers of a remote function.
 
     Raises:

@@ -100,7 +100,6 @@ class JobRecord:
         """Return the record of a job.
 
         Args:
-            job: The job.
             record: Its text, if already encoded. An open job changes soon, so it is kept as it is.
             home: See `read`.
         """

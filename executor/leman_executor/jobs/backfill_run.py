@@ -161,7 +161,6 @@ class BackfillRun:
     """A running backfill, see `JobRun`.
 
     Args:
-        job: The job.
         services: Its ports and settings.
         status: The job as watchers see it; None: creates its own.
         is_scratch: Whether its table is a scratch table, which has no indexes and no readers while the job runs.

@@ -197,7 +197,6 @@ class JobStore(Protocol):
         """Return a recent job that left the job's table, or view, at a later version than its latest one, or None.
 
         Args:
-            job: The job.
             version: The latest version of the table.
         """
         ...

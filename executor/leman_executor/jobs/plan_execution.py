@@ -316,8 +316,6 @@ class PlanExecution:
     """The execution of one plan of a job.
 
     Args:
-        status: The job.
-        plan: The plan.
         services: The job's ports and settings.
         cost: Seconds that a row takes; None: unknown.
         waits: The reservations of other jobs that it waits for.

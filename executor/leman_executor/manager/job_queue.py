@@ -384,7 +384,6 @@ class JobQueue:
     """The jobs of one executor, on one event loop.
 
     Args:
-        limits: How many may run concurrently.
         most_waiting: How many may wait in total.
         most_waiting_per_caller: How many of one caller may wait; 0: no limit.
         most_waiting_in: How many of a database may wait; None: no limit of its own.
@@ -445,7 +444,6 @@ class JobQueue:
         """Put a job into the queue.
 
         Args:
-            job: The job.
             always: Accept it even if the queue is full.
 
         Returns:

@@ -37,7 +37,6 @@ class LineageReporter:
         """Report once that a job has begun to run here.
 
         Args:
-            job: The job.
             lineage: None if no plan says what it reads.
         """
         if job.key not in self._begun:

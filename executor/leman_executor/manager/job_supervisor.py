@@ -62,7 +62,6 @@ def job_seconds_left(
     the cost of a row, divided by its workers, less the time it has run. A refresh has no estimate before it runs.
 
     Args:
-        job: The job.
         metrics: Its counts.
         seconds_per_row: What a row of its function cost, in this job or in earlier ones; None: unknown.
         workers: Workers that it has, or will have; concurrent jobs share the task slots.

@@ -189,7 +189,6 @@ class Takeovers:
         """Return a database with its history read.
 
         Args:
-            path: Where it lies.
             take_over: On the first such call, take over jobs that a dead executor left.
         """
         database = self._databases.at(path)
