@@ -29,7 +29,7 @@ _MODULES = (
         "leman_executor.worker.function_pool",
         "leman_executor.worker.worker_loop",
     ),
-    *("leman.cli._app", "leman.functions", "leman.local", "conformance.__main__", "conformance.soak"),
+    *("leman.cli", "leman.functions", "leman.local", "conformance.__main__", "conformance.soak"),
     *("examples.demo.main", "examples.polyglot.main", "pandas", "lance", "pyarrow.flight", "hypothesis.stateful"),
     *("pytest", "xdist.remote", "pytest_timeout", "IPython"),
 )

@@ -1,19 +1,23 @@
-"""pyarrow, imported when something of it is used for the first time: half of what a command takes.
+"""pyarrow as `pa`, imported when it is first used: the import takes half of the time of a command."""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+__all__ = ["pa"]
+
+
+class _Pyarrow(ModuleType):
+    def __getattr__(self, name: str) -> Any:
+        import pyarrow  # noqa: PLC0415
+
+        found = getattr(pyarrow, name)
+        setattr(self, name, found)
+        return found
+
 
 if TYPE_CHECKING:
     import pyarrow as pa
 else:
-    from leman import _arrow as pa
-"""
-
-from __future__ import annotations
-
-from typing import Any
-
-
-def __getattr__(name: str) -> Any:
-    import pyarrow  # noqa: PLC0415
-
-    found = getattr(pyarrow, name)
-    globals()[name] = found
-    return found
+    pa = _Pyarrow("pyarrow")

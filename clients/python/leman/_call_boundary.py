@@ -1,9 +1,4 @@
-"""The edge of the SDK: arguments of public calls are checked, and tracebacks end at the call.
-
-Arguments of public calls, which are looked at by their annotations before anything is done.
-
-The edge of the SDK: a caller's traceback ends at the call they made.
-"""
+"""The boundary of the SDK: public calls check their arguments by annotations, and tracebacks end at the call."""
 
 from __future__ import annotations
 
@@ -19,20 +14,20 @@ from typing import Any, NamedTuple, ParamSpec, TypeVar, cast
 
 from leman.errors import InvalidArgument, LemanError
 
-#: Parameters that functions look at by themselves, as they have more to say of what is wrong.
+#: Parameters that functions check themselves, with better messages.
 _OWN_WORDS = frozenset({"endpoint", "query"})
 
 
 class _Kind(NamedTuple):
-    """What an annotation admits."""
-
     told: str
     admits: Callable[[Any], bool]
 
 
 class Arguments:
-    """What a function may be given. Annotations that say nothing here, such as those of packages that are not imported
-    yet, admit everything."""
+    """Checks the arguments of a function by its annotations.
+
+    Annotations that cannot be evaluated, such as those of packages that are not imported yet, admit everything.
+    """
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function = function
@@ -40,7 +35,7 @@ class Arguments:
         self._kinds: dict[str, _Kind] | None = None
 
     def check(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Raises InvalidArgument, which names the argument; what does not fit the signature Python tells itself."""
+        """Raise InvalidArgument, which names the argument. Python itself reports what does not fit the signature."""
         if self._kinds is None:
             self._kinds = dict(_kinds(self._function, self._signature))
         try:
@@ -55,7 +50,7 @@ class Arguments:
 
 
 def _shown(value: Any) -> str:
-    """What a value is, without the value: it may be a secret."""
+    """Return what a value is, without the value: it may be a secret."""
     if value is None:
         return "None"
     if isinstance(value, list | tuple | set | Mapping):
@@ -65,7 +60,7 @@ def _shown(value: Any) -> str:
 
 
 def _kinds(function: Callable[..., Any], signature: inspect.Signature) -> Iterator[tuple[str, _Kind]]:
-    """The kinds of parameters by name, those of options in a TypedDict among them."""
+    """Yield what each parameter admits, also each option of a TypedDict."""
     names = vars(sys.modules[function.__module__])
     for name, parameter in signature.parameters.items():
         annotation = _evaluated(parameter.annotation, names)
@@ -88,7 +83,7 @@ def _options(typed: Any) -> Iterator[tuple[str, _Kind]]:
 
 
 def _evaluated(annotation: Any, names: Mapping[str, Any]) -> Any:
-    """An annotation that is written as text; Any where names in it are not known at run time."""
+    """Evaluate an annotation that is a text; Any if names in it are not known at run time."""
     if not isinstance(annotation, str):
         return annotation
     if "pa." in annotation:
@@ -111,7 +106,7 @@ def _switch(value: Any) -> bool:
     return isinstance(value, bool) or type(value).__name__ in ("bool_", "bool")
 
 
-#: By annotation; numbers and switches may be those of other packages, too.
+#: Annotation → what it admits. Numbers and switches may also be those of other packages.
 _PLAIN: dict[Any, _Kind] = {
     None: _Kind("None", lambda value: value is None),
     type(None): _Kind("None", lambda value: value is None),
@@ -124,7 +119,7 @@ _PLAIN: dict[Any, _Kind] = {
 
 
 def _kind(annotation: Any) -> _Kind | None:
-    """What an annotation admits; None: it does not say."""
+    """Return what an annotation admits; None: everything."""
     if isinstance(annotation, type | types.NoneType) and annotation in _PLAIN:
         return _PLAIN[annotation]
     origin, inner = typing.get_origin(annotation), typing.get_args(annotation)
@@ -164,7 +159,7 @@ def _union(kinds: list[_Kind | None]) -> _Kind | None:
 
 def _sequence(inner: _Kind | None) -> _Kind:
     def admits(value: Any) -> bool:
-        # what gives its elements once is looked at by anyone who takes them
+        # an iterator gives its elements once: its consumer checks them
         looked_at = inner is not None and isinstance(value, list | tuple | set | frozenset)
         return _collection(value) and (not looked_at or all(map(inner.admits, value)))  # type: ignore[union-attr]
 
@@ -191,10 +186,10 @@ R = TypeVar("R")
 
 
 def boundary(function: Callable[P, R]) -> Callable[P, R]:
-    """Raises the errors that Leman raises on purpose, and interrupts, without the frames and causes inside the SDK, and
-    InvalidArgument for arguments that are not as the function's annotations have them.
+    """Check a public function's arguments, and end tracebacks of its errors at the call. Also for generator functions.
 
-    Other exceptions are bugs and keep their whole traceback. Also for generator functions.
+    Leman's errors and interrupts lose the frames and causes inside the SDK. Other exceptions are bugs and keep their
+    whole traceback. Raises InvalidArgument for arguments that do not fit the annotations.
     """
     if inspect.isgeneratorfunction(function):
         return cast("Callable[P, R]", _generator(function))

@@ -1,11 +1,4 @@
-"""Connections: `connect`, the registry of named databases, and `session`.
-
-Databases that have names, as the services keep them.
-
-Connections to databases, and how these are called.
-
-Services of one's own, which end with the program: for tests, and for what is tried.
-"""
+"""Connections to databases: `connect`, the registry of named databases, and `session`."""
 
 from __future__ import annotations
 
@@ -21,7 +14,7 @@ from types import TracebackType
 from typing import Self
 
 from leman import _locations, local
-from leman._call_boundary import boundary, warn
+from leman._call_boundary import boundary
 from leman._database import Database
 from leman._jobs import check_labels, pages
 from leman._local import running_systems
@@ -38,8 +31,7 @@ from leman.v1 import databases_pb2
 
 @dataclass(frozen=True, slots=True)
 class DatabaseLimits:
-    """How many jobs of a database an executor runs at once, and how many may wait for their turn. None: as its settings
-    say."""
+    """How many jobs of a database an executor runs at once, and how many may wait. None: as its settings say."""
 
     max_running_jobs: int | None = None
     max_waiting_jobs: int | None = None
@@ -59,8 +51,10 @@ class DatabaseInfo:
 
 
 class Databases:
-    """The registered databases of running services; made by `leman.databases`. Closes its connections at the end of a
-    `with` block, or by `close()`."""
+    """The registered databases of running services, made by `leman.databases`.
+
+    The end of a `with` block, or `close()`, closes its connections.
+    """
 
     def __init__(self, services: Services) -> None:
         self._services = services
@@ -79,21 +73,13 @@ class Databases:
 
     @boundary
     def all(self) -> list[DatabaseInfo]:
-        """All of them, by name. A UserWarning tells of a damaged registration, which is left out."""
-        found = []
-        for page in pages(
-            lambda token, size: self._services.databases.ListDatabases(
-                databases_pb2.ListDatabasesRequest(page_size=size, page_token=token)
-            )
-        ):
-            found += [_info(item) for item in page.databases]
-            for text in page.warnings:
-                warn(text)
-        return found
+        """Return all of them, by name, and warn of damaged registrations, which are left out."""
+        found = pages(self._services.databases.ListDatabases, databases_pb2.ListDatabasesRequest())
+        return [_info(item) for page in found for item in page.databases]
 
     @boundary
     def get(self, name: str) -> DatabaseInfo:
-        """One of them. Raises NotFound (DATABASE_NOT_REGISTERED), FailedPrecondition (REGISTRY_NOT_SET)."""
+        """Return one of them. Raises NotFound (DATABASE_NOT_REGISTERED), FailedPrecondition (REGISTRY_NOT_SET)."""
         return find_database(self._services, name)
 
     @boundary
@@ -107,8 +93,10 @@ class Databases:
         limits: DatabaseLimits | None = None,
         request_id: str | None = None,
     ) -> DatabaseInfo:
-        """Give a database a name: 1 to 63 letters, digits, `-` and `_`. `root`: its uri or absolute path, as the
-        services reach it; it need not be there yet. `request_id`: as for `Table.add`.
+        """Give a database a name of 1 to 63 letters, digits, `-` and `_`.
+
+        `root`: its uri or absolute path, as the services reach it; the database need not exist yet. `request_id`: as
+        for `Table.add`.
 
         Raises AlreadyExists (DATABASE_EXISTS), InvalidArgument, PermissionDenied, and FailedPrecondition whose `reason`
         is REGISTRY_NOT_SET.
@@ -132,9 +120,9 @@ class Databases:
         labels: Mapping[str, str] | None = None,
         limits: DatabaseLimits | None = None,
     ) -> DatabaseInfo:
-        """Change what is said of a database; what is None stays. `labels`, `limits`: all that it is to have.
+        """Change the description, the labels or the limits of a database; what is None stays.
 
-        Raises NotFound (DATABASE_NOT_REGISTERED), InvalidArgument.
+        `labels`, `limits` replace all that it has. Raises NotFound (DATABASE_NOT_REGISTERED), InvalidArgument.
         """
         if description is None and labels is None and limits is None:
             raise InvalidArgument("give description=, labels= or limits=")
@@ -153,10 +141,10 @@ class Databases:
 
     @boundary
     def unregister(self, name: str, *, force: bool = False, request_id: str | None = None) -> None:
-        """Take the name from a database. All that is in it stays. `force`: although jobs of it have not ended.
-        `request_id`: as for `Table.add`.
+        """Remove the name of a database. All that is in the database stays.
 
-        Raises NotFound (DATABASE_NOT_REGISTERED), FailedPrecondition (DATABASE_IN_USE).
+        `force`: also if jobs of it have not ended. `request_id`: as for `Table.add`. Raises NotFound
+        (DATABASE_NOT_REGISTERED), FailedPrecondition (DATABASE_IN_USE).
         """
         request = databases_pb2.UnregisterDatabaseRequest(
             name=check_name(name, "database"), force=force, request_id=checked_request_id(request_id)
@@ -165,7 +153,7 @@ class Databases:
 
 
 def find_database(services: Services, name: str) -> DatabaseInfo:
-    """A registered database. Raises NotFound, FailedPrecondition, InvalidArgument."""
+    """Return a registered database. Raises NotFound, FailedPrecondition, InvalidArgument."""
     request = databases_pb2.GetDatabaseRequest(name=check_name(name, "database"))
     return _info(services.databases.GetDatabase(request).database)
 
@@ -203,32 +191,29 @@ def connect(  # noqa: PLR0913 - each is an option of its own
     direct: bool | None = None,
     database: str | None = None,
 ) -> Database:
-    """Open a database, which is created with its first table.
+    """Open a database. Its first table creates it.
 
-    Without `endpoint` it is a local folder, and its own services run on this machine. They are found, or started and
-    waited for (some seconds), by the first call that needs them; they outlive this process and end by themselves when
-    idle. Nothing is started for `table_names`, `views`, `jobs`, `udfs` and `get_errors`, for opening and describing a
-    table or view, or for reading rows where pylance is installed. Nothing is started or made for a call that only
-    reads where there is no database: it raises NotFound whose `reason` is DATABASE_NOT_FOUND, and `table_names` gives
-    none.
-    With `endpoint` (`host:port` of any one service, or `dns:///host:port` as gRPC has it) they run elsewhere; the path
-    or uri is then one that they can reach, and no relative path. That address is enough: a service answers for the
-    others, and these are called themselves where they answer from here. Several of them, such as those of two
-    executors, are a sequence, or a str with commas: one is called while it answers, then another one, which goes on
-    with the jobs that the first had.
-    `token`: what they ask for, or a function that gives it: called once, and again whenever its token is refused, so
-    that one that expires is renewed.
+    Without `endpoint`, the database is a local folder, and its services run on this machine. The first call that needs
+    them finds them, or starts them and waits some seconds; they outlive this process and end when they are idle. If
+    pylance is installed, `table_names`, `views`, `jobs`, `udfs` and `get_errors`, opening and describing a table or
+    view, and reading rows start nothing. A call that only reads starts and creates nothing if the database does not
+    exist: it raises NotFound whose `reason` is DATABASE_NOT_FOUND, and `table_names` returns none.
+
+    `endpoint`: `host:port` of any one service that runs elsewhere, or `dns:///host:port` as in gRPC. The path or uri is
+    then one that the services reach, and not relative. One address is enough: a service answers for the others, which
+    are called directly if they answer from here. Several, such as those of two executors, are a sequence, or a str with
+    commas: one is used while it answers, then another one, which continues the jobs of the first.
+    `token`: what the services ask for, or a function that returns it. The function is called once, and again if its
+    token is refused, so that tokens can expire.
     `tls_ca`: PEM file with the certificates to check theirs with; without it there is no TLS. `tls_cert`, `tls_key`:
-    PEM files of a certificate that says who calls, where the services take one. Without TLS a token goes to this
-    machine alone, unless `plaintext`: for networks that are protected otherwise; the error's `reason` is
-    PLAINTEXT_TOKEN else.
+    PEM files of a client certificate, for services that take one. `plaintext`: send the token to other machines without
+    TLS, for networks that are protected otherwise; else that is an InvalidArgument whose `reason` is PLAINTEXT_TOKEN.
 
-    `leman.connect("host:port", database="name")` opens a database that is registered with these services (see
-    `leman.databases`): the first argument is the endpoint then.
+    `leman.connect("host:port", database="name")` opens a database that is registered with these services, see
+    `leman.databases`. The first argument is then the endpoint.
 
-    `direct`: whether this process reads and writes rows itself, as `to_arrow`, `create_table` and `add` do where
-    pylance is installed (None); where it is not, or with False, rows go through the services, and nothing but these
-    need reach the storage.
+    `direct`: True if this process reads and writes rows itself, with pylance; False if rows go through the services,
+    so that only these need to reach the storage; None: True if pylance is installed.
 
     Raises InvalidArgument, StartFailed, Unavailable, Unauthenticated, MissingDependency, and NotFound whose `reason` is
     DATABASE_NOT_REGISTERED.
@@ -266,7 +251,7 @@ def databases(
     tls_key: str | None = None,
     plaintext: bool = False,
 ) -> Databases:
-    """The registered databases of running services. Parameters as for `connect`.
+    """Open the registry of running services. Parameters as for `connect`.
 
     Raises InvalidArgument, Unavailable, Unauthenticated.
     """
@@ -290,7 +275,7 @@ def _remote(
 
 
 _PREFIX = "leman-session-"
-#: A file in a session's folder that its program has locked until it ends, however it does.
+#: A file in a session's folder that its program locks until it ends or crashes.
 _LOCK = "program"
 
 
@@ -303,8 +288,10 @@ class Session:
 
     @boundary
     def connect(self, path: str | os.PathLike[str], *, direct: bool | None = None) -> Database:
-        """Open a local database, which this session's services then serve, as `leman.connect` does; it is closed with
-        the session. Raises InvalidArgument, StartFailed where other services serve it."""
+        """Open a local database, served by this session's services, until the session ends.
+
+        As `leman.connect`. Raises InvalidArgument, and StartFailed if other services serve the database.
+        """
         uri = database_uri(path)
         if "://" in uri:
             raise InvalidArgument(f"{uri} is not a local folder: leman.connect() takes endpoint='host:port'")
@@ -329,14 +316,14 @@ class Session:
 
 @contextlib.contextmanager
 def session() -> Iterator[Session]:
-    """Services for this block alone, in processes of their own, whatever else runs on this machine:
+    """Run services for this block alone, in processes of their own, independent of others on this machine.
 
         with leman.session() as session:
             db = session.connect(tmp_path)
 
-    They start with the first call that needs them. They end in three seconds at the end of the block, and with this
-    process however that ends, and leave nothing but the databases; the folder of a program that was killed goes with
-    the next session. For tests, as a fixture of the whole run:
+    They start with the first call that needs them. They end within three seconds at the end of the block, and with this
+    process also if it is killed. They leave nothing but the databases; the next session removes the folder of a program
+    that was killed. For tests, as a fixture of the whole run:
 
         @pytest.fixture(scope="session")
         def leman_session():
@@ -356,12 +343,12 @@ def session() -> Iterator[Session]:
 
 
 def _own_folder(folder: Path) -> tuple[Path, int]:
-    """Make a session's folder; the file that is open in it is locked until it is closed."""
+    """Create a session's folder. Return it with an open file in it, which is locked until it is closed."""
     while True:
         home = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=folder))
         lock = os.open(home / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
         _take(lock)
-        if (home / _LOCK).exists():  # else another program took it for one that was left
+        if (home / _LOCK).exists():  # else another program has swept it
             return home, lock
         os.close(lock)
 
@@ -379,8 +366,7 @@ def _sweep(folder: Path) -> None:
 
 
 def _take(lock: int, *, wait: bool = True) -> bool:
-    """Lock a file that is open, and return whether that was done. Raises BlockingIOError where another program has
-    it."""
+    """Lock an open file, and return whether it is locked. Raises BlockingIOError if another program has locked it."""
     try:
         import fcntl  # noqa: PLC0415 - not on Windows
     except ImportError:

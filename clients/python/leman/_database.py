@@ -1,21 +1,18 @@
-"""A database, and the generated stubs as callers get them.
-
-The generated stubs of all services, as callers get them.
-
-A database: a folder, or prefix of an object store, of Lance tables.
-"""
+"""A database, which is a folder or a prefix of an object store with Lance tables, and the stubs of its services."""
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self, cast
+from typing import Any, Literal, Self, cast
 
 import grpc
 
 from leman import _locations, local
+from leman._arrow import pa
 from leman._call_boundary import boundary, warn
 from leman._format.view_definitions import is_view
 from leman._functions import registration
@@ -31,8 +28,7 @@ from leman._table import Table
 from leman._table_model import UdfInfo, ViewSummary
 from leman._view import View, create_view
 from leman._wire import conversions, row_transfer
-from leman._wire.channel import Services
-from leman._wire.conversions import view_summary
+from leman._wire.channel import PatientChannel, Services
 from leman._wire.wire_values import checked_request_id, derived_request_id, function_ref
 from leman.error_handling import ErrorHandlingConfig
 from leman.errors import (
@@ -59,18 +55,11 @@ from leman.v1 import (
     udf_pb2,
 )
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-else:
-    from leman import _arrow as pa
-
-
-_SECONDS = 600.0  # that a call may take which names no time
+_SECONDS = 600.0  # for calls without a timeout
 
 
 class Answers:
-    """The answers of a call that gives a stream of them. Iterating raises LemanError; leaving it early is said by
-    `cancel`."""
+    """The answers of a call that streams them. Iterating raises LemanError; call `cancel` to stop early."""
 
     def __init__(self, call: Any, explain: Callable[[grpc.RpcError], LemanError]) -> None:
         self._call = call
@@ -87,21 +76,21 @@ class Answers:
             raise self._explain(error) from None
 
     def cancel(self) -> None:
-        """End the call; iterating over it then raises Cancelled."""
+        """Cancel the call. Iterating over it then raises Cancelled."""
         self._call.cancel()
 
 
 class Stubs:
-    """A stub for each service, of the generated module `leman.v1`: every call of the API, as the protos have it.
+    """A stub for each service, of the generated module `leman.v1`: every call of the API, as in the protos.
 
-    Calls go to where the services are and carry the token, as all calls of this client. One that answers once is made
-    again while its service is away; one with a stream is made once. All of them take `timeout`, seconds, and raise
-    LemanError.
+    As all calls of this client, they carry the token. Unary calls are retried while the service is away; a stream is
+    opened once. All of them take `timeout` in seconds, and raise LemanError.
     """
 
     def __init__(self, services: Services) -> None:
         planner, executor, coordinator = (
-            cast("grpc.Channel", _Channel(services, name)) for name in ("planner", "executor", "commit_coordinator")
+            cast("grpc.Channel", _Channel(services, name, _SECONDS))
+            for name in ("planner", "executor", "commit_coordinator")
         )
         self.catalog = catalog_pb2_grpc.CatalogServiceStub(planner)
         self.databases = databases_pb2_grpc.DatabaseServiceStub(planner)
@@ -112,21 +101,14 @@ class Stubs:
         self.tables = tables_pb2_grpc.TableServiceStub(coordinator)
 
 
-class _Channel:
-    """Has as much of a `grpc.Channel` as a generated stub needs; raises LemanError for streams, too."""
-
-    def __init__(self, services: Services, service: str) -> None:
-        self._services = services
-        self._service = service
-        self._calls = services.patient_channel(service, _SECONDS)
+class _Channel(PatientChannel):
+    """A channel that raises LemanError for streams, too."""
 
     def unary_unary(self, method: str, *codecs: Any, **options: Any) -> Callable[..., Any]:
-        """Make a method of a stub."""
-        return boundary(self._calls.unary_unary(method, *codecs, **options))
+        return boundary(super().unary_unary(method, *codecs, **options))
 
     def stream_unary(self, method: str, *codecs: Any, **options: Any) -> Callable[..., Any]:
-        """Make a method of a stub that is sent a stream."""
-        send = self._calls.stream_unary(method, *codecs, **options)
+        send = super().stream_unary(method, *codecs, **options)
 
         def call(requests: Iterable[Any], timeout: float | None = None) -> Any:
             try:
@@ -137,8 +119,7 @@ class _Channel:
         return boundary(call)
 
     def unary_stream(self, method: str, *codecs: Any, **options: Any) -> Callable[..., Any]:
-        """Make a method of a stub that answers with a stream."""
-        send = self._calls.unary_stream(method, *codecs, **options)
+        send = super().unary_stream(method, *codecs, **options)
 
         def call(request: Any, timeout: float | None = None) -> Answers:
             return Answers(send(request, timeout=timeout), self._explain)
@@ -150,7 +131,7 @@ class _Channel:
 
 
 class Database(DatabaseJobs, Shown):
-    """Made by `leman.connect`. Closes its connections at the end of a `with` block, or by `close()`."""
+    """A database, opened by `leman.connect`. The end of a `with` block, or `close()`, closes its connections."""
 
     def __init__(self, uri: str, services: Services) -> None:
         self.uri = uri
@@ -169,19 +150,17 @@ class Database(DatabaseJobs, Shown):
         return f"<leman.Database {self.uri}>"
 
     def close(self) -> None:
-        """Close the connections. Jobs go on, and so do embedded services, until they are idle."""
+        """Close the connections. Jobs continue, and so do embedded services, until they are idle."""
         self._services.close()
 
     @boundary
     def start(self) -> None:
-        """Start the services of a local database, which the first call that needs them does otherwise: for programs
-        that read `_leman/service.json`, and for who would rather wait now. Raises StartFailed."""
+        """Start the services of a local database now, not with the first call that needs them. Raises StartFailed."""
         self._services.start()
 
     @property
     def stubs(self) -> Stubs:
-        """The generated stubs of all services: for calls that have no method here. Requests name the database
-        (`uri`)."""
+        """The generated stubs of all services, for calls without a method here. Requests name the database (`uri`)."""
         return Stubs(self._services)
 
     @boundary
@@ -198,24 +177,23 @@ class Database(DatabaseJobs, Shown):
     ) -> Table:
         """Write a table and open it.
 
-        `data`: an Arrow table, batch, reader or schema (no rows), a list of dicts, a dict of lists, a
-        DataFrame. `max_rows_per_file`: rows in a fragment at the most. Without stable row ids an update or
-        a compaction makes Leman compute more than it needs to.
+        `data`: an Arrow table, batch, reader or schema (no rows), a list of dicts, a dict of lists, or a DataFrame.
+        `mode`: `overwrite` replaces a table of that name; through the services (see `connect`) drop it first instead.
+        `max_rows_per_file`: at most this many rows in a fragment. Without stable row ids, Leman computes more than
+        needed after an update or a compaction.
 
-        `exist_ok`: a table of that name is opened as it is, without these rows, so that a program can be run again. It
-        has to have the columns of `data`, with their types; it may have more.
+        `exist_ok`: open an existing table of that name as it is, without these rows, so that a program can be run
+        again. It needs the columns of `data`, with their types, and may have more.
 
-        `request_id`: as for `Table.add`: the same call again is answered with the table, and adds rows that are not in
-        it yet. Without, a table whose rows cannot be added goes again; with it, the table stays for the next call.
+        `request_id`: as for `Table.add`: the same call again returns the table, and adds rows that are missing. Without
+        it, a table whose rows cannot be added is dropped again; with it, the table stays for the next call.
 
-        Through the services (see `connect`) there is no `overwrite`: drop the table first.
-
-        Raises TableExists (unless `exist_ok`, or `mode` is `overwrite`), ColumnNotFound, TypeMismatch (where the table
-        that is there has other columns), InvalidArgument, NotSupported.
+        Raises TableExists (unless `exist_ok`, or `mode` is `overwrite`), ColumnNotFound and TypeMismatch (an existing
+        table has other columns), InvalidArgument, NotSupported.
         """
         _check_table_name(name)
         if exist_ok and mode == "overwrite":
-            raise InvalidArgument("a table is overwritten, or left as it is where it exists: mode or exist_ok")
+            raise InvalidArgument("exist_ok keeps an existing table, mode='overwrite' replaces it: give one of them")
         if request_id is not None and (exist_ok or mode == "overwrite"):
             raise InvalidArgument("under a request_id a table is created once: leave out mode and exist_ok")
         if exist_ok:
@@ -235,7 +213,7 @@ class Database(DatabaseJobs, Shown):
             return self._existing(name, data.schema)  # someone else made it at the same time
 
     def _existing(self, name: str, schema: pa.Schema) -> Table:
-        """Open a table that is there if it has these columns."""
+        """Open an existing table if it has these columns."""
         table = self._table(name)
         there = table.describe().schema
         if is_view(there.metadata or {}):
@@ -290,8 +268,7 @@ class Database(DatabaseJobs, Shown):
         max_rows: int | None,
         request_id: str | None,
     ) -> Table:
-        """Make a table through the services. Where its rows cannot be added, it goes again, unless its caller may send
-        the request again."""
+        """Create a table through the services. Drop it if its rows cannot be added, unless the caller may retry."""
         rows = local.plain_rows(local.as_arrow(data))
         table = self._table(name)
         self._services.tables.CreateTable(
@@ -308,18 +285,18 @@ class Database(DatabaseJobs, Shown):
             )
         except BaseException:
             if request_id is None:
-                with contextlib.suppress(LemanError):  # what went wrong before is what there is to say
+                with contextlib.suppress(LemanError):  # the first error counts
                     self.drop_table(name, force=True)
             raise
         return table
 
     @boundary
     def drop_table(self, name: str, *, force: bool = False, request_id: str | None = None) -> None:
-        """Remove a table: its rows in all versions, and what is stored beside them. The history of its jobs stays.
+        """Remove a table: its rows in all versions, and what is stored next to them. The history of its jobs stays.
 
-        `force`: although views of this database rest on it, which then keep their rows and cannot be refreshed any
-        more, or jobs of it have not ended, which then fail (TABLE_NOT_FOUND, or TABLE_REPLACED where another table has
-        the name by then); a paused one does once it is resumed. `request_id`: as for `Table.add`.
+        `force`: also if views of this database are made from it, which then keep their rows and cannot be refreshed any
+        more, or if its jobs have not ended, which then fail (TABLE_NOT_FOUND, or TABLE_REPLACED if another table has
+        the name by then); a paused job fails when it is resumed. `request_id`: as for `Table.add`.
 
         Raises TableNotFound, and FailedPrecondition whose `reason` is IS_A_VIEW or TABLE_IN_USE.
         """
@@ -330,9 +307,10 @@ class Database(DatabaseJobs, Shown):
 
     @boundary
     def rename_table(self, name: str, new_name: str, *, force: bool = False, request_id: str | None = None) -> Table:
-        """Give a table of a file system another name, and open it under that. What refers to it by its old name does
-        not follow: jobs in the history, checkpoints of unfinished backfills, and views, which need `force` (as
-        `drop_table`). `request_id`: as for `Table.add`.
+        """Rename a table of a file system, and open it under the new name.
+
+        Jobs in the history and checkpoints of unfinished backfills keep the old name, and so do views, which need
+        `force` (as for `drop_table`). `request_id`: as for `Table.add`.
 
         Raises TableNotFound, TableExists, InvalidArgument, and FailedPrecondition whose `reason` is IS_A_VIEW,
         TABLE_IN_USE or RENAME_NOT_SUPPORTED (in an object store).
@@ -346,7 +324,7 @@ class Database(DatabaseJobs, Shown):
 
     @boundary
     def open_table(self, name: str) -> Table | Any:
-        """A table; a `View` where it is one, which a type checker lets pass as a table. Raises TableNotFound."""
+        """Open a table or a view; for a type checker a `View` passes as a table. Raises TableNotFound."""
         table = self._table(check_name(name, "table"))
         try:
             metadata = table.describe().schema.metadata or {}
@@ -360,7 +338,7 @@ class Database(DatabaseJobs, Shown):
 
     @boundary
     def open_view(self, name: str) -> View:
-        """Raises TableNotFound, FailedPrecondition (NOT_A_VIEW)."""
+        """Open a view. Raises TableNotFound, FailedPrecondition (NOT_A_VIEW)."""
         view = self._view(check_name(name, "view"))
         view.describe()
         return view
@@ -375,39 +353,30 @@ class Database(DatabaseJobs, Shown):
         exist_ok: bool = False,
         request_id: str | None = None,
     ) -> View:
-        """Make a view: a placeholder for each row of the source that the query's filter matches. No function is
-        called: `View.refresh` fills it. `query`: from `table.search(None)`, of this database or another one that the
-        services reach. `max_rows_per_fragment`: rows in a fragment at the most. Its functions are registered here.
-        `exist_ok`: a view of that name with the same query, functions included, is opened as it is, so that a program
-        can be run again, also by several processes at once. `request_id`: as for `Table.add`.
+        """Create a view with a placeholder for each row of the source that the query's filter matches.
 
-        Warns where the source has no stable row ids: the view can then only be refreshed to the version that it was
-        made from. Raises TableExists (with `exist_ok`: the view has another query, and the message names the
-        difference), ColumnNotFound, InputColumnMissing, TypeMismatch, TableNotFound, and InvalidArgument whose `reason`
-        is INVALID_FILTER, INVALID_EXPRESSION, VOLATILE_FUNCTION, NAME_CLASH or RESERVED_NAME.
+        No function is called: `View.refresh` fills the view. Its functions are registered in this database. `query`:
+        from `table.search(None)`, of this database or another one that the services reach. `max_rows_per_fragment`: at
+        most this many rows in a fragment. `exist_ok`: open an existing view of that name with the same query and
+        functions as it is, so that a program can be run again, also by several processes at once. `request_id`: as for
+        `Table.add`.
+
+        Warns if the source has no stable row ids: the view can then only be refreshed to the version that it was made
+        from. Raises TableExists (with `exist_ok`: the view has another query, and the message names the difference),
+        ColumnNotFound, InputColumnMissing, TypeMismatch, TableNotFound, and InvalidArgument whose `reason` is
+        INVALID_FILTER, INVALID_EXPRESSION, VOLATILE_FUNCTION, NAME_CLASH or RESERVED_NAME.
         """
-        rows = max_rows_per_fragment
-        view, told = create_view(
-            *(self._services, self._registration, self.uri, name, query),
-            rows=rows,
-            exist_ok=exist_ok,
-            request_id=request_id,
-        )
-        for text in told:
-            warn(text)
-        return view
+        place = self._services, self._registration, self.uri, name
+        return create_view(*place, query, rows=max_rows_per_fragment, exist_ok=exist_ok, request_id=request_id)
 
     @boundary
     def drop_view(self, name: str, *, force: bool = False, request_id: str | None = None) -> None:
-        """Remove a view: its rows, its history, and what a refresh that did not end has left. A refresh that runs
-        fails. The source and the registered functions stay.
+        """Remove a view: its rows, its history, and what an unfinished refresh has left.
 
-        A view that is the source of another view of this database is not dropped, unless with `force`: the other one
-        then keeps its rows, and cannot be refreshed any more. Views of other databases are not looked for.
-
-        `request_id`: as for `Table.add`.
-
-        Raises TableNotFound, and FailedPrecondition whose `reason` is NOT_A_VIEW or VIEW_IN_USE.
+        A running refresh fails. The source and the registered functions stay. `force`: also if the view is the source
+        of another view of this database, which then keeps its rows and cannot be refreshed any more; views of other
+        databases are not checked. `request_id`: as for `Table.add`. Raises TableNotFound, and FailedPrecondition whose
+        `reason` is NOT_A_VIEW or VIEW_IN_USE.
         """
         request = commit_pb2.DropViewRequest(
             view=catalog_pb2.TableRef(database=self.uri, table=check_name(name, "view")),
@@ -420,30 +389,26 @@ class Database(DatabaseJobs, Shown):
     def verify(
         self, *, resume_token: str = "", progress: Callable[[Verification], object] | None = None
     ) -> Verification:
-        """Read all that the database keeps, compare it with the digests of what was written, and say what does not
-        match: functions and their bundles, metadata of columns and views, job history, checkpoints, and every file that
-        was committed. Changes nothing. Files that others or a compaction wrote have no digest: it is seen that they
-        are there and can be read, and they count as not verifiable.
+        """Read all that the database keeps, compare it with the digests of what was written, and return differences.
 
-        `progress` is called with what was found so far. Its `resume_token` lets a later call continue from there, which
-        then tells about the rest alone. Raises NotFound (DATABASE_NOT_FOUND), InvalidArgument.
+        It reads functions and their bundles, metadata of columns and views, job history, checkpoints, and all committed
+        files. Changes nothing. Files that others or a compaction wrote have no digest: they are checked to exist and
+        to be readable, and count as not verifiable.
+
+        `progress`: called with what was found so far. Its `resume_token` lets a later call continue from there, which
+        then reports on the rest alone. Raises NotFound (DATABASE_NOT_FOUND), InvalidArgument.
         """
         return verify(self._services, self.uri, resume_token, progress)
 
     @boundary
     def table_names(self) -> list[str]:
-        """The tables, by name; none of a local database that no one has made yet, as a first `create_table` makes it:
-        a program may ask before that."""
+        """Return the names of tables and views, sorted; none if the local database does not exist yet."""
         if self._services.reads_alone():
             with contextlib.suppress(OSError):  # the services say what is wrong with the folder
                 return local_reads.table_names(self.uri)
-        requests = pages(
-            lambda token, size: self._services.catalog.ListTables(
-                catalog_pb2.ListTablesRequest(database=self.uri, page_size=size, page_token=token),
-            )
-        )
+        request = catalog_pb2.ListTablesRequest(database=self.uri)
         try:
-            return [name for page in requests for name in page.tables]
+            return [name for page in pages(self._services.catalog.ListTables, request) for name in page.tables]
         except NotFound as error:
             if error.reason != "DATABASE_NOT_FOUND":
                 raise
@@ -451,36 +416,27 @@ class Database(DatabaseJobs, Shown):
 
     @boundary
     def views(self) -> list[ViewSummary]:
-        """The materialized views, by name; `open_view` has more of each. A UserWarning tells of a view that is damaged,
-        and of a table that cannot be read: these are left out."""
+        """Return the materialized views, by name, and warn of damaged ones, which are left out.
+
+        `open_view(...).describe()` has more of each.
+        """
         if self._services.reads_alone():
             _locations.check_database_exists(self.uri)
             if (alone := local_reads.local_view_summaries(self.uri)) is not None:
                 return alone
-        found = []
-        for page in pages(
-            lambda token, size: self._services.catalog.ListMaterializedViews(
-                catalog_pb2.ListMaterializedViewsRequest(database=self.uri, page_size=size, page_token=token)
-            )
-        ):
-            found += [view_summary(item) for item in page.views]
-            for text in page.warnings:
-                warn(text)
-        return found
+        request = catalog_pb2.ListMaterializedViewsRequest(database=self.uri)
+        found = pages(self._services.catalog.ListMaterializedViews, request)
+        return [conversions.view_summary(item) for page in found for item in page.views]
 
     @boundary
     def udfs(self) -> list[UdfInfo]:
-        """The registered functions, by name, then newest first."""
+        """Return the registered functions, by name, then newest first. Their sources are left out."""
         if self._services.reads_alone():
             _locations.check_database_exists(self.uri)
             if (found := local_reads.local_udfs(self.uri)) is not None:
-                return [local_reads.without_source(each) for each in found]
-        requests = pages(
-            lambda token, size: self._services.catalog.ListUdfs(
-                catalog_pb2.ListUdfsRequest(database=self.uri, page_size=size, page_token=token)
-            )
-        )
-        return [conversions.udf_info(item) for page in requests for item in page.definitions]
+                return [dataclasses.replace(each, source="") for each in found]  # listings have none
+        found_pages = pages(self._services.catalog.ListUdfs, catalog_pb2.ListUdfsRequest(database=self.uri))
+        return [conversions.udf_info(item) for page in found_pages for item in page.definitions]
 
     @boundary
     def register_entrypoint(
@@ -494,11 +450,11 @@ class Database(DatabaseJobs, Shown):
         kind: Literal["scalar", "array", "record_batch"] = "scalar",
         error_handling: ErrorHandlingConfig | None = None,
     ) -> UdfInfo:
-        """Register a function that is installed on the workers, `package.module:name`: no code is sent. Columns are
-        computed by it as `("name@version", ["column"])` in `Table.add_columns`.
+        """Register a function that is installed on the workers, `package.module:name`. No code is sent.
 
-        `version`: to be another one whenever what is installed computes something else. `kind`: how it is called, as of
-        functions made by `leman.udf`. Raises UdfExists, UdfDefinitionError, InvalidArgument, PermissionDenied.
+        Use it as `("name@version", ["column"])` in `Table.add_columns`. `version`: change it when the installed code
+        computes something else. `kind`: how it is called, as for `leman.udf`. Raises UdfExists, UdfDefinitionError,
+        InvalidArgument, PermissionDenied.
         """
         made = entrypoint_definition(
             entrypoint,
@@ -527,16 +483,15 @@ class Database(DatabaseJobs, Shown):
         error_handling: ErrorHandlingConfig | None = None,
         timeout: float | None = None,
     ) -> UdfInfo:
-        """Register a function that servers compute, in whatever language, over Arrow Flight (`leman.functions` makes
-        such a server). Columns are computed by it as `("name@version", ["column"])` in `Table.add_columns`, with the
-        version that is answered here.
+        """Register a function that servers in any language compute over Arrow Flight, see `leman.functions`.
 
-        `addresses`: of its servers, `grpc://host:port`, or `grpc+tls://host:port`; at least one has to answer now, and
-        all that do have to serve the same. They may be registered again under the same version, and so may the options,
-        which are those of `leman.udf`. `function`: what the servers call it, where that is not `name`. `version`: what
-        they are to say; by itself whatever they say. `input_columns`: the columns that it reads, in the order of its
-        parameters; by itself those that are called like these. A UserWarning tells of servers with which TLS fails
-        while others answer.
+        Use it as `("name@version", ["column"])` in `Table.add_columns`, with the version of the result. `addresses`: of
+        its servers, `grpc://host:port` or `grpc+tls://host:port`. At least one has to answer now, and all that answer
+        have to serve the same function. You can register other addresses and options under the same version; the
+        options are those of `leman.udf`. `function`: the servers' name of it; default: `name`. `version`: the version
+        that they must have; default: any. `input_columns`: the columns that it reads, in the order of its parameters;
+        default: those with the parameters' names. A UserWarning tells of servers with which TLS fails while others
+        answer.
 
         Raises Unavailable (FUNCTION_UNAVAILABLE), NotFound (FUNCTION_NOT_FOUND), FailedPrecondition whose `reason` is
         FUNCTION_VERSION_MISMATCH, FUNCTION_SIGNATURE_MISMATCH, FUNCTION_ACCESS_DENIED, FUNCTION_TLS_FAILED or
@@ -564,8 +519,10 @@ class Database(DatabaseJobs, Shown):
 
     @boundary
     def upload_bundle(self, data: bytes) -> str:
-        """Store a pickled function, made elsewhere, and tell the sha256 under which `RegisterUdf` finds it; functions
-        made by `leman.udf` need none of this. Raises InvalidArgument (BUNDLE_TOO_LARGE), PermissionDenied."""
+        """Store a pickled function that was made elsewhere, and return the sha256 under which `RegisterUdf` finds it.
+
+        Functions made by `leman.udf` do not need it. Raises InvalidArgument (BUNDLE_TOO_LARGE), PermissionDenied.
+        """
         digest = hashlib.sha256(data).hexdigest()
         described = udf_pb2.PythonBundle(sha256=digest, size_bytes=len(data))
         registration.upload_bundle(self._services, self.uri, described, data)
@@ -573,7 +530,7 @@ class Database(DatabaseJobs, Shown):
 
     @boundary
     def udf(self, name: str) -> UdfInfo:
-        """A registered function: `name@version`, or `name` for the newest. Raises UdfNotFound."""
+        """Return a registered function: `name@version`, or `name` for the newest. Raises UdfNotFound."""
         udf_name, _, version = name.partition("@")
         if self._services.reads_alone() and (found := local_reads.local_udf(self.uri, udf_name, version)) is not None:
             return found

@@ -1,9 +1,4 @@
-"""What the services say about jobs, and the lines that people read about them.
-
-What the services tell about jobs.
-
-What people are told about a job, in a line.
-"""
+"""What callers see of jobs, and lines about jobs for people."""
 
 from __future__ import annotations
 
@@ -22,7 +17,7 @@ _JOBS_SHOWN, _TARGET = 20, 26
 class JobState(enum.StrEnum):
     """PENDING → PLANNING → RUNNING → DONE | DONE_WITH_ERRORS | FAILED.
 
-    Beside that CANCELLING → CANCELLED, and PAUSING → PAUSED → PENDING.
+    Also CANCELLING → CANCELLED, and PAUSING → PAUSED → PENDING.
     """
 
     PENDING = "PENDING"
@@ -38,19 +33,19 @@ class JobState(enum.StrEnum):
 
     @property
     def terminal(self) -> bool:
-        """True when the job has ended."""
+        """True if the job has ended."""
         return self in (JobState.DONE, JobState.DONE_WITH_ERRORS, JobState.FAILED, JobState.CANCELLED)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Progress:
-    """Counts of one job; deleted rows are never counted.
+    """Counts of one job; deleted rows do not count.
 
-    Rows go through three states: *checkpointed* (computed and safe), *ready to commit* (in a complete
-    column file that waits for its commit), *committed* (queries see them). `rows_checkpointed` counts all
-    that is settled, whatever became of it since. The function gave a value (`rows_computed`) or failed
-    (`rows_failed`, NULL by the error policy); `rows_failed_before` failed in earlier jobs and stay NULL. Rows of a
-    refresh are the view's; counts of calls are sums over its functions. Seconds of work are summed over workers.
+    Rows go through three states: *checkpointed* (computed and stored), *ready to commit* (in a complete column file
+    that waits for its commit), *committed* (visible to queries). `rows_checkpointed` counts the rows of all three. The
+    function returned a value (`rows_computed`) or failed (`rows_failed`, NULL by the error policy);
+    `rows_failed_before` failed in earlier jobs and stay NULL. Rows of a refresh are the view's; counts of calls are
+    sums over its functions. Seconds of work are sums over workers.
     """
 
     rows_total: int = 0
@@ -84,7 +79,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class JobError:
-    """Why a job failed: a word for programs, a sentence for people, facts, and the code of gRPC that fits."""
+    """Why a job failed: a word for programs, a sentence for people, facts, and the fitting gRPC code."""
 
     reason: str
     message: str
@@ -94,8 +89,10 @@ class JobError:
 
 @dataclass(frozen=True, slots=True)
 class JobEvent:
-    """What happened in a job. Kinds: `state`, `queue`, `plan`, `collected`, `commit`, `error`, `replan`, `wait`,
-    `stall`."""
+    """What happened in a job.
+
+    `kind`: `state`, `queue`, `plan`, `collected`, `commit`, `error`, `replan`, `wait`, `stall` or `resources`.
+    """
 
     sequence: int
     time: datetime.datetime
@@ -107,13 +104,13 @@ class JobEvent:
 class RefreshResult(Shown):
     """What a refresh did.
 
-    `mode`: `no_op`, `incremental` or `full`; `reason`: why, such as `first_fill`, `source_changed`, `up_to_date`. Rows
-    are the view's; `rows_evaluated` counts rows given to functions, for each function column apart.
+    `mode`: `no_op`, `incremental` or `full`. `reason`: why, such as `first_fill`, `source_changed`, `up_to_date`. Rows
+    are the view's; `rows_evaluated` counts rows given to functions, once for each function column.
 
-    `rows_failed` have no value because a function failed on them in this refresh, `rows_failed_before` since earlier
-    ones; each function column counts apart. `View.get_errors` tells why, by `job_id` and by the ids in `failed_in`.
-    `state`: the job's, DONE_WITH_ERRORS where the view has such rows. `warnings`: what of the view's records is damaged
-    or gone, each a sentence that says what to do.
+    `rows_failed` have no value because a function failed on them in this refresh, `rows_failed_before` in earlier ones;
+    each function column counts. `View.get_errors` says why, by `job_id` and the ids in `failed_in`. `state`: the job's,
+    DONE_WITH_ERRORS if the view has such rows. `warnings`: damaged or missing records of the view, each a sentence that
+    says what to do.
     """
 
     mode: str
@@ -148,7 +145,7 @@ class RefreshResult(Shown):
 
     @property
     def work(self) -> str:
-        """What became of the rows, in one line that says nothing of those that failed."""
+        """What was done with the rows, in one line, without those that failed."""
         if self.mode == "no_op":
             return f"nothing to do, it is right for source version {self.source_version}"
         counts = {
@@ -168,10 +165,10 @@ def _stay(count: int, which: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Stall:
-    """Something that a running job waits for and that has not moved for a while; `str` of it is a sentence.
+    """Something that a running job waits for without progress; `str` of it is a sentence.
 
-    `rows` of `fragment_id` are at hand in `worker`, a worker process: physical offsets, the end exclusive; no
-    fragment: None. A worker that is `silent` does not even say that it lives: its work has been given to another one.
+    `worker`, a worker process, computes `rows` of `fragment_id` (None: of no fragment): physical offsets, the end
+    exclusive. A `silent` worker sends no heartbeat: another one got its work.
     """
 
     worker: str
@@ -186,24 +183,25 @@ class Stall:
 
 
 def trace_of(traceparent: str) -> str:
-    """The id of the trace that `traceparent` names; empty where that is."""
+    """Return the id of the trace in a `traceparent`; empty if that is empty."""
     return traceparent.split("-")[1] if traceparent else ""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Job(Shown):
-    """A job as it stood when it was asked for. `table_version` is 0 where it committed nothing. `stalls`: what it
-    waits for, where nothing has moved there for a while. `retry_of`: the job whose failed rows it tried again. One that
-    fills several columns names them in `columns` and has no `column`, and its progress is their sum. One that
-    refreshes a view has neither and says in `refresh_result` what it did so far. `queue_position`: its place among
-    the jobs that wait for their turn, 1 is next; 0: it does not wait, or in another executor's queue;
-    `expected_start_time`: when it will have its turn, as far as the services know. `failed_in`: ids
-    of the jobs in which `progress.rows_failed_before` rows failed, or some of those that were found stored, as far as
-    history tells. `stale_indices`: indexes on what it wrote that left rows out when it ended: see
-    `Table.optimize_indices`. `labels` and `priority`: what its caller
-    gave it; `initiator`: that caller's name, empty where it has none. `start_time`: when it first had its turn;
-    `end_time`: when it ended; None: it has not. `env_names`: the environment variables that it was given, whose values
-    no one is told. `trace_id`: of its trace, in hex, where services are traced; else empty."""
+    """A job as it stood when it was asked for.
+
+    `table_version`: 0 if it committed nothing. `stalls`: what it waits for without progress. `retry_of`: the job whose
+    failed rows it retries. A job that fills several columns has them in `columns`, no `column`, and the sum of their
+    progress. One that refreshes a view has neither, and in `refresh_result` what it did so far. `queue_position`: its
+    place among waiting jobs, 1 is next; 0: it does not wait, or waits in another executor's queue.
+    `expected_start_time`: when its turn comes, as far as the services know. `failed_in`: ids of the jobs in which
+    `progress.rows_failed_before` rows failed, or some of those found stored, as far as the history has them.
+    `stale_indices`: indexes on what it wrote that left rows out when it ended, see `Table.optimize_indices`. `labels`,
+    `priority`: given by its caller; `initiator`: its name, empty if it has none. `start_time`: when it first had
+    its turn; `end_time`: when it ended; None: not yet. `env_names`: the environment variables that it was given, whose
+    values are secret. `trace_id`: of its trace, in hex; empty if services are not traced.
+    """
 
     job_id: str
     state: JobState
@@ -250,7 +248,7 @@ class Job(Shown):
 
     @property
     def target(self) -> str:
-        """What it fills: `table.column`, the columns of a table, or the name of a view."""
+        """What it computes: `table.column`, the columns of a table, or the name of a view."""
         if self.columns:
             return f"{self.table}: {', '.join(self.columns)}"
         return f"{self.table}.{self.column}" if self.column else self.table
@@ -258,11 +256,10 @@ class Job(Shown):
 
 @dataclass(frozen=True, slots=True)
 class JobUpdate:
-    """A job at one moment, with what happened since the one before, each event once.
+    """A job at one moment, with what happened since the update before, each event once.
 
-    `events_missing`: there may have been events before these that no one can tell any more, as an executor died, or
-    there were more than a thousand at once. `sequence`: how far the watch is; it never falls, over restarts of services
-    too.
+    `events_missing`: events before these may be lost, because an executor crashed, or because there were more than a
+    thousand at once. `sequence`: how far the watch is; it never decreases, also over restarts of services.
     """
 
     job: Job
@@ -293,12 +290,12 @@ def _lines(jobs: list[Job]) -> list[str]:
 
 
 def is_done(job: Job) -> bool:
-    """True for a job that has ended with its work done, failed rows or not."""
+    """Return True for a job that has ended with its work done, also with failed rows."""
     return job.state in (JobState.DONE, JobState.DONE_WITH_ERRORS)
 
 
 def result_line(job: Job) -> str:
-    """How a job ended, in one line."""
+    """Return how a job ended, in one line."""
     name, progress = job.target, job.progress
     if job.state is JobState.FAILED:
         why = job.error.message.splitlines()[0] if job.error is not None and job.error.message else "no reason given"
@@ -322,7 +319,7 @@ def result_line(job: Job) -> str:
         stay = "stays" if progress.rows_failed == 1 else "stay"
         every = "all of " if progress.rows_failed == progress.rows_evaluated > 1 else ""
         text += f"; {every}{_rows(progress.rows_failed)} failed and {stay} NULL: {errors_command(job)}"
-        if job.failed_in and not progress.rows_failed_before:  # what a job that was not finished had found of them
+        if job.failed_in and not progress.rows_failed_before:  # found by a job that did not finish
             text += f", and {_where_failed(job)}"
     if progress.rows_failed_before or not progress.rows_failed:
         text += f"; {_failed_before(job)}"
@@ -330,7 +327,7 @@ def result_line(job: Job) -> str:
 
 
 def interrupted_line(job: Job | None, job_id: str) -> str:
-    """What became of a job whose caller was interrupted, and how to go on."""
+    """Return a line about a job whose caller was interrupted, and how to continue."""
     if job is None:
         return f"{job_id} is being cancelled; what it has finished is kept: the same call continues from there"
     kept = max(job.progress.rows_checkpointed, job.progress.rows_committed)
@@ -342,19 +339,19 @@ def interrupted_line(job: Job | None, job_id: str) -> str:
 
 
 def left_line(job: Job | None, database: str, job_id: str) -> str:
-    """What becomes of a job that no one watches any more. `job`: as it was last seen, if it was."""
+    """Return a line about a job whose watch was ended. `job`: as it was last seen, if it was."""
     place = f"{shlex.quote(database)} {job_id}"
     how = f"`leman jobs watch {place}` shows it again, `leman jobs cancel {place}` ends it"
-    return f"{job.target if job is not None else job_id}: the job goes on; {how}"
+    return f"{job.target if job is not None else job_id}: the job continues; {how}"
 
 
 def state_line(job: Job) -> str:
-    """Its state, with its place where it waits for its turn: `PENDING, 3 in the queue`."""
+    """Return its state, with its place if it waits for its turn: `PENDING, 3 in the queue`."""
     return f"{job.state}, {queue_line(job)}" if job.queue_position else str(job.state)
 
 
 def queue_line(job: Job) -> str:
-    """Its place in the queue, and when its turn is expected, where that is known."""
+    """Return its place in the queue, and when its turn is expected, if that is known."""
     place = f"{job.queue_position} in the queue"
     if job.expected_start_time is None:
         return place
@@ -375,12 +372,12 @@ def _where_failed(job: Job) -> str:
 
 
 def errors_command(job: Job, job_id: str = "") -> str:
-    """The command line that lists a job's failed rows; `job_id`: those of another one in its database."""
+    """Return the command that lists a job's failed rows. `job_id`: those of another job in its database."""
     return f"leman errors {shlex.quote(job.database)} {job_id or job.job_id}"
 
 
 def duration(seconds: float) -> str:
-    """Seconds for people: `12 ms`, `1.4 s`, `3 min 20 s`, `2 h 05 min`."""
+    """Return seconds for people: `12 ms`, `1.4 s`, `3 min 20 s`, `2 h 05 min`."""
     if seconds < 1:
         return f"{seconds * 1000:.0f} ms"
     if seconds < 60:

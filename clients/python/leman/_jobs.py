@@ -1,15 +1,4 @@
-"""Jobs of a database: futures, attributes, lists, and pages of failed rows and row states.
-
-Lists that come in pages.
-
-Rows of a computed column by what is known of their values.
-
-What callers say of jobs beside what these are to do: labels, priorities, environments, and filters.
-
-A job that runs while its caller does something else.
-
-The jobs of a database, as methods of `leman.Database`.
-"""
+"""The jobs of a database: lists, futures, what callers give them, and the failed rows and row states of columns."""
 
 from __future__ import annotations
 
@@ -26,7 +15,7 @@ from google.protobuf import field_mask_pb2
 from leman import _locations
 from leman._call_boundary import boundary, warn
 from leman._columns import ColumnChange, report_lost
-from leman._format.error_groups import MOST_EXAMPLES
+from leman._format.stored_logs import MOST_EXAMPLES
 from leman._functions.registration import Registration
 from leman._functions.udf_decorator import UDF
 from leman._job_model import Job, JobEvent, Jobs, JobState, JobUpdate, Progress, interrupted_line, left_line
@@ -44,54 +33,49 @@ PAGE = 1000
 _GROUPS = 200
 
 
-def pages(call: Callable[[str, int], Any], limit: int | None = None, most: int = PAGE) -> Iterator[Any]:
-    """The responses of a list call, `call(page_token, page_size)`, for `limit` items (None: all), `most` on a page."""
-    token, left = "", limit
+def pages(call: Callable[[Any], Any], request: Any, limit: int | None = None, most: int = PAGE) -> Iterator[Any]:
+    """Yield the responses of a list call, `call(page_token, page_size)`, with at most `limit` items (None: all)."""
+    left, told = limit, set[str]()
     while left is None or left > 0:
-        size = most if left is None else min(most, left)
-        response = call(token, size)
+        request.page_size = most if left is None else min(most, left)
+        response = call(request)
+        for text in getattr(response, "warnings", ()):
+            if text not in told:
+                told.add(text)
+                warn(text)
         yield response
-        token = response.next_page_token
-        left = None if left is None else left - size
-        if not token:
+        request.page_token = response.next_page_token
+        left = None if left is None else left - request.page_size
+        if not request.page_token:
             return
 
 
 def list_errors(
     services: Services, database: str, job_id: str, column: str | None, limit: int | None, *, places_only: bool = False
 ) -> RowErrors:
-    """The rows of a job for which the function failed, by row address. `places_only`: all of them, and only where they
-    are. A UserWarning tells what of them is lost. Those of a local database without services this process reads."""
+    """Return the rows of a job for which the function failed, by row address, and warn of those that are lost.
+
+    `places_only`: their places alone, also of rows of which no more is stored. If no services run, this process reads
+    the rows of a local database.
+    """
     if services.reads_alone() and not places_only:
         _locations.check_database_exists(database)
         found = local_reads.local_errors(database, job_id, column or "", limit)
         if found is not None:
             return RowErrors(found)
-    requests = pages(
-        lambda token, size: services.jobs.ListJobErrors(
-            jobs_pb2.ListJobErrorsRequest(
-                database=database,
-                job_id=job_id,
-                column=column or "",
-                page_size=size,
-                page_token=token,
-                places_only=places_only,
-            ),
-        ),
-        limit,
-    )
     found = RowErrors()
-    for page in requests:
-        found += [conversions.row_error(item) for item in page.errors]
-        for text in page.warnings:
-            warn(text)
+    request = jobs_pb2.ListJobErrorsRequest(
+        database=database, job_id=job_id, column=column or "", places_only=places_only
+    )
+    for page in pages(services.jobs.ListJobErrors, request, limit):
+        found += map(conversions.row_error, page.errors)
     return found
 
 
 def group_errors(
     services: Services, database: str, job_id: str, column: str | None, limit: int | None, examples: int
 ) -> RowErrorGroups:
-    """A job's failed rows by what went wrong. Those of a local database without services this process reads."""
+    """Return a job's failed rows by what went wrong. If no services run, this process reads a local database."""
     if not 0 <= examples <= MOST_EXAMPLES:
         raise InvalidArgument(f"examples is {examples}; 0 to {MOST_EXAMPLES} are allowed")
     if services.reads_alone():
@@ -100,25 +84,10 @@ def group_errors(
         if alone is not None:
             return alone
     found = RowErrorGroups()
-    requests = pages(
-        lambda token, size: services.jobs.GroupJobErrors(
-            jobs_pb2.GroupJobErrorsRequest(
-                database=database,
-                job_id=job_id,
-                column=column or "",
-                page_size=size,
-                page_token=token,
-                examples=examples,
-            ),
-        ),
-        limit,
-        _GROUPS,
-    )
-    for page in requests:
-        found += [conversions.row_error_group(item) for item in page.groups]
+    request = jobs_pb2.GroupJobErrorsRequest(database=database, job_id=job_id, column=column or "", examples=examples)
+    for page in pages(services.jobs.GroupJobErrors, request, limit, _GROUPS):
+        found += map(conversions.row_error_group, page.groups)
         found.total, found.rows, found.rows_ungrouped = page.total_size, page.rows, page.rows_ungrouped
-        for text in page.warnings:
-            warn(text)
     return found
 
 
@@ -128,19 +97,19 @@ STATES = {
     "failed": planner_pb2.ROW_STATE_FAILED,
     "not_computed": planner_pb2.ROW_STATE_NOT_COMPUTED,
 }
-"""What `Table.rows_in_state` can be asked for."""
+"""The states of `Table.rows_in_state`."""
 
 _PAGE = 100_000
 
 
 def row_states(services: Services, table: catalog_pb2.TableRef, column: str) -> RowStates:
-    """Counts of a column's rows by state."""
+    """Count a column's rows by state."""
     request = planner_pb2.GetRowStatesRequest(table=table, column=column)
     return conversions.row_states(services.planner.GetRowStates(request))
 
 
 def rows_in_state(services: Services, table: catalog_pb2.TableRef, column: str, state: str) -> dict[int, int | None]:
-    """Current addresses of the rows in a state, ascending, to their stable row ids; to None where the table has none.
+    """Return the current addresses of the rows in a state, ascending, each with its stable row id or None.
 
     Raises InvalidArgument.
     """
@@ -159,7 +128,7 @@ def rows_in_state(services: Services, table: catalog_pb2.TableRef, column: str, 
 def failed_rows_of_job(
     services: Services, database: str, job_id: str, column: str, rows: dict[int, int | None]
 ) -> list[int]:
-    """Those of a column's failed rows (address to stable row id, or to None) on which a job failed."""
+    """Return the addresses of those `rows` of a column (address → stable row id or None) on which a job failed."""
     errors = list_errors(services, database, job_id, column, None, places_only=True)
     ids = {error.row_id for error in errors if error.row_id is not None}
     places = {error.row_address for error in errors}
@@ -171,7 +140,7 @@ _Result = TypeVar("_Result")
 
 
 def check_labels(labels: Any) -> dict[str, str]:
-    """Labels on the wire; None: none. Raises InvalidArgument."""
+    """Return labels for the wire; None: none. Raises InvalidArgument."""
     if labels is None:
         return {}
     if not isinstance(labels, Mapping) or not all(isinstance(text, str) for item in labels.items() for text in item):
@@ -180,7 +149,7 @@ def check_labels(labels: Any) -> dict[str, str]:
 
 
 def check_priority(priority: Any) -> int:
-    """A priority on the wire. Raises InvalidArgument."""
+    """Return a priority for the wire. Raises InvalidArgument."""
     if isinstance(priority, bool) or not isinstance(priority, int) or abs(priority) > _HIGHEST_PRIORITY:
         raise InvalidArgument(
             f"priority is a whole number from -{_HIGHEST_PRIORITY} to {_HIGHEST_PRIORITY}, not {priority!r}",
@@ -190,7 +159,7 @@ def check_priority(priority: Any) -> int:
 
 
 def check_env(env: Any) -> dict[str, str]:
-    """Environment variables on the wire; None: none. Raises InvalidArgument, which tells no value."""
+    """Return environment variables for the wire; None: none. Raises InvalidArgument, which shows no value."""
     if env is None:
         return {}
     if not isinstance(env, Mapping) or not all(isinstance(name, str) for name in env):
@@ -202,8 +171,10 @@ def check_env(env: Any) -> dict[str, str]:
 
 
 def with_usable_env(start: Callable[[Mapping[str, str] | None], _Result], env: Mapping[str, str] | None) -> _Result:
-    """What starts one of several jobs with these variables, or without them where no function of it can have any (SQL,
-    remote functions): of several columns or views some may be such."""
+    """Start one of several jobs with these variables, or without them if none of its functions can have any.
+
+    Those are SQL and remote functions: some of several columns or views may be computed by them.
+    """
     try:
         return start(env)
     except FailedPrecondition as error:
@@ -215,7 +186,7 @@ def with_usable_env(start: Callable[[Mapping[str, str] | None], _Result], env: M
 def job_filter(
     table: str | None, states: Iterable[JobState | str], labels: Mapping[str, str] | None
 ) -> jobs_pb2.JobFilter:
-    """Which jobs are meant. Raises InvalidArgument."""
+    """Return a filter of jobs for the wire. Raises InvalidArgument."""
     if isinstance(states, str):
         states = [states]
     try:
@@ -231,7 +202,7 @@ def job_filter(
 
 
 def is_wanted(job: Job, wanted: jobs_pb2.JobFilter) -> bool:
-    """Whether a job is one that `job_filter` means."""
+    """Return whether a job passes the filter of `job_filter`."""
     return (
         (not wanted.tables or job.table in wanted.tables)
         and (not wanted.states or jobs_pb2.Job.State.Value(f"STATE_{job.state}") in wanted.states)
@@ -240,7 +211,7 @@ def is_wanted(job: Job, wanted: jobs_pb2.JobFilter) -> bool:
 
 
 _STREAM_SECONDS = 60.0
-_CANCEL_SECONDS = 3.0  # in which a job that is cancelled has mostly ended
+_CANCEL_SECONDS = 3.0  # in which most cancelled jobs have ended
 
 #: Reasons of a job whose table is gone, with all that was finished of it.
 _NOTHING_KEPT = ("TABLE_NOT_FOUND", "TABLE_REPLACED")
@@ -249,7 +220,7 @@ log = logging.getLogger("leman")
 
 
 class JobFuture(Shown):
-    """A job of a database; it runs in the services, whatever becomes of this object."""
+    """A job of a database. It runs in the services, independent of this object."""
 
     def __init__(self, services: Services, database: str, job_id: str, ended: Job | None = None) -> None:
         self.job_id = job_id
@@ -262,53 +233,60 @@ class JobFuture(Shown):
 
     @boundary
     def job(self) -> Job:
-        """The job as it stands now. Raises JobNotFound."""
-        request = jobs_pb2.GetJobRequest(database=self._database, job_id=self.job_id)
-        return conversions.job(self._services.jobs.GetJob(request).job)
+        """Return the job as it stands now. Raises JobNotFound."""
+        return self._ask(self._services.jobs.GetJob, jobs_pb2.GetJobRequest)
+
+    def _ask(self, call: Callable[[Any], Any], request: Callable[..., Any]) -> Job:
+        return conversions.job(call(request(database=self._database, job_id=self.job_id)).job)
 
     def status(self) -> JobState:
-        """Its state, which is also a str: `RUNNING`, `DONE`, …"""
+        """Return its state, which is also a str: `RUNNING`, `DONE`, …"""
         return self.job().state
 
     def progress(self) -> Progress:
-        """How far it is."""
+        """Return how far it is."""
         return self.job().progress
 
     def done(self) -> bool:
-        """True when it has ended, however it did."""
+        """Return True if it has ended, in whatever state."""
         return self.status().terminal
 
     @boundary
     def cancel(self) -> JobState:
-        """Ask it to stop; finished work is kept. Returns the state after that, usually CANCELLING."""
-        request = jobs_pb2.CancelJobRequest(database=self._database, job_id=self.job_id)
-        return conversions.job(self._services.jobs.CancelJob(request).job).state
+        """Cancel it; finished work is kept. Return the state after that, usually CANCELLING."""
+        return self._ask(self._services.jobs.CancelJob, jobs_pb2.CancelJobRequest).state
 
     @boundary
     def pause(self) -> JobState:
-        """Have it stop for a while: what its workers have at hand is stored first, and all that is finished is kept. It
-        stays paused, over restarts of the services too, until `resume` or `cancel`. Returns the state after that:
-        PAUSING, or PAUSED where it waited for its turn. Raises FailedPrecondition (JOB_ENDED, JOB_CANCELLING)."""
-        request = jobs_pb2.PauseJobRequest(database=self._database, job_id=self.job_id)
-        return conversions.job(self._services.jobs.PauseJob(request).job).state
+        """Pause it until `resume` or `cancel`, also over restarts of the services.
+
+        Its workers store what they are computing first, and all finished work is kept. Return the state after that:
+        PAUSING, or PAUSED if it waited for its turn. Raises FailedPrecondition (JOB_ENDED, JOB_CANCELLING).
+        """
+        return self._ask(self._services.jobs.PauseJob, jobs_pb2.PauseJobRequest).state
 
     @boundary
     def resume(self) -> JobState:
-        """Have it go on after `pause`: it waits for its turn again, and computes what is left. Returns the state after
-        that, usually PENDING; a job that is not paused stays as it is. Raises as `pause`."""
-        request = jobs_pb2.ResumeJobRequest(database=self._database, job_id=self.job_id)
-        return conversions.job(self._services.jobs.ResumeJob(request).job).state
+        """Resume it after `pause`: it waits for its turn again, and computes what is left.
+
+        Return the state after that, usually PENDING; a job that is not paused stays as it is. Raises as `pause`.
+        """
+        return self._ask(self._services.jobs.ResumeJob, jobs_pb2.ResumeJobRequest).state
 
     @boundary
     def delete(self) -> None:
-        """Once it has ended: take it out of the history for good, with what is stored of its failed rows. What it
-        computed stays. Raises FailedPrecondition (JOB_RUNNING) and JobNotFound."""
+        """Delete it from the history, with its failed rows, once it has ended. What it computed stays.
+
+        Raises FailedPrecondition (JOB_RUNNING) and JobNotFound.
+        """
         self._services.jobs.DeleteJob(jobs_pb2.DeleteJobRequest(database=self._database, job_id=self.job_id))
 
     @boundary
     def update(self, *, labels: Mapping[str, str] | None = None, priority: int | None = None) -> Job:
-        """Give it other labels (all of them), or another priority, which counts while it waits for its turn; None
-        leaves what it has. Returns the job after that. Raises InvalidArgument, and FailedPrecondition (JOB_ENDED)."""
+        """Replace its labels, or its priority, which counts while it waits for its turn, and return the job.
+
+        None leaves what it has. Raises InvalidArgument, and FailedPrecondition (JOB_ENDED).
+        """
         changed = [name for name, value in (("labels", labels), ("priority", priority)) if value is not None]
         request = jobs_pb2.UpdateJobRequest(
             database=self._database,
@@ -329,22 +307,31 @@ class JobFuture(Shown):
         report: bool | Callable[[ColumnChange], object] | None = None,
         request_id: str | None = None,
     ) -> JobFuture:
-        """Once the job has ended: calls the function again for its failed rows. See `Database.retry_job_async`."""
-        registration = Registration(self._services, self._database)
-        return retry_job(
-            *(self._services, registration, self._database, self.job_id, udf),
+        """Call the function again for its failed rows, once it has ended. See `Database.retry_job_async`."""
+        if keep_others and udf is None:
+            raise InvalidArgument(
+                "keep_others needs udf=: with the same function, all other rows keep their values anyway"
+            )
+        found = None if udf is None else Registration(self._services, self._database).resolve(udf)
+        request = jobs_pb2.RetryJobRequest(
+            database=self._database,
+            job_id=self.job_id,
             keep_others=keep_others,
-            env=env,
-            report=report,
-            request_id=request_id,
+            request_id=checked_request_id(request_id),
+            env=check_env(env),
         )
+        if found is not None:
+            request.udf.name, request.udf.version = found.name, found.version
+        answer = self._services.jobs.RetryJob(request)
+        report_lost([answer.column], report)
+        return _started(self._services, self._database, answer.job)
 
     @boundary
     def result(self, timeout: float | None = None, *, progress: Callable[[Progress], object] | None = None) -> str:
         """Wait for the end and return the job's id. `progress`: called with each Progress meanwhile.
 
-        A job that ended as DONE_WITH_ERRORS returns too; one that is paused is waited for. Raises JobFailed,
-        JobCancelled, and DeadlineExceeded (a TimeoutError) after `timeout` seconds; the job then goes on. So it does
+        It returns for a job that ended as DONE_WITH_ERRORS too, and waits for one that is paused. Raises JobFailed,
+        JobCancelled, and DeadlineExceeded (a TimeoutError) after `timeout` seconds; the job then continues. So it does
         after an interrupt (Ctrl-C): the KeyboardInterrupt says how to find it again.
         """
         last: Job | None = None
@@ -363,29 +350,27 @@ class JobFuture(Shown):
 
     @boundary
     def events(self) -> Iterator[JobEvent]:
-        """What happens in the job, from its beginning on, until it ends.
+        """Yield what happens in the job, from its beginning until it ends.
 
-        Where its executor is restarted or dies, what had happened there and was not told yet may be missing.
+        If its executor is restarted or crashes, events that it had not sent yet may be missing.
         """
         for update in self.updates():
             yield from update.events
 
     @boundary
     def watch(self, timeout: float | None = None) -> Iterator[tuple[Job, list[JobEvent]]]:
-        """The job and the events of each of the `updates`."""
+        """Yield the job and the events of each of the `updates`."""
         for update in self.updates(timeout=timeout):
             yield update.job, update.events
 
     @boundary
     def updates(self, *, after: int = 0, timeout: float | None = None) -> Iterator[JobUpdate]:
-        """The job now and whenever something changed, with what happened since; the last has a terminal
-        state.
+        """Yield the job now and whenever it changes, with what happened since; the last update has a terminal state.
 
-        Continues where it was when services are restarted. It starts none where those of this machine were ended
-        meanwhile, but waits a minute for others, and then raises Unavailable; it does where they were killed, but for
-        those of `leman up`. `after`: begin behind an update that was seen before, by this process or another one: its
-        `sequence`. Raises DeadlineExceeded after `timeout` seconds. The job goes on when no one watches it any more; a
-        KeyboardInterrupt says how to find it again.
+        It resumes where it was if services are restarted. If the services of this machine are ended meanwhile, it waits
+        a minute for others, and then raises Unavailable; it restarts services that were killed, except those of
+        `leman up`. `after`: the `sequence` of an update that you have seen; begin after it. Raises DeadlineExceeded
+        after `timeout` seconds. The job continues if the watch ends; a KeyboardInterrupt says how to find it again.
         """
         check_timeout(timeout)
         seen, last_event = after, 0
@@ -420,12 +405,12 @@ class JobFuture(Shown):
                 raise KeyboardInterrupt(left_line(job, self._database, self.job_id)) from None
 
     def _until_ended(self, timeout: float | None = None) -> Iterator[tuple[Job, list[JobEvent]]]:
-        """As `watch`, without a call where the end is known, and without its events then."""
+        """As `watch`; for a job whose end is known it makes no call, and has no events."""
         check_timeout(timeout)
         return self.watch(timeout) if self._ended is None else iter([(self._ended, [])])
 
     def _before_next_stream(self, failure: grpc.RpcError | None, patience: RetryBudget, heard_until: float) -> None:
-        """Between a stream that ended early and the next. Raises where another one would not help."""
+        """Wait after a stream that ended early. Raise the Leman error if another one would not help."""
         if failure is None:
             patience.pause()
             return
@@ -434,40 +419,36 @@ class JobFuture(Shown):
             self._services.wait_as_watch("executor", failure, patience, heard_until)
 
 
-def retry_job(  # noqa: PLR0913 - what a retry takes
-    services: Services,
-    registration: Registration,
-    database: str,
-    job_id: str,
-    udf: UDF | str | None,
-    *,
-    keep_others: bool,
-    env: Mapping[str, str] | None,
-    report: bool | Callable[[ColumnChange], object] | None,
-    request_id: str | None,
-) -> JobFuture:
-    """See `Database.retry_job_async`."""
-    if keep_others and udf is None:
-        raise InvalidArgument("keep_others needs udf=: with the same function all other rows stay as they are anyway")
-    found = None if udf is None else registration.resolve(udf)
-    request = jobs_pb2.RetryJobRequest(
-        database=database,
-        job_id=job_id,
-        keep_others=keep_others,
-        request_id=checked_request_id(request_id),
-        env=check_env(env),
-    )
-    if found is not None:
-        request.udf.name, request.udf.version = found.name, found.version
-    answer = services.jobs.RetryJob(request)
-    report_lost([answer.column], report)
-    job = conversions.job(answer.job)
+def _started(services: Services, database: str, message: jobs_pb2.Job) -> JobFuture:
+    job = conversions.job(message)
     return JobFuture(services, database, job.job_id, job if job.state.terminal else None)
 
 
+def create_job(
+    services: Services,
+    database: str,
+    labels: Mapping[str, str] | None,
+    priority: int,
+    env: Mapping[str, str] | None,
+    request_id: str | None,
+    **work: Any,
+) -> JobFuture:
+    """Create a job. `work`: its spec, as `backfill` or `refresh`. Raises as its planning."""
+    request = jobs_pb2.CreateJobRequest(
+        request_id=checked_request_id(request_id),
+        labels=check_labels(labels),
+        priority=check_priority(priority),
+        env=check_env(env),
+        **work,
+    )
+    return _started(services, database, services.jobs.CreateJob(request).job)
+
+
 def follow(future: JobFuture, display: Display, *, cancel: bool = True) -> Job:
-    """Show a job until its end and return it as it ended. An interrupt (Ctrl-C) cancels it if `cancel`: the
-    KeyboardInterrupt says what is kept, and how to go on."""
+    """Show a job until its end and return it as it ended.
+
+    `cancel`: an interrupt (Ctrl-C) cancels it; the KeyboardInterrupt says what is kept, and how to continue.
+    """
     last: Job | None = None
     try:
         with display:
@@ -482,9 +463,9 @@ def follow(future: JobFuture, display: Display, *, cancel: bool = True) -> Job:
 
 
 def _cancelled(future: JobFuture, last: Job | None) -> str:
-    """Cancel a job, wait a moment for its end, and tell what it kept."""
+    """Cancel a job, wait a moment for its end, and return a line about what it kept."""
     asked = False
-    with contextlib.suppress(LemanError, KeyboardInterrupt):  # who asks twice does not wait
+    with contextlib.suppress(LemanError, KeyboardInterrupt):  # a second interrupt ends the wait
         future.cancel()
         asked = True
         for job, _ in future.watch(_CANCEL_SECONDS):
@@ -493,7 +474,7 @@ def _cancelled(future: JobFuture, last: Job | None) -> str:
 
 
 def wait_for_job(future: JobFuture, name: str, *, progress: bool | Callable[[Progress], object] | None) -> Job:
-    """Show a job until its end, with a warning in the log where rows failed. Raises as `check_ended`."""
+    """Show a job until its end, and log a warning if rows failed. Raises as `check_ended`."""
     display = make_display(progress, name)
     job = follow(future, display)
     if job.state is JobState.DONE_WITH_ERRORS and not display.tells_result:
@@ -502,20 +483,17 @@ def wait_for_job(future: JobFuture, name: str, *, progress: bool | Callable[[Pro
     return job
 
 
-#: Nothing was raised where a process ended or was ended.
+#: Reasons without an exception: a process ended or was killed.
 _NO_TRACEBACK = frozenset({"WORKER_LOST", "UDF_TIMEOUT"})
-#: How errors of the services say it by themselves.
+#: Texts of services that say it already.
 _IS_KEPT = re.compile(r"[Ff]inished (work )?is kept")
 
 
 def check_ended(job: Job) -> None:
-    """Raises JobFailed or JobCancelled unless a job that has ended did so with its work done."""
+    """Raise JobFailed or JobCancelled if a job that has ended did not do its work."""
     what = f"the backfill of {job.target}" if job.column or job.columns else f"the refresh of {job.target}"
     if job.state is JobState.CANCELLED:
-        raise JobCancelled(
-            f"{what} was cancelled ({job.job_id}); what it had finished is kept",
-            job_id=job.job_id,
-        )
+        raise JobCancelled(f"{what} was cancelled ({job.job_id}); what it had finished is kept", job_id=job.job_id)
     if job.state is not JobState.FAILED:
         return
     if job.error is None:
@@ -535,7 +513,7 @@ def check_ended(job: Job) -> None:
 
 
 class DatabaseJobs:
-    """What can be done with the jobs of a database."""
+    """The methods of `leman.Database` for its jobs."""
 
     uri: str
     _services: Services
@@ -550,32 +528,27 @@ class DatabaseJobs:
         states: Iterable[JobState | str] = (),
         labels: Mapping[str, str] | None = None,
     ) -> list[Job]:
-        """Jobs, running and ended, newest first: those of `table`, in one of `states` (none: in any), with all of
-        `labels`; at most `limit` (None: all). A UserWarning tells what of the job history was damaged and set aside, if
-        anything was: such jobs may be missing.
+        """Return running and ended jobs, newest first, at most `limit` (None: all).
 
-        Where pylance is installed and no services of a local database run, their history is read, and none are started:
-        a UserWarning then tells of jobs that have not ended, as they go on once services run (`start`).
+        Only jobs of `table`, in one of `states` (none: any), with all of `labels`. A UserWarning tells if parts of the
+        job history were damaged and set aside: jobs may be missing.
 
-        Raises InvalidArgument, NotFound (DATABASE_NOT_FOUND)."""
+        If pylance is installed and no services of a local database run, this process reads the history and starts none.
+        A UserWarning then tells of jobs that have not ended: they continue once services run (`start`).
+
+        Raises InvalidArgument, NotFound (DATABASE_NOT_FOUND).
+        """
         wanted = job_filter(table, states, labels)
         known = self._jobs_alone()
         if known is not None:
             chosen = [job for job in known if is_wanted(job, wanted)][: None if limit is None else max(limit, 0)]
             self._tell_of_waiting(chosen)
             return Jobs(chosen)
-        requests = pages(
-            lambda token, size: self._services.jobs.ListJobs(
-                jobs_pb2.ListJobsRequest(database=self.uri, filter=wanted, page_size=size, page_token=token),
-            ),
-            limit,
-        )
-        found, damage = Jobs(), dict[str, None]()
-        for page in requests:
-            found += [conversions.job(item) for item in page.jobs]
-            damage |= dict.fromkeys(page.warnings)
-        for text in damage:
-            warn(text)
+        found = Jobs()
+        for page in pages(
+            self._services.jobs.ListJobs, jobs_pb2.ListJobsRequest(database=self.uri, filter=wanted), limit
+        ):
+            found += map(conversions.job, page.jobs)
         return found
 
     @boundary
@@ -586,9 +559,11 @@ class DatabaseJobs:
         states: Iterable[JobState | str] = (),
         labels: Mapping[str, str] | None = None,
     ) -> list[Job]:
-        """Ask the jobs to stop that `jobs` would list and that have not ended; without arguments all of them. What they
-        have finished is kept. Returns them as they stand after that; a UserWarning names those that could not be asked,
-        as another executor runs them. Raises InvalidArgument."""
+        """Cancel the jobs that `jobs` would list and that have not ended; without arguments all of them.
+
+        What they have finished is kept. Return them as they stand after that. A UserWarning names jobs that another
+        executor runs: they are not cancelled. Raises InvalidArgument.
+        """
         request = jobs_pb2.CancelJobsRequest(database=self.uri, filter=job_filter(table, states, labels))
         answer = self._services.jobs.CancelJobs(request)
         if answer.jobs_elsewhere:
@@ -597,7 +572,7 @@ class DatabaseJobs:
 
     @boundary
     def job(self, job_id: str) -> Job:
-        """A job as it stands now; where no services run, as with `jobs`. Raises JobNotFound."""
+        """Return a job as it stands now, read as by `jobs` if no services run. Raises JobNotFound."""
         for job in self._jobs_alone() or ():
             if job.job_id == job_id:
                 self._tell_of_waiting([job])
@@ -605,7 +580,7 @@ class DatabaseJobs:
         return self.job_future(job_id).job()
 
     def _jobs_alone(self) -> list[Job] | None:
-        """All jobs as history has them, where services would have to be started; None: they are to be asked."""
+        """Return all jobs of the history if services would have to be started; None: ask the services."""
         if not self._services.reads_alone():
             return None
         _locations.check_database_exists(self.uri)
@@ -615,22 +590,22 @@ class DatabaseJobs:
         waiting = [job.job_id for job in jobs if not job.state.terminal and job.state is not JobState.PAUSED]
         if waiting:
             what = f"{waiting[0]} has" if len(waiting) == 1 else f"{len(waiting):,} jobs have"
-            goes = "goes" if len(waiting) == 1 else "go"
-            warn(f"{what} not ended and {goes} on once services run: `leman up {self.uri}`, or Database.start()")
+            goes = "continues" if len(waiting) == 1 else "continue"
+            warn(f"{what} not ended and {goes} once services run: `leman up {self.uri}`, or Database.start()")
 
     @boundary
     def get_errors(self, job_id: str, column_name: str | None = None, limit: int | None = None) -> RowErrors:
-        """As `Table.get_errors`, for anyone who has no more than a job's id."""
+        """Return the failed rows of a job, as `Table.get_errors` does."""
         return list_errors(self._services, self.uri, job_id, column_name, limit)
 
     @boundary
     def error_groups(
         self, job_id: str, column_name: str | None = None, limit: int | None = None, *, examples: int = 1
     ) -> RowErrorGroups:
-        """The rows of a job for which the function failed, counted by what went wrong, the largest group first. The
-        services count: unlike `get_errors`, this fetches no row but `examples`, 0 to 5 of each group.
+        """Count the rows of a job for which the function failed by what went wrong, the largest group first.
 
-        A UserWarning tells what of the rows is lost. Raises JobNotFound, InvalidArgument.
+        The services count: unlike `get_errors`, this fetches only `examples`, 0 to 5 rows of each group. A UserWarning
+        tells which rows are lost. Raises JobNotFound, InvalidArgument.
         """
         return group_errors(self._services, self.uri, job_id, column_name, limit, examples)
 
@@ -646,7 +621,7 @@ class DatabaseJobs:
         report: bool | Callable[[ColumnChange], object] | None = None,
         request_id: str | None = None,
     ) -> str:
-        """As `retry_job_async`, but waits and returns the new job's id. `progress` and errors: as `Table.backfill`."""
+        """As `retry_job_async`, but wait and return the new job's id. `progress` and errors: as `Table.backfill`."""
         future = self.retry_job_async(
             job_id, udf=udf, keep_others=keep_others, env=env, report=report, request_id=request_id
         )
@@ -663,31 +638,26 @@ class DatabaseJobs:
         report: bool | Callable[[ColumnChange], object] | None = None,
         request_id: str | None = None,
     ) -> JobFuture:
-        """Call the function again for the rows of an ended job's columns that are marked as failed, and for no others;
-        also for those that failed in other jobs.
-        They are found by their state, wherever updates and compaction have moved them; a row whose inputs changed
-        since counts as not computed: a plain backfill computes it. The job's `where` holds for its retry.
+        """Call the function again for the rows of an ended job's columns that are marked as failed, also by other jobs.
 
-        `udf`: another function, or another version, which is the column's from then on. `keep_others`: then the other
-        rows keep their values and count as current; the version is recorded per row, `plan_backfill` names the rows
-        that keep an earlier one's, and `alter_columns` to the same function makes those stale. Without `keep_others`
-        all of them are stale, as after `alter_columns`, and the job computes them too. `report`: as for
-        `Table.alter_columns`. `env` and `request_id`: as for `Table.backfill`; the retried job's own variables are not
+        The rows are found by their state, also after updates and compaction have moved them. A row whose inputs changed
+        since counts as not computed: a plain backfill computes it. The job's `where` also holds for its retry.
+
+        `udf`: another function, or another version, which the column keeps. `keep_others`: the other rows then keep
+        their values, which count as current; the version is recorded per row, `plan_backfill` names the rows with
+        values of an earlier one, and `alter_columns` to the same function makes those stale. Without `keep_others`, all
+        other rows are stale, as after `alter_columns`, and the job computes them too. `report`: as for
+        `Table.alter_columns`. `env` and `request_id`: as for `Table.backfill`; the variables of the retried job are not
         known any more.
 
         Raises JobNotFound, UdfNotFound, TypeMismatch, InvalidArgument, and FailedPrecondition: the job has not ended
-        (JOB_RUNNING), it ended early and no row is marked as failed (NOTHING_TO_RETRY: run the backfill again),
-        it refreshed a view (NOT_A_BACKFILL), keep_others with a function of other inputs (KEPT_INPUTS_DIFFER), or
-        after a job that computed with a function that is not the column's (KEEP_OTHERS_FUNCTION).
+        (JOB_RUNNING), it ended early and no row is marked as failed (NOTHING_TO_RETRY: run the backfill again), it
+        refreshed a view (NOT_A_BACKFILL), keep_others with a function of other inputs (KEPT_INPUTS_DIFFER), or after a
+        job with a function that is not the column's (KEEP_OTHERS_FUNCTION).
         """
-        return retry_job(
-            *(self._services, self._registration, self.uri, job_id, udf),
-            keep_others=keep_others,
-            env=env,
-            report=report,
-            request_id=request_id,
-        )
+        future = self.job_future(job_id)
+        return future.retry(udf=udf, keep_others=keep_others, env=env, report=report, request_id=request_id)
 
     def job_future(self, job_id: str) -> JobFuture:
-        """To watch, cancel or wait for a job that someone started. Does not ask whether it exists."""
+        """Return a future to watch, cancel or wait for a job. Does not check whether the job exists."""
         return JobFuture(self._services, self.uri, job_id)

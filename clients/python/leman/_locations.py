@@ -1,9 +1,4 @@
-"""Names and folders of databases, and whether there is one.
-
-Names that callers give, as far as the SDK checks them.
-
-Whether there is a database in a folder of this machine, and what else may have been meant.
-"""
+"""Names and folders of databases: what callers may give, and whether there is a database."""
 
 from __future__ import annotations
 
@@ -21,17 +16,17 @@ _REGISTERED = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
 
 
 def check_name(name: Any, what: str) -> str:
-    """`name`. Raises InvalidArgument for what can be the name of nothing; the services know the finer rules."""
+    """Return `name`. Raises InvalidArgument unless it is a text; the services know the finer rules."""
     if not isinstance(name, str) or not name:
         raise InvalidArgument(f"a {what} is named by a str, not {name!r}")
     return name
 
 
 def database_uri(path_or_uri: str | os.PathLike[str]) -> str:
-    """How a database is called on the wire: a local path absolute and without links, a uri as it is.
+    """Return the name of a database on the wire: a uri as it is, a local path absolute and without links.
 
-    The services bring every spelling into one form (their `leman_core.storage.locations`); what only this process
-    knows, its folder and its home, is resolved here. Raises InvalidArgument.
+    The services bring every spelling into one form (`leman_core.storage.locations`). The current folder and the home
+    are known to this process alone, and are resolved here. Raises InvalidArgument.
     """
     given: object = path_or_uri
     text = os.fspath(given) if isinstance(given, str | os.PathLike) else None
@@ -48,10 +43,9 @@ def database_uri(path_or_uri: str | os.PathLike[str]) -> str:
 
 
 def far_uri(path_or_uri: str | os.PathLike[str], by_name: str = "") -> str:
-    """As `database_uri`, for services that run elsewhere: a relative path is none of theirs, and may be a name.
+    """As `database_uri`, for services that run elsewhere. Raises InvalidArgument, also for a relative path.
 
-    `by_name`: how to name one that is registered instead, with `…` for its name; empty: that cannot be. Raises
-    InvalidArgument.
+    `by_name`: how to open a registered database instead, with `…` for its name, for the error; empty: not possible.
     """
     uri = database_uri(path_or_uri)
     text = os.fspath(path_or_uri)
@@ -59,7 +53,7 @@ def far_uri(path_or_uri: str | os.PathLike[str], by_name: str = "") -> str:
         return uri
     registered = f", or for a registered database {by_name}" if by_name else ""
     raise InvalidArgument(
-        f"{text!r} is a relative path, and services elsewhere have folders of their own: give an absolute path or a uri"
+        f"{text!r} is a relative path, and the services run in other folders: give an absolute path or a uri"
         + registered.replace("…", text if _REGISTERED.fullmatch(text) else "NAME")
     )
 
@@ -69,7 +63,7 @@ _LOOKED_AT = 1000
 
 
 def database_exists(path: str) -> bool:
-    """Whether a folder is a database: one that has a table, or what Leman keeps of one."""
+    """Return whether a folder is a database: it has a table, or Leman's files of one."""
     try:
         with os.scandir(path) as found:
             return any(entry.name == "_leman" or entry.name.endswith(".lance") for entry in found)
@@ -78,7 +72,7 @@ def database_exists(path: str) -> bool:
 
 
 def check_database_possible(path: str) -> None:
-    """Raises InvalidArgument where a database can neither be nor be made, as there is a file."""
+    """Raise InvalidArgument if no database can be created because there is a file."""
     there = path
     while not os.path.lexists(there) and os.path.dirname(there) != there:  # noqa: PTH120 - a str, as on the wire
         there = os.path.dirname(there)  # noqa: PTH120
@@ -87,14 +81,14 @@ def check_database_possible(path: str) -> None:
 
 
 def check_database_exists(path: str) -> None:
-    """Raises NotFound (DATABASE_NOT_FOUND), InvalidArgument."""
+    """Raise NotFound (DATABASE_NOT_FOUND), or InvalidArgument, if there is no database."""
     if not database_exists(path):
         check_database_possible(path)
         raise NotFound(missing_database_text(path), reason="DATABASE_NOT_FOUND", facts={"database": path})
 
 
 def missing_database_text(path: str) -> str:
-    """What is said of a database that is not there, with the one beside it whose name is nearest."""
+    """Return the message for a database that does not exist, with the neighbour whose name is nearest."""
     is_folder = os.path.isdir(path)  # noqa: PTH112
     what = f"no database at {path}" + (": the folder has no table" if is_folder else "")
     near = _nearest(path)

@@ -1,9 +1,4 @@
-"""Garbage collection and verification.
-
-Files of Leman's beside a table's data: what they are for, and the removal of those that nothing needs.
-
-Verification of a database: what is stored against what was written.
-"""
+"""Checkpoints and other files that Leman keeps next to a table's data, and the verification of a database."""
 
 from __future__ import annotations
 
@@ -16,7 +11,8 @@ from typing import Any
 import grpc
 
 from leman._wire.channel import Services
-from leman._wire.wire_values import or_none, time
+from leman._wire.conversions import seen
+from leman._wire.wire_values import enum_word, or_none, time
 from leman.errors import DeadlineExceeded, InvalidArgument
 from leman.v1 import catalog_pb2, commit_pb2
 
@@ -64,20 +60,20 @@ class StoredFile:
 
     @property
     def is_needed(self) -> bool:
-        """Whether it can still be used."""
         return self.use == "OPEN"
 
     @property
     def why(self) -> str:
-        """What is known of its use, and what becomes of it, for people."""
+        """What is known of its use, and what becomes of it, as text for people."""
         return f"{_USES.get(self.use, self.use)}: {_FATES.get(self.fate, self.fate)}"
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointCollection:
-    """What a collection found. `files_removed` and `bytes_removed`: what it deleted or, in a dry run, would delete.
+    """What a collection found.
 
-    `files` names them as far as the limit allows; the counts are of all.
+    `files_removed` and `bytes_removed`: what it deleted or, in a dry run, would delete. `files` names at most `limit`
+    of them; the counts are of all.
     """
 
     table_version: int
@@ -94,12 +90,12 @@ class CheckpointCollection:
 
 
 def seconds_of(age: str | datetime.timedelta) -> int:
-    """Seconds of an age such as `7d`, `12h`, `30m`, `45s`, `2w` or `0`. Raises InvalidArgument."""
+    """Return the seconds of an age such as `7d`, `12h`, `30m`, `45s`, `2w` or `0`. Raises InvalidArgument."""
     if isinstance(age, str) and (match := _AGE.fullmatch(age)) is not None:
         number, unit = match.groups()
         age = datetime.timedelta(**{_UNITS[unit]: int(number)}) if unit else datetime.timedelta()
     if not isinstance(age, datetime.timedelta) or age < datetime.timedelta():
-        raise InvalidArgument(f"older_than={age!r}: give a timedelta or text such as '7d', '12h', '30m' or '0'")
+        raise InvalidArgument(f"older_than is {age!r}: give a timedelta or text such as '7d', '12h', '30m' or '0'")
     return int(age.total_seconds())
 
 
@@ -111,61 +107,49 @@ def make_request(
     dry_run: bool,
     include_kept: bool,
 ) -> commit_pb2.CollectGarbageRequest:
-    """The call. Raises InvalidArgument."""
+    """Return the request of a collection. Raises InvalidArgument."""
     if limit < 1:
-        raise InvalidArgument(f"limit={limit}: at least one file is to be named")
+        raise InvalidArgument(f"limit is {limit}: give a number of files, 1 or more")
     request = commit_pb2.CollectGarbageRequest(table=table, dry_run=dry_run, include_kept=include_kept, max_files=limit)
     if older_than is not None:
         request.older_than.FromSeconds(seconds_of(older_than))
     return request
 
 
-def from_wire(message: Any, *, dry_run: bool) -> CheckpointCollection:
-    """The answer."""
-    return CheckpointCollection(
-        table_version=message.version,
-        dry_run=dry_run,
-        files_removed=message.files_removed,
-        bytes_removed=message.bytes_removed,
-        files_kept=message.files_kept,
-        bytes_kept=message.bytes_kept,
-        files=tuple(_file(file) for file in message.files),
-    )
+def from_wire(message: commit_pb2.CollectGarbageResponse, *, dry_run: bool) -> CheckpointCollection:
+    """Convert the answer to a collection."""
+    files = tuple(map(_file, message.files))
+    return seen(CheckpointCollection, message, table_version=message.version, dry_run=dry_run, files=files)
 
 
 def _file(message: commit_pb2.StoredFile) -> StoredFile:
     ranged = message.HasField("range")
     kinds = commit_pb2.StoredFile
-    return StoredFile(
-        path=message.path,
+    return seen(
+        StoredFile,
+        message,
         kind=kinds.Kind.Name(message.kind).removeprefix("KIND_").lower(),
         use=kinds.Use.Name(message.use).removeprefix("USE_"),
         fate=kinds.Fate.Name(message.fate).removeprefix("FATE_"),
-        size_bytes=message.size_bytes,
         modify_time=time(message.modify_time),
-        key=message.key,
         udf_name=message.udf.name,
         udf_version=message.udf.version,
-        column=message.column,
         fragment_id=or_none(message, "fragment_id"),
         start=message.range.start if ranged else None,
         end=message.range.end if ranged else None,
-        removed=message.removed,
     )
 
 
-#: A stream is renewed after so many seconds; one file may take as long.
+#: A stream is renewed after this time, which one file may take.
 _STREAM_SECONDS = 600.0
-_ORDER = commit_pb2.VerificationFinding.Subject
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
     """Something that is not as it was written.
 
-    `subject`: such as `column_file`, `function`, `checkpoint`; `flaw`: `damaged`, `missing` or `unreadable`. `path` is
-    within the database; `table`, `columns`, `fragment_id` and `rows` say what it is about. `message` ends with what to
-    do.
+    `subject`: such as `column_file`, `function`, `checkpoint`. `flaw`: `damaged`, `missing` or `unreadable`. `path`:
+    in the database. `table`, `columns`, `fragment_id` and `rows`: what it is about. `message` ends with what to do.
     """
 
     subject: str
@@ -180,8 +164,11 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """Things of one subject. `unverifiable`: without a digest to be compared with, as others or a compaction wrote
-    them; that they are there and can be read was seen. `flawed`: those with findings."""
+    """Counts of things of one subject.
+
+    `unverifiable`: without a digest to compare with, because others or a compaction wrote them; they exist and can be
+    read. `flawed`: those with findings.
+    """
 
     subject: str
     looked: int = 0
@@ -192,8 +179,11 @@ class Verified:
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """What was looked at and found, so far or in all. `resume_token` is empty once all was looked at; `Database.verify`
-    continues from it otherwise. `table`: the one that was looked at last."""
+    """What a verification has checked and found so far.
+
+    `resume_token`: `Database.verify` continues from it; empty once all was checked. `table`: the one that was checked
+    last.
+    """
 
     checked: tuple[Verified, ...] = ()
     findings: tuple[Finding, ...] = ()
@@ -202,12 +192,12 @@ class Verification:
 
     @property
     def complete(self) -> bool:
-        """Whether all was looked at."""
+        """True if all was checked."""
         return not self.resume_token
 
     @property
     def sound(self) -> bool:
-        """Whether all was looked at, from where it began, and nothing was found."""
+        """True if all was checked, from where it began, and nothing was found."""
         return self.complete and not self.findings
 
     def __str__(self) -> str:
@@ -221,7 +211,7 @@ class Verification:
 def verify(
     services: Services, database: str, resume_token: str, progress: Callable[[Verification], object] | None
 ) -> Verification:
-    """See `Database.verify`."""
+    """Verify a database, see `Database.verify`."""
     found = Verification(resume_token=resume_token)
     for message in _messages(services, database, resume_token):
         found = _plus(found, message)
@@ -231,7 +221,7 @@ def verify(
 
 
 def _messages(services: Services, database: str, token: str) -> Iterator[commit_pb2.VerifyDatabaseResponse]:
-    """To the last one, over interruptions of the service."""
+    """Yield all messages, also if the service is interrupted."""
     patience = services.patient()
     while True:
         began_at = token
@@ -258,31 +248,21 @@ def _messages(services: Services, database: str, token: str) -> Iterator[commit_
 def _plus(found: Verification, message: commit_pb2.VerifyDatabaseResponse) -> Verification:
     counts = {c.subject: c for c in found.checked}
     for count in message.counts:
-        name = _name(_ORDER, count.subject)
+        name = _subject(count)
         known = counts.get(name, Verified(name))
-        counts[name] = Verified(
-            name,
-            known.looked + count.looked,
-            known.unverifiable + count.unverifiable,
-            known.flawed + count.flawed,
-            known.bytes + count.bytes,
-        )
+        sums = {
+            field: getattr(known, field) + getattr(count, field)
+            for field in ("looked", "unverifiable", "flawed", "bytes")
+        }
+        counts[name] = Verified(name, **sums)
     findings = (*found.findings, *map(_finding, message.findings))
     return Verification(tuple(counts.values()), findings, message.resume_token, message.table)
 
 
 def _finding(message: commit_pb2.VerificationFinding) -> Finding:
-    return Finding(
-        _name(_ORDER, message.subject),
-        _name(commit_pb2.VerificationFinding.Flaw, message.flaw),
-        message.path,
-        message.message,
-        message.table,
-        tuple(message.columns),
-        or_none(message, "fragment_id"),
-        message.rows,
-    )
+    flaw = enum_word(commit_pb2.VerificationFinding.Flaw, message.flaw, "FLAW_")
+    return seen(Finding, message, subject=_subject(message), flaw=flaw, fragment_id=or_none(message, "fragment_id"))
 
 
-def _name(kind: Any, number: int) -> str:
-    return str(kind.Name(number)).partition("_")[2].lower()
+def _subject(message: Any) -> str:
+    return enum_word(commit_pb2.VerificationFinding.Subject, message.subject, "SUBJECT_")

@@ -1,9 +1,4 @@
-"""Texts of objects and messages, as notebooks and users of this client read them. Imports nothing heavy.
-
-What objects that notebooks show have in common.
-
-Calls that a service's message names, as users of this client know them.
-"""
+"""How notebooks show objects, and how messages of services read for users of this client. Imports nothing heavy."""
 
 from __future__ import annotations
 
@@ -14,18 +9,17 @@ from typing import Any
 
 
 class Shown:
-    """Shown by notebooks as HTML, by `leman._notebook`, which no one else needs to load."""
+    """An object that notebooks show as HTML. `leman._notebook` makes it, and is loaded there only."""
 
     __slots__ = ()
 
     def _repr_html_(self) -> str | None:
-        """What Jupyter asks for; None: it falls back to text."""
         shown: str | None = importlib.import_module("leman._notebook").show(self)
-        return shown
+        return shown  # None: Jupyter shows the text
 
 
 def short_repr(one: Any) -> str:
-    """A dataclass as code, without the fields that have their defaults."""
+    """Return a dataclass as code, without the fields that have their defaults."""
     told = [(field, getattr(one, field.name)) for field in dataclasses.fields(one)]
     shown = [f"{field.name}={value!r}" for field, value in told if value != _default(field)]
     return f"{type(one).__name__}({', '.join(shown)})"
@@ -35,7 +29,7 @@ def _default(field: dataclasses.Field[Any]) -> Any:
     return field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
 
 
-#: RPCs that a method stands for; others are told as they are.
+#: RPC → the method that calls it. Messages keep the names of other RPCs.
 METHODS = {
     "CatalogService.AddColumns": "Table.add_columns()",
     "CatalogService.AlterColumns": "Table.alter_columns()",
@@ -48,12 +42,12 @@ METHODS = {
     "JobService.ListJobs": "Database.jobs()",
     "TableService.CreateTable": "Database.create_table()",
 }
-#: What commands do.
+#: Advice of services → advice with commands.
 ADVICE = {
     "run the services by the Python that has it": "run the services by the Python that has it: `leman down`, then this"
-    " program in its environment, or `leman up --python`",
+    " program in its environment, or `leman up --python`"
 }
-#: Methods that the command line has a command for.
+#: Method → the command that does the same.
 COMMANDS = {
     "Table.collect_checkpoints()": "`leman checkpoints gc`",
     "Table.get_errors()": "`leman errors`",
@@ -64,12 +58,12 @@ _RPC = re.compile("|".join(re.escape(name) for name in sorted(_WORDS, key=len, r
 
 
 def translate(message: str) -> str:
-    """A service's message with this client's methods in the place of its calls."""
+    """Return a service's message with this client's methods instead of RPCs."""
     return _RPC.sub(lambda found: _WORDS[found[0]], message)
 
 
 def for_command_line(message: str) -> str:
-    """A message of `translate` with commands in the place of methods."""
+    """Return a message of `translate` with commands instead of methods."""
     for method, command in COMMANDS.items():
         message = message.replace(method, command)
     return message

@@ -1,9 +1,4 @@
-"""What notebooks show: HTML, and errors as a few lines.
-
-What a notebook shows of Leman's objects: HTML without scripts, legible on light and dark pages.
-
-What notebooks show: objects as HTML, errors as a few lines.
-"""
+"""How notebooks show objects: as HTML without scripts, legible on light and dark pages; and errors as a few lines."""
 
 from __future__ import annotations
 
@@ -50,22 +45,22 @@ _JOBS_SHOWN = 20
 _ERRORS_SHOWN, _VALUE_CHARACTERS = 20, 300
 
 Part = tuple[str, int, str]
-"""Of a bar: a label, a count, a colour."""
+"""A part of a bar: a label, a count, a colour."""
 
 
 def html_panel(title: str, *parts: str) -> str:
-    """A titled block of parts, which are HTML; the title is text."""
+    """Return a titled block of parts, which are HTML; the title is text."""
     body = "".join(part for part in parts if part)
     return f'<div style="margin:4px 0"><div style="font-weight:600">{_text(title)}</div>{body}</div>'
 
 
 def html_note(text: str) -> str:
-    """A line of small print; the text may have several lines."""
+    """Return small print of one or several lines."""
     return f'<div style="opacity:.75;white-space:pre-wrap">{_text(text)}</div>'
 
 
 def html_grid(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """A table; numbers are written with separators and stand to the right. Cells that are `Raw` are HTML."""
+    """Return a table. Numbers have separators and are right-aligned; `RawHtml` is HTML."""
     lines = [list(row) for row in rows]
     if not lines:
         return ""
@@ -89,7 +84,7 @@ class RawHtml(str):
 
 
 def html_bar(parts: Sequence[Part], legend: bool = True) -> RawHtml:  # noqa: FBT001, FBT002 - a bar is read as such
-    """Counts side by side, each as wide as its share, with what they are below."""
+    """Return a bar of counts, each as wide as its share, with a legend below."""
     total = sum(count for _, count, _ in parts)
     shown = [part for part in parts if part[1] > 0]
     pieces = "".join(
@@ -106,7 +101,7 @@ def html_bar(parts: Sequence[Part], legend: bool = True) -> RawHtml:  # noqa: FB
 
 
 def row_states_html(states: RowStates) -> RawHtml:
-    """The states of a column's rows as a bar."""
+    """Return the states of a column's rows as a bar."""
     kept = sum(one.rows for one in states.kept)
     return html_bar(
         [
@@ -121,7 +116,7 @@ def row_states_html(states: RowStates) -> RawHtml:
 
 
 def table_html(info: TableInfo, states: Mapping[str, RowStates]) -> str:
-    """A table, its columns, and how far each computed one is."""
+    """Return a table with its columns, and how far each computed one is."""
     made = {column.name: column for column in info.computed_columns}
     rows = []
     for field in info.schema:
@@ -137,20 +132,13 @@ def table_html(info: TableInfo, states: Mapping[str, RowStates]) -> str:
 
 
 def view_html(info: ViewInfo) -> str:
-    """A view: its query, its columns, and what a refresh would have to do."""
+    """Return a view with its query, its columns, and what a refresh would have to do."""
     parts = [("with values", info.row_count, _GREEN), ("wait for a refresh", info.rows_unset, _GREY)]
     functions = {
         column.name: f"{column.udf_name}({', '.join(column.input_columns)})" for column in info.query.functions
     }
-    rows = [
-        (
-            field.name,
-            str(field.type),
-            functions.get(field.name, ""),
-            "stale" if field.name in info.stale_columns else "",
-        )
-        for field in info.schema
-    ]
+    stale = dict.fromkeys(info.stale_columns, "stale")
+    rows = [(f.name, str(f.type), functions.get(f.name, ""), stale.get(f.name, "")) for f in info.schema]
     counts = f"{info.row_count:,} rows, version {info.version}, of source version {info.source_version}"
     return html_panel(
         f"View {info.name}",
@@ -161,7 +149,7 @@ def view_html(info: ViewInfo) -> str:
 
 
 def database_html(uri: str, tables: Sequence[TableInfo], views: Sequence[ViewSummary], left_out: int) -> str:
-    """The tables and views of a database."""
+    """Return the tables and views of a database."""
     lines = [
         (info.name, info.row_count, info.version, ", ".join(column.name for column in info.computed_columns))
         for info in tables
@@ -177,7 +165,7 @@ def database_html(uri: str, tables: Sequence[TableInfo], views: Sequence[ViewSum
 
 
 def plan_html(made: Plan) -> str:
-    """What a backfill would do, and why."""
+    """Return the plan of a backfill."""
     expected = "" if made.expected_seconds is None else f", about {duration(made.expected_seconds)}"
     about = f"{made.udf_name}({', '.join(made.input_columns)}) @ {made.udf_version}, table version {made.read_version}"
     parts = [("reused", made.rows_reused, _GREEN), ("failed before", made.rows_failed_before, _RED)]
@@ -192,7 +180,7 @@ def plan_html(made: Plan) -> str:
 
 
 def preview_html(made: Preview) -> str:
-    """What a function gave on a few rows."""
+    """Return a preview."""
     head, rows = made.cells()
     lines = [[_cut_text(cell) for cell in row] for row in rows]
     traces = "".join(
@@ -212,18 +200,18 @@ def preview_html(made: Preview) -> str:
 
 
 def refresh_plan_html(made: RefreshPlan) -> str:
-    """What a refresh would do, and why."""
+    """Return the plan of a refresh."""
     return html_panel(f"Plan of {made.view}", html_note(str(made)))
 
 
 def refresh_result_html(done: RefreshResult) -> str:
-    """What a refresh did."""
+    """Return what a refresh did."""
     failed = f": {str(done.state).lower()}" if done.rows_failed or done.rows_failed_before else ""
     return html_panel(f"Refresh{failed}", html_note(str(done)))
 
 
 def jobs_html(found: Sequence[Job]) -> str:
-    """Jobs in a table; of many the first."""
+    """Return jobs in a table; of many the first."""
     lines = [
         (
             one.job_id,
@@ -244,7 +232,7 @@ def jobs_html(found: Sequence[Job]) -> str:
 
 
 def job_html(one: Job) -> str:
-    """A job as it stands: its state, its rows, how fast it goes."""
+    """Return a job: its state, its rows, its speed."""
     progress = one.progress
     if one.state.terminal:
         lines = html_note(result_line(one))
@@ -260,14 +248,14 @@ def job_html(one: Job) -> str:
 
 
 def udf_html(info: UdfInfo) -> str:
-    """A registered function, with its source."""
+    """Return a registered function with its source."""
     source = f'<pre style="margin:4px 0">{_text(info.source)}</pre>' if info.source else ""
     inputs = ", ".join(info.input_columns)
     return html_panel(f"{info.name}@{info.version}", html_note(f"{info.kind}: ({inputs}) → {info.data_type}"), source)
 
 
 def row_errors_html(errors: Sequence[RowError]) -> str:
-    """Failed rows; of many the first."""
+    """Return failed rows; of many the first."""
     lines = [(one.column, one.fragment_id, one.offset, one.error_type, _cut_text(one.error_message)) for one in errors]
     more = len(errors) - _ERRORS_SHOWN
     return html_panel(
@@ -278,7 +266,7 @@ def row_errors_html(errors: Sequence[RowError]) -> str:
 
 
 def row_error_groups_html(groups: RowErrorGroups) -> str:
-    """Failed rows by what went wrong."""
+    """Return failed rows by what went wrong."""
     lines = [(f"{one.rows:,}", one.error_type, _cut_text(one.error_message)) for one in groups]
     more = groups.total - len(groups)
     return html_panel(
@@ -289,7 +277,7 @@ def row_error_groups_html(groups: RowErrorGroups) -> str:
 
 
 def error_html(one: LemanError) -> str:
-    """What went wrong, and what to do."""
+    """Return an error with its facts."""
     facts = [f"{name}: {value}" for name, value in one.facts.items()]
     head = f'<span style="color:{_RED}">{_text(type(one).__name__)}</span> {_text(one.reason)}'
     told = html_note(one.message) + (html_note(" · ".join(facts)) if facts else "")
@@ -334,7 +322,7 @@ _HERE = str(Path(__file__).resolve().parent)
 
 
 def show(one: object) -> str | None:
-    """HTML of an object of Leman's; None where there is none. What cannot be asked is shown as the error that it is."""
+    """Return the HTML of an object; None: it has none. If its services cannot be called, return the error's."""
     try:
         return _shown(one)
     except LemanError as error:
@@ -342,7 +330,7 @@ def show(one: object) -> str | None:
 
 
 @singledispatch
-def _shown(one: object) -> str | None:  # noqa: ARG001 - nothing is known of it
+def _shown(one: object) -> str | None:  # noqa: ARG001 - its type is not known
     return None
 
 
@@ -397,7 +385,7 @@ def _(one: JobFuture) -> str:
 
 
 def error_lines(error: LemanError) -> list[str]:
-    """An error in at most fifteen lines: what went wrong, what to do, and where the caller's own code asked for it."""
+    """Return an error in at most fifteen lines, with the lines of the caller's own code that led to it."""
     places = [
         frame
         for frame in traceback.extract_tb(error.__traceback__)

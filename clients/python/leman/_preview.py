@@ -1,9 +1,4 @@
-"""Previews, and their requests and answers.
-
-A preview: what a function gives on a few rows, and what a backfill of the whole table would take.
-
-Previews on the wire.
-"""
+"""Previews: what a function returns on a few rows, and what a backfill of the whole table would take."""
 
 from __future__ import annotations
 
@@ -11,8 +6,9 @@ import re
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from leman._arrow import pa
 from leman._columns import SqlExpression, check_where
 from leman._functions import registration
 from leman._functions.udf_decorator import UDF
@@ -20,16 +16,10 @@ from leman._job_model import duration
 from leman._jobs import check_env
 from leman._message_text import Shown
 from leman._wire.channel import Services
-from leman._wire.conversions import schema
+from leman._wire.conversions import schema, seconds_of, seen
 from leman._wire.wire_values import duration_message, enum_word, function_ref, or_none, seconds
 from leman.errors import InvalidArgument
 from leman.v1 import catalog_pb2, jobs_pb2
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-else:
-    from leman import _arrow as pa
-
 
 _WIDTH, _LEAST_WIDTH, _TRACEBACKS = 80, 10, 3
 _MILLISECOND = 1e-3
@@ -38,7 +28,7 @@ _STATES = {"unfinished": "not finished in time"}
 
 @dataclass(frozen=True, slots=True)
 class PreviewError:
-    """What a function raised on a row."""
+    """An exception that a function raised on a row."""
 
     error_type: str
     message: str
@@ -50,7 +40,7 @@ class PreviewError:
 
     @property
     def frames(self) -> list[str]:
-        """The lines of the traceback that come before the message."""
+        """The lines of the traceback before the message."""
         lines = self.traceback.rstrip().splitlines()
         last = max((at for at, line in enumerate(lines) if line.startswith("  ")), default=-1)
         return lines[: last + 1]
@@ -60,10 +50,10 @@ class PreviewError:
 class PreviewRow:
     """A row that a function was tried on.
 
-    `state`: `computed`; `failed`, a backfill would leave the row NULL and go on; `fails`, a backfill would end with it;
-    `unfinished`, time was over. `inputs` and `output` are values; texts instead where they are too large to be sent
-    (`Preview.columns_left_out`). `texts`: the inputs as JSON, cut, and after them the output. `seconds`: what the
-    function took (None: it was not called).
+    `state`: `computed`; `failed`: a backfill would leave the row NULL and continue; `fails`: a backfill would end with
+    it; `unfinished`: time was over. `inputs` and `output`: values, or texts if they are too large to be sent
+    (`Preview.columns_left_out`). `texts`: the inputs and then the output as JSON, cut. `seconds`: how long the function
+    took; None: it was not called.
     """
 
     state: str
@@ -78,13 +68,12 @@ class PreviewRow:
 
 @dataclass(frozen=True, slots=True)
 class Preview(Shown):
-    """What a function gave on a few rows. Nothing was written. `str()` is for people.
+    """What a function returned on a few rows, without writing anything. `str()` is for people.
 
-    `timed_out`: not all was done within `timeout` seconds; `rows` is empty where none was read by then.
-    `seconds_per_row`, `expected_seconds`: of a row, and of `rows_to_compute` rows on `workers` processes, as far as
-    the function goes (None: not known; for a function of batches at the most). `fails`: a backfill would end as FAILED.
-    `printed`: what the function printed, as far as it is kept, of `printed_bytes`. `values`: inputs and output in
-    Arrow.
+    `timed_out`: not all was done within `timeout` seconds; `rows` is empty if none was read by then.
+    `seconds_per_row`, `expected_seconds`: of the function for a row, and for `rows_to_compute` rows on `workers`
+    processes; None: not known; an upper bound for functions of batches. `fails`: a backfill would end as FAILED.
+    `printed`: the kept part of `printed_bytes` that the function printed. `values`: inputs and output in Arrow.
     """
 
     table: str
@@ -117,7 +106,7 @@ class Preview(Shown):
 
     @property
     def remarks(self) -> list[str]:
-        """What is to be said of it beside the rows."""
+        """What else is to be said of it, a line each."""
         failed = sum(row.state in ("failed", "fails") for row in self.rows)
         remarks = []
         if not self.rows:
@@ -127,7 +116,7 @@ class Preview(Shown):
             left = sum(row.state == "unfinished" for row in self.rows)
             remarks.append(f"time was over before {left:,} of {len(self.rows):,} rows were done: give it more timeout=")
         if failed:
-            ends = "a backfill would end with that" if self.fails else "a backfill would leave them NULL and go on"
+            ends = "a backfill would end with that" if self.fails else "a backfill would leave them NULL and continue"
             remarks.append(f"{failed:,} of {len(self.rows):,} rows failed: {ends}")
         if self.set_up_seconds is not None and self.set_up_seconds >= 1:
             remarks.append(f"setting the function up took {duration(self.set_up_seconds)}")
@@ -135,7 +124,7 @@ class Preview(Shown):
 
     @property
     def failures(self) -> list[tuple[PreviewError, int]]:
-        """The errors of the rows, with the number of rows: those raised in one and the same place count as one."""
+        """The errors of the rows, each with its number of rows. Errors raised in the same place count as one."""
         found: dict[tuple[str, tuple[str, ...], str], list[PreviewError]] = {}
         for row in self.rows:
             if row.error is not None:
@@ -146,7 +135,7 @@ class Preview(Shown):
 
     @property
     def projection(self) -> str:
-        """What a backfill of the whole table would take, in a line."""
+        """How long a backfill of the whole table would take, in a line."""
         rows = f"{self.rows_to_compute:,} rows to compute"
         if self.seconds_per_row is None or self.expected_seconds is None:
             return f"{rows} in the whole table; how long that takes is not known"
@@ -154,7 +143,7 @@ class Preview(Shown):
         return f"about {duration(self.expected_seconds)} for {rows} on {on}, at {_took(self.seconds_per_row)} a row"
 
     def cells(self) -> tuple[list[str], list[list[str]]]:
-        """Headings and rows of a table: inputs, output or what happened, time."""
+        """Return the headings and rows of a table: inputs, output or what happened, time."""
         head = [*self.input_columns, f"-> {self.udf_name}", "time"]
         return head, [[*_shown(row, len(self.input_columns)), _took(row.seconds)] for row in self.rows]
 
@@ -182,7 +171,6 @@ def _wrapped(text: str) -> list[str]:
 
 
 def _as_in(rows: int) -> str:
-    """Say of an error that other rows have it, too."""
     return "" if rows == 1 else f"\n(raised on {rows:,} rows; this is the first)"
 
 
@@ -203,7 +191,7 @@ def _took(seconds: float | None) -> str:
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """A table within 80 columns: what is wide is cut, and of many inputs the last ones are left out."""
+    """Return the lines of a table within 80 columns: wide cells are cut, and the last of many inputs are left out."""
     cells = [[cell.replace("\n", " ") for cell in row] for row in (head, *rows)]
     room = _WIDTH - 2 - 2 * (len(head) - 1)
     while len(cells[0]) > 3 and room < _LEAST_WIDTH * len(cells[0]):
@@ -217,7 +205,7 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def _shared(wanted: Sequence[int], room: int) -> list[int]:
-    """Widths that fit: narrow columns get what they want, the others share what is left."""
+    """Return widths that fit: narrow columns get what they want, the others share what is left."""
     widths, open_columns = list(wanted), sorted(range(len(wanted)), key=lambda at: wanted[at])
     while open_columns:
         share = room // len(open_columns)
@@ -231,7 +219,7 @@ def _fit(text: str, width: int) -> str:
     return f"{text[: width - 1]}…" if len(text) > width else text.ljust(width)
 
 
-#: A call takes longer than what it asks for: the service answers when the preview's time is over.
+#: The call takes longer than the preview: the service answers when the preview's time is over.
 _MORE_SECONDS = 30.0
 _DEFAULT_SECONDS = 30.0
 _REGISTERED = re.compile(r"[^\s@]+@[^\s@]+")
@@ -239,7 +227,7 @@ _REGISTERED = re.compile(r"[^\s@]+@[^\s@]+")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreviewOptions:
-    """What a preview is asked for beside the function, checked. Raises InvalidArgument."""
+    """The parameters of a preview without the function, checked. Raises InvalidArgument."""
 
     n: int = 5
     where: str | None = None
@@ -258,7 +246,7 @@ class PreviewOptions:
             raise InvalidArgument(f"timeout is a number of seconds above 0, not {self.timeout!r}")
 
     def request(self, table: catalog_pb2.TableRef) -> jobs_pb2.PreviewFunctionRequest:
-        """The request without the function."""
+        """Return the request without the function."""
         request = jobs_pb2.PreviewFunctionRequest(
             table=table,
             where=self.where or "",
@@ -275,14 +263,14 @@ class PreviewOptions:
 
 
 def is_registered(text: str) -> bool:
-    """True for `name@version`, as a registered function is named."""
+    """Return True for `name@version`, the name of a registered function."""
     return _REGISTERED.fullmatch(text) is not None
 
 
 def name_function(
     request: jobs_pb2.PreviewFunctionRequest, services: Services, function: UDF | str | SqlExpression
 ) -> None:
-    """Put a function into a request; none is registered. A bundle that does not fit into it is stored as content."""
+    """Put a function into a request without registering it. A bundle that does not fit in is stored as content."""
     if isinstance(function, SqlExpression):
         request.sql_expression = function.text
         if function.error_handling is not None:
@@ -303,7 +291,7 @@ def name_function(
 
 
 def call_preview(services: Services, request: jobs_pb2.PreviewFunctionRequest) -> Preview:
-    """Send it. Raises LemanError."""
+    """Send the request, and return the preview. Raises LemanError."""
     taken = seconds(request.timeout) if request.HasField("timeout") else _DEFAULT_SECONDS
     return _preview(request, services.jobs.PreviewFunction(request, timeout=taken + _MORE_SECONDS), taken)
 
@@ -312,28 +300,22 @@ def _preview(
     request: jobs_pb2.PreviewFunctionRequest, answer: jobs_pb2.PreviewFunctionResponse, timeout: float
 ) -> Preview:
     values = pa.ipc.open_stream(answer.values).read_all() if answer.values else pa.table({})
-    left_out = tuple(answer.columns_left_out)
     projection = answer.projection
-    return Preview(
+    return seen(
+        Preview,
+        answer,
         table=request.table.table,
         udf_name=answer.udf.name,
         udf_version=answer.udf.version,
-        input_columns=tuple(answer.input_columns),
         data_type=schema(answer.output_schema).field(0).type,
-        read_version=answer.read_version,
-        where=answer.where,
         rows=_rows(answer, values),
-        fails=answer.fails,
-        timed_out=answer.timed_out,
         timeout=timeout,
         rows_to_compute=projection.rows_to_compute,
         workers=projection.workers,
-        seconds_per_row=_seconds(projection, "duration_per_row"),
-        expected_seconds=_seconds(projection, "expected_duration"),
-        set_up_seconds=_seconds(answer, "set_up_duration"),
-        printed=answer.printed,
+        seconds_per_row=seconds_of(projection, "duration_per_row"),
+        expected_seconds=seconds_of(projection, "expected_duration"),
+        set_up_seconds=seconds_of(answer, "set_up_duration"),
         printed_bytes=answer.printed_size_bytes,
-        columns_left_out=left_out,
         values=values,
     )
 
@@ -347,17 +329,15 @@ def _rows(answer: jobs_pb2.PreviewFunctionResponse, values: pa.Table) -> tuple[P
     rows = []
     for at, row in enumerate(answer.rows):
         shown = zip(answer.input_columns, inputs, row.inputs, strict=True)
-        error = row.error if row.HasField("error") else None
         rows.append(
-            PreviewRow(
+            seen(
+                PreviewRow,
+                row,
                 state=enum_word(jobs_pb2.PreviewRow.State, row.state, "STATE_"),
                 inputs={name: text if known is None else known[at] for name, known, text in shown},
                 output=(row.output or None) if output is None else output[at],
-                seconds=_seconds(row, "elapsed"),
-                error=None
-                if error is None
-                else PreviewError(error.error_type, error.message, error.traceback, error.attempts),
-                row_address=row.row_address,
+                seconds=seconds_of(row, "elapsed"),
+                error=seen(PreviewError, row.error) if row.HasField("error") else None,
                 row_id=or_none(row, "row_id"),
                 texts=(*row.inputs, row.output),
             )
@@ -366,16 +346,12 @@ def _rows(answer: jobs_pb2.PreviewFunctionResponse, values: pa.Table) -> tuple[P
 
 
 def _python(column: pa.ChunkedArray) -> list[Any]:
-    """The values of a column; those that Python has no counterpart for stay Arrow's."""
+    """Return the values of a column; Arrow's own if Python has no counterpart."""
     try:
         values: list[Any] = column.to_pylist()
     except (ValueError, OverflowError, pa.ArrowException):
         return list(column)
     return values
-
-
-def _seconds(message: Any, name: str) -> float | None:
-    return seconds(getattr(message, name)) if message.HasField(name) else None
 
 
 def _check_whole(name: str, value: Any) -> None:

@@ -1,7 +1,7 @@
-"""The program `leman`: the command line as a process, which begins and ends sooner than a Python does by itself.
+"""The program `leman`: the command line as a process, which starts and ends faster than plain Python.
 
-Of a command that reads some tables, a tenth was garbage collection while modules are imported, which leave none, and a
-fifth the end of Python, which takes down one by one what the system is about to free at once.
+In a command that reads some tables, a tenth of the time was garbage collection during imports, which leave no garbage,
+and a fifth was the end of Python, which frees one by one what the system frees at once.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ import threading
 from typing import Any, TextIO
 
 _ALLOCATIONS = 50_000
-"""Objects after which garbage is looked for: many times what Python has, as most commands live for a moment."""
+"""Objects after which garbage is collected: many times Python's default, as most commands live for a moment."""
 _FAILED = 1
 
 
 class OutputFailed(OSError):
-    """Standard output takes no more, for another reason than that its reader has gone."""
+    """Standard output cannot be written, for another reason than that its reader has gone."""
 
     def __str__(self) -> str:
         return (
@@ -40,7 +40,7 @@ class _Output(io.FileIO):
 
 
 class _Remarks(io.FileIO):
-    """Standard error. A command does its work whether or not its remarks can be read."""
+    """Standard error. A command does its work even if its remarks cannot be written."""
 
     def write(self, data: Any, /) -> int:
         try:
@@ -65,9 +65,10 @@ def main() -> None:
 
 
 def _open_streams() -> None:
-    """Have errors of standard output told from others, and ignore those of standard error.
+    """Distinguish errors of standard output from others, and ignore those of standard error.
 
-    A descriptor that the caller has closed is opened on nothing: it would become that of the next file or socket.
+    A descriptor that the caller has closed is opened on the null device: else it would be that of the next file or
+    socket.
     """
     stdout, stderr = sys.stdout, sys.stderr
     while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
@@ -81,14 +82,14 @@ def _open_streams() -> None:
 
 
 def _text(raw: io.FileIO, before: TextIO | None, *, by_line: bool) -> TextIO:
-    """Return a stream that writes any name, in whatever encoding the environment asks for."""
+    """Return a stream that can write any name in the encoding of the environment."""
     encoding = "utf-8" if before is None else before.encoding
     buffered = io.BufferedWriter(raw)
     return io.TextIOWrapper(buffered, encoding=encoding, errors="backslashreplace", line_buffering=by_line)
 
 
 def _end(code: int) -> None:
-    """End at once, where nothing is left that Python waits for; what is to be done at the end is done."""
+    """Run what is registered for the end, and end at once, unless Python has to wait for threads."""
     if any(not thread.daemon for thread in threading.enumerate() if thread is not threading.main_thread()):
         return
     atexit._run_exitfuncs()

@@ -1,9 +1,4 @@
-"""What tables and views have in common, and queries over them.
-
-What a view is to hold, put together step by step.
-
-What tables and views have in common.
-"""
+"""What tables and views have in common, and the queries from which views are made."""
 
 from __future__ import annotations
 
@@ -15,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 from leman import _maintenance, local
+from leman._arrow import pa
 from leman._call_boundary import boundary
 from leman._functions.registration import Registration
 from leman._functions.udf_decorator import UDF
@@ -35,14 +31,11 @@ from leman.v1 import catalog_pb2, commit_pb2
 
 if TYPE_CHECKING:
     import lance
-    import pyarrow as pa
-else:
-    from leman import _arrow as pa
 
 
 QueryColumn = UDF | str | tuple[UDF | str, Sequence[str]]
-"""A function, a SQL expression, or a function, made here or registered (`name@version`), and the source's columns that
-take the place of its inputs."""
+"""A function, a SQL expression, or a pair of a function, also a registered one (`name@version`), and the source's
+columns that replace its inputs."""
 
 #: A registered function, where a SQL expression is expected.
 _REGISTERED = re.compile(r"\s*[\w.-]+@[\w.-]+\s*")
@@ -50,25 +43,8 @@ _REGISTERED = re.compile(r"\s*[\w.-]+@[\w.-]+\s*")
 View_co = TypeVar("View_co", covariant=True)
 
 
-class Source(Protocol):
-    """What a query is over: a table or a view."""
-
-    @property
-    def name(self) -> str:
-        """Its name."""
-        ...
-
-    def describe(self) -> TableInfo:
-        """Tell what it is now."""
-        ...
-
-    def ref(self) -> catalog_pb2.TableRef:
-        """Name it on the wire."""
-        ...
-
-
 class ViewMaker(Protocol[View_co]):
-    """What a view is made in: a database."""
+    """The database in which a view is created."""
 
     def create_materialized_view(
         self,
@@ -78,15 +54,13 @@ class ViewMaker(Protocol[View_co]):
         *,
         exist_ok: bool = False,
         request_id: str | None = None,
-    ) -> View_co:
-        """Make a view of the query."""
-        ...
+    ) -> View_co: ...
 
 
 _JOINED = "a view reads one table. Bring the other's columns into it by key with merge_insert, or join what you read"
 _GROUPED = "a view has a row for each row of its source. Group what you read, for example to_arrow().group_by(...)"
 _SORTED = "rows of a view are in the order of its source, or shuffled. Sort what you read: to_arrow().sort_by(...)"
-#: What to do instead of what queries of others have, by name.
+#: What to do instead of methods that queries of other libraries have.
 _OTHER_WAYS = {
     **dict.fromkeys(["join", "merge"], _JOINED),
     **dict.fromkeys(["group_by", "groupby", "agg", "aggregate", "distinct"], _GROUPED),
@@ -96,7 +70,7 @@ _OTHER_WAYS = {
 
 @dataclass(frozen=True, slots=True)
 class FunctionColumn:
-    """A column that a function computes: one made by `@leman.udf`, or a registered one, `name` or `name@version`."""
+    """A column and its function: one made by `@leman.udf`, or a registered one, `name` or `name@version`."""
 
     name: str
     function: UDF | str
@@ -105,14 +79,14 @@ class FunctionColumn:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """Rows and columns of a table, made by `Table.search(None)`. Every method returns a new query.
+    """Rows and columns of a table or view, made by `Table.search(None)`. Every method returns a new query.
 
         table.search(None).where("age > 21").select(["name"]).add_column("n", word_count).shuffle(seed=42)
 
-    A view made of it holds one row for each row of the table that the filter matches.
+    A view of it has one row for each row of the table that the filter matches.
     """
 
-    table: Source
+    table: Relation
     filter: str = ""
     columns: tuple[tuple[str, str], ...] = ()
     expressions: tuple[tuple[str, str], ...] = ()
@@ -122,15 +96,17 @@ class Query:
     skipped: int = 0
 
     def where(self, expression: str) -> Self:
-        """Only rows for which this SQL expression is true; given twice, both have to be."""
+        """Keep only rows for which this SQL expression is true, and each one that was given before."""
         if not _is_text(expression):
             raise InvalidArgument(f'where is a SQL expression such as "age > 21", not {expression!r}')
         both = f"({self.filter}) AND ({expression})" if self.filter else expression
         return dataclasses.replace(self, filter=both)
 
     def select(self, columns: Sequence[str] | Mapping[str, str]) -> Self:
-        """Only these columns: their names, or a mapping of names to SQL expressions (`{"title": "upper(name)"}`).
-        Without it a view has all columns of its source. Given twice, the last one holds."""
+        """Keep only these columns: their names, or names mapped to SQL expressions (`{"title": "upper(name)"}`).
+
+        Without it a view has all columns of its source. The last call counts.
+        """
         given: Any = columns
         if isinstance(given, str) or not isinstance(given, Iterable) or not columns:
             raise InvalidArgument(f"select takes a list of columns or {{'name': 'expression'}}, not {columns!r}")
@@ -143,8 +119,8 @@ class Query:
         return dataclasses.replace(self, columns=tuple(pairs))
 
     def add_column(self, name: str, value: QueryColumn) -> Self:
-        """One more column: computed by a function, by `(function, [columns])` where its inputs are called otherwise
-        in the table, by a registered one, `("name@version", [columns])`, or by a SQL expression."""
+        """Add a column. It is computed by a function, by `(function, [columns])` if its inputs have other names in the
+        table, by a registered function, `("name@version", [columns])`, or by a SQL expression."""
         if not _is_text(name):
             raise InvalidArgument(f"a column is named by a str, not {name!r}")
         udf, inputs = value if isinstance(value, tuple) and len(value) == 2 else (value, ())
@@ -158,18 +134,18 @@ class Query:
         return dataclasses.replace(self, functions=(*self.functions, FunctionColumn(name, udf, names)))
 
     def shuffle(self, seed: int = 0) -> Self:
-        """Rows in a random order, the same for the same seed. Rows that a refresh adds are shuffled among themselves
-        and come after the others."""
+        """Put the rows in a random order, which depends on the seed alone. Rows that a refresh adds are shuffled among
+        themselves and come after the others."""
         _check_seed(seed)
         return dataclasses.replace(self, seed=seed)
 
     def limit(self, rows: int) -> Self:
-        """At most so many rows, the first by row id of the table, chosen before the shuffle. Stays exact when the
-        table changes."""
+        """Keep at most this many rows, the first by row id of the table, before the shuffle. The limit stays exact when
+        the table changes."""
         return dataclasses.replace(self, most=_rows("limit", rows))
 
     def offset(self, rows: int) -> Self:
-        """Leave out so many rows, the first by row id of the table."""
+        """Leave out this many rows, the first by row id of the table."""
         return dataclasses.replace(self, skipped=_rows("offset", rows))
 
     def create_materialized_view(
@@ -181,9 +157,9 @@ class Query:
         exist_ok: bool = False,
         request_id: str | None = None,
     ) -> View_co:
-        """As `Database.create_materialized_view`; `conn`: the database that the view is made in."""
+        """As `Database.create_materialized_view`. `conn`: the database in which the view is created."""
         if not hasattr(conn, "create_materialized_view"):
-            raise InvalidArgument(f"conn is the database that the view is made in, not a {type(conn).__name__}")
+            raise InvalidArgument(f"conn is the database for the view, not a {type(conn).__name__}")
         return conn.create_materialized_view(
             view_name, self, max_rows_per_fragment, exist_ok=exist_ok, request_id=request_id
         )
@@ -202,7 +178,7 @@ def _is_text(value: Any) -> bool:
 
 
 def _rows(name: str, rows: Any) -> int:
-    """None is no number of rows: a limit of 0 would be a view of nothing."""
+    """Return a number of rows, 0 or more. Raises InvalidArgument, also for None."""
     if rows is None:
         raise InvalidArgument(f"{name} is a whole number, 0 or more, not None: leave {name}() out for all rows")
     return count(name, rows, least=0) or 0
@@ -214,17 +190,13 @@ def _check_seed(seed: Any) -> None:
 
 
 def query_message(query: Query, registration: Registration) -> catalog_pb2.ViewQuery:
-    """The query, its functions registered in the view's database once all is checked that can be checked here."""
+    """Return the query on the wire. Its functions are registered in the view's database after all possible checks."""
     table = query.table.describe()
     for column in query.functions:
         if isinstance(column.function, UDF):
             column.function.check_inputs(table.schema, column.inputs or column.function.input_columns)
     message = catalog_pb2.ViewQuery(
-        source=query.table.ref(),
-        where=query.filter,
-        shuffle_seed=query.seed,
-        limit=query.most,
-        offset=query.skipped,
+        source=query.table.ref(), where=query.filter, shuffle_seed=query.seed, limit=query.most, offset=query.skipped
     )
     columns = query.columns
     if query.expressions and not columns:  # all columns of the source, and these
@@ -240,7 +212,7 @@ def query_message(query: Query, registration: Registration) -> catalog_pb2.ViewQ
 
 
 def check_no_function(name: str, expression: str) -> None:
-    """Refuse the name of a registered function, where a SQL expression is expected. Raises InvalidArgument."""
+    """Raise InvalidArgument if a SQL expression is the name of a registered function."""
     if _REGISTERED.fullmatch(expression):
         raise InvalidArgument(
             f"column {name!r}: a registered function goes with the columns that it reads: "
@@ -249,7 +221,7 @@ def check_no_function(name: str, expression: str) -> None:
 
 
 def no_function(name: str, value: object) -> InvalidArgument:
-    """The error where what is to compute a column is nothing that can."""
+    """Return the error for a value that cannot compute a column."""
     return InvalidArgument(
         f"column {name!r}: give a function made by @leman.udf, (function, ['input column', ...]),"
         f" a registered one by ('name@version', ['input column', ...]), or a SQL expression, not {value!r}"
@@ -260,7 +232,11 @@ _A_DAY = 86400.0
 
 
 class Relation(Shown):
-    """A table or a view of a database. Holds no state: every answer is of now."""
+    """A table or a view of a database. It holds no state: each call asks for the current one."""
+
+    #: A condition of all rows that reads show, and columns that they do not show.
+    _shown: str = ""
+    _hidden: tuple[str, ...] = ()
 
     def __init__(self, services: Services, registration: Registration, database: str, name: str) -> None:
         self.name = name
@@ -271,7 +247,7 @@ class Relation(Shown):
 
     @boundary
     def describe(self) -> TableInfo:
-        """Schema, version, rows and computed columns. Raises TableNotFound."""
+        """Return schema, version, rows and computed columns. Raises TableNotFound."""
         if self._services.reads_alone() and (found := local_reads.local_table(self._database, self.name)) is not None:
             return found
         request = catalog_pb2.DescribeTableRequest(table=self.ref())
@@ -279,7 +255,7 @@ class Relation(Shown):
 
     @property
     def schema(self) -> pa.Schema:
-        """All columns."""
+        """The schema of all columns."""
         return self.describe().schema
 
     @property
@@ -288,14 +264,12 @@ class Relation(Shown):
         return self.describe().version
 
     def count_rows(self) -> int:
-        """Rows, without deleted ones."""
+        """Count the rows, without deleted ones."""
         return self.describe().row_count
 
     @boundary
     def to_lance(self, version: int | str | None = None) -> lance.LanceDataset:
-        """The table as a Lance dataset, to read with all that Lance offers. Needs `leman[lance]`.
-
-        Raises TableNotFound, VersionNotFound."""
+        """Open the table as a Lance dataset. Needs `leman[lance]`. Raises TableNotFound, VersionNotFound."""
         return local.open_table(self.uri, version)
 
     @boundary
@@ -310,30 +284,26 @@ class Relation(Shown):
         batch_size: int = 0,
         include_checkpointed: bool = False,
     ) -> pa.RecordBatchReader:
-        """The rows as a reader of record batches, through the services: needs no pylance, and holds a few megabytes.
+        """Return the rows as a reader of record batches, read through the services.
 
-        `columns`: None: all that queries show. `where`: SQL. `limit`, `offset`: of the rows that it is true for.
-        `version`: a number, a tag, None: the latest. `batch_size`: rows in a batch at the most; 0: 8,192.
-        `include_checkpointed`: computed columns also show what jobs have stored and no version has yet: the values that
-        the column's function of now computed from the inputs of now. Other rows have the value of the latest version.
-        `where` is about the values that are shown. It works while a job runs, and after it failed or was cancelled. It
-        goes with no `version` and no view. Interrupted, the reader raises instead of going on.
+        It needs no pylance, and a few megabytes of memory. `columns`: None: all that queries show. `where`: SQL.
+        `limit`, `offset`: of the rows for which it is true. `version`: a number or a tag; None: the latest.
+        `batch_size`: at most this many rows in a batch; 0: 8,192.
+
+        `include_checkpointed`: computed columns also show values that jobs have stored and no version has yet, if the
+        column's current function computed them from the current inputs. Other rows have the value of the latest
+        version. `where` sees the values that are shown. This works while a job runs, and after it failed or was
+        cancelled; not with `version`, and not for a view. If interrupted, such a reader raises and does not resume.
 
         Raises TableNotFound, VersionNotFound, ColumnNotFound, InvalidArgument, and FailedPrecondition (IS_A_VIEW) for a
-        view with `include_checkpointed`; what comes up later, the reader raises.
+        view with `include_checkpointed`. The reader raises later errors.
         """
-        request = read_request(
-            *(self.ref(), columns, where),
-            limit=limit,
-            offset=offset,
-            version=version,
-            batch_size=batch_size,
-            include_checkpointed=include_checkpointed,
-        )
+        span: dict[str, Any] = {"limit": limit, "offset": offset, "version": version, "batch_size": batch_size}
+        request = read_request(self.ref(), columns, where, **span, include_checkpointed=include_checkpointed)
         return RowStream(self._services, request).reader()
 
     def head(self, n: int = 5, *, include_checkpointed: bool = False) -> pa.Table:
-        """The first rows, as an Arrow table; `include_checkpointed` and errors: as `to_arrow`."""
+        """Return the first `n` rows as an Arrow table. `include_checkpointed` and errors: as `to_arrow`."""
         return self.to_arrow(limit=n, include_checkpointed=include_checkpointed)
 
     @boundary
@@ -347,19 +317,22 @@ class Relation(Shown):
         version: int | str | None = None,
         include_checkpointed: bool = False,
     ) -> pa.Table:
-        """The rows as an Arrow table; parameters and errors: as `to_batches`."""
-        request = read_request(
-            *(self.ref(), columns, where),
-            limit=limit,
-            offset=offset,
-            version=version,
-            include_checkpointed=include_checkpointed,
-        )
+        """Return the rows as an Arrow table, read without the services if pylance is installed (see `connect`).
+
+        Parameters and errors: as `to_batches`.
+        """
+        if internal := [name for name in columns or () if name in self._hidden]:
+            raise InvalidArgument(f"column {internal[0]!r} is internal to the view")
+        span: dict[str, Any] = {"limit": limit, "offset": offset, "version": version}
+        if self._services.direct and not include_checkpointed:
+            rows = local.read_table(self.uri, columns, where, **span, shown=self._shown, hidden=self._hidden)
+            if rows is not None:  # the metadata of a view is not that of its rows
+                return rows.replace_schema_metadata() if self._hidden else rows
+        request = read_request(self.ref(), columns, where, **span, include_checkpointed=include_checkpointed)
         return RowStream(self._services, request).read_all()
 
     def search(self, query: None = None) -> Query:
-        """A query over its rows, of which a view can be made. `query`: None, as search by vector or text is no
-        part of a view."""
+        """Return a query over the rows, from which a view can be made. `query` is None: views do not search."""
         if query is not None:
             raise NotSupported(
                 "search by vector or text is not supported: search(None) takes all rows. Search with Lance: "
@@ -370,35 +343,33 @@ class Relation(Shown):
 
     @boundary
     def get_errors(self, *, job_id: str, column_name: str | None = None, limit: int | None = None) -> RowErrors:
-        """The rows of a job for which the function failed, by row address; at most `limit` of them.
-
-        Raises JobNotFound.
-        """
+        """Return at most `limit` rows for which a job's function failed, by row address. Raises JobNotFound."""
         return list_errors(self._services, self._database, job_id, column_name, limit)
 
     @boundary
     def commits(self, *, limit: int = 100) -> list[Commit]:
-        """The versions in the table's history that Leman made, newest first; at most `limit` of them. What others
-        committed is not among them, nor what was cleaned away. Raises TableNotFound."""
+        """Return the versions of the table that Leman committed, at most `limit`, newest first.
+
+        Versions that were cleaned up are not among them. Raises TableNotFound.
+        """
         found: list[Commit] = []
-        token = ""
-        while len(found) < limit:
-            size = min(limit - len(found), PAGE)
-            request = commit_pb2.ListCommitsRequest(table=self.ref(), page_size=size, page_token=token)
+        request = commit_pb2.ListCommitsRequest(table=self.ref())
+        while len(found) < limit:  # pages may be short: a call reads a bounded number of versions
+            request.page_size = min(limit - len(found), PAGE)
             answer = self._services.commits.ListCommits(request)
             found += map(conversions.commit, answer.commits)
-            token = answer.next_page_token
-            if not token:
+            request.page_token = answer.next_page_token
+            if not request.page_token:
                 break
         return found
 
     @boundary
     def optimize_indices(self, columns: Sequence[str] | None = None) -> tuple[IndexCoverage, ...]:
-        """Bring the indexes of the table up to date, those on any of `columns` (None: all), and tell what they cover
-        then. A backfill takes the fragments that it writes out of the indexes on its column, and added rows are in
-        none: a search still finds them by scanning, a fast search does not.
+        """Bring the table's indexes on `columns` (None: all) up to date, and return what they cover.
 
-        Takes as long as Lance needs for the rows that are left out, and no time where none are. Raises TableNotFound.
+        A backfill takes the fragments that it writes out of the indexes on its column, and added rows are in no index:
+        a search still finds them by scanning, a fast search does not. It takes the time that Lance needs for the rows
+        that are left out. Raises TableNotFound.
         """
         if isinstance(columns, str):
             raise InvalidArgument(f"columns is a list of names, not {columns!r}")
@@ -408,8 +379,10 @@ class Relation(Shown):
 
     @boundary
     def checkpoints(self, *, limit: int = 10_000) -> tuple[StoredFile, ...]:
-        """Checkpoints, fragment records and staged column files of the table, and what each is for; at most `limit` of
-        them (10,000 is the most), by path. Changes nothing. Raises TableNotFound."""
+        """Return the table's checkpoints, fragment records and staged column files by path, and what each is for.
+
+        At most `limit` of them, up to 10,000. Changes nothing. Raises TableNotFound.
+        """
         request = _maintenance.make_request(self.ref(), None, limit, dry_run=True, include_kept=True)
         with reading_service(self._services, "commit_coordinator") as services:
             return _maintenance.from_wire(services.commits.CollectGarbage(request), dry_run=True).files
@@ -420,16 +393,16 @@ class Relation(Shown):
     ) -> CheckpointCollection:
         """Delete checkpoints, fragment records and staged column files that nothing can need any more.
 
-        `older_than`: garbage written later than so long ago stays; a timedelta or text such as `12h`; default 7 days.
-        Column files stay for a day at the least, except with 0 while no job of the table is open: that says that
-        nothing writes to the table now. `dry_run`: only say what would go. `limit`: how many files are named.
+        `older_than`: younger garbage stays; a timedelta or text such as `12h`, 7 days by default. Column files stay for
+        at least a day, except with 0 while no job of the table is open: it says that nothing writes to the table now.
+        `dry_run`: only report what would be deleted. `limit`: how many files the result names.
 
-        What a version, tag or branch refers to, what an unfinished fragment can reuse and what a job that has not
-        ended may need always stays. Raises TableNotFound, InvalidArgument.
+        Files that a version, tag or branch refers to, that an unfinished fragment can reuse, or that a job which has
+        not ended may need, always stay. Raises TableNotFound, InvalidArgument.
         """
         request = _maintenance.make_request(self.ref(), older_than, limit, dry_run=dry_run, include_kept=False)
         return _maintenance.from_wire(self._services.commits.CollectGarbage(request), dry_run=dry_run)
 
     def ref(self) -> catalog_pb2.TableRef:
-        """Name it on the wire."""
+        """Return its name on the wire."""
         return catalog_pb2.TableRef(database=self._database, table=self.name)

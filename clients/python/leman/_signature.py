@@ -1,9 +1,4 @@
-"""Annotations and Arrow types; what a function's annotations say.
-
-Annotations and Arrow types.
-
-What a function's annotations say: how it is called, what it reads, what it returns.
-"""
+"""A function's annotations and Arrow types: how it is called, what it reads, what it returns."""
 
 from __future__ import annotations
 
@@ -17,19 +12,14 @@ import typing
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, is_dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from leman._arrow import pa
 from leman.errors import InvalidArgument, UdfDefinitionError
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-else:
-    from leman import _arrow as pa
 
 
 @functools.cache
 def _python_types() -> dict[Any, pa.DataType]:
-    """The Arrow types of Python's."""
     return {
         bool: pa.bool_(),
         int: pa.int64(),
@@ -45,7 +35,6 @@ def _python_types() -> dict[Any, pa.DataType]:
 
 @functools.cache
 def _array_types() -> dict[Any, pa.DataType]:
-    """The types of Arrow's arrays."""
     return {
         pa.BooleanArray: pa.bool_(),
         pa.Int8Array: pa.int8(),
@@ -73,18 +62,13 @@ def _array_types() -> dict[Any, pa.DataType]:
 
 @functools.cache
 def _families() -> dict[Any, tuple[Callable[[pa.DataType], bool], ...]]:
-    """What else a value of a Python type may be stored as."""
+    """Return, by Python type, tests for the Arrow types that hold its values."""
     return {
         bool: (pa.types.is_boolean,),
         int: (pa.types.is_integer,),
         float: (pa.types.is_floating, pa.types.is_integer),
         str: (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view),
-        bytes: (
-            pa.types.is_binary,
-            pa.types.is_large_binary,
-            pa.types.is_binary_view,
-            pa.types.is_fixed_size_binary,
-        ),
+        bytes: (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view, pa.types.is_fixed_size_binary),
         datetime.datetime: (pa.types.is_timestamp,),
         datetime.date: (pa.types.is_date,),
         datetime.time: (pa.types.is_time,),
@@ -97,7 +81,7 @@ def _is_list(type_: pa.DataType) -> bool:
     return bool(is_variable or pa.types.is_list_view(type_) or pa.types.is_large_list_view(type_))
 
 
-#: What is a class, for Python, and says nothing of values.
+#: Annotations that say nothing of values.
 _SAYS_NOTHING = (inspect.Parameter.empty, object, Any)
 BLOB_KEY = b"lance-encoding:blob"
 _EXTENSION_KEY = b"ARROW:extension:name"
@@ -105,19 +89,19 @@ _BLOB_EXTENSION = "lance.blob.v2"
 
 
 def is_blob(field: pa.Field) -> bool:
-    """Whether a column's values are blobs, of either kind that Lance has."""
+    """Return whether a column's values are blobs, of either kind that Lance has."""
     metadata = field.metadata or {}
     name = metadata.get(_EXTENSION_KEY, b"").decode() or getattr(field.type, "extension_name", "")
     return name == _BLOB_EXTENSION or metadata.get(BLOB_KEY) == b"true"
 
 
 def values_type(field: pa.Field) -> pa.DataType:
-    """Type of a column's values as a function is given them: blobs are bytes."""
+    """Return the type of a column's values as a function gets them: blobs are bytes."""
     return pa.large_binary() if is_blob(field) else field.type
 
 
 def type_of(annotation: Any) -> pa.DataType | None:
-    """The Arrow type for an annotation; None where it says nothing definite."""
+    """Return the Arrow type for an annotation; None if it is not definite."""
     try:
         known = _python_types().get(annotation) or _array_types().get(annotation)
     except TypeError:  # not hashable
@@ -135,7 +119,7 @@ def type_of(annotation: Any) -> pa.DataType | None:
 
 
 def _numpy_type(annotation: Any) -> pa.DataType | None:
-    """The Arrow type of numpy's numbers, truth values, texts and bytes. No one names these without numpy."""
+    """Return the Arrow type of numpy's numbers, truth values, texts and bytes; None if numpy is not loaded."""
     numpy = sys.modules.get("numpy")
     if numpy is None or not isinstance(annotation, type) or not issubclass(annotation, numpy.generic):
         return None
@@ -149,7 +133,7 @@ def _numpy_type(annotation: Any) -> pa.DataType | None:
 
 
 def accepts(annotation: Any, actual: pa.DataType) -> bool:
-    """Whether a scalar function's annotation allows values of an Arrow type; True where it says nothing."""
+    """Return whether a scalar function's annotation allows values of an Arrow type; True if it says nothing."""
     if pa.types.is_dictionary(actual):
         return accepts(annotation, actual.value_type)
     if isinstance(actual, pa.BaseExtensionType):
@@ -167,8 +151,10 @@ def accepts(annotation: Any, actual: pa.DataType) -> bool:
 
 
 def gives(annotation: Any, output: pa.DataType) -> bool:
-    """Whether what a scalar function's annotation says that it returns fits an Arrow type; True where it says nothing.
-    Whole numbers fit where others do."""
+    """Return whether a scalar function's return annotation fits an Arrow type; True if it says nothing.
+
+    Whole numbers fit where other numbers do.
+    """
     if _without_none(annotation) is int and (pa.types.is_floating(output) or pa.types.is_decimal(output)):
         return True
     if isinstance(output, pa.UuidType):
@@ -177,8 +163,7 @@ def gives(annotation: Any, output: pa.DataType) -> bool:
 
 
 def _accepts_extension(annotation: Any, actual: pa.BaseExtensionType) -> bool:
-    """As `accepts`: JSON is given as text, a tensor as a list, others as their own Python type or that of their
-    storage."""
+    """As `accepts`: functions get JSON as text, a tensor as a list, others as their own or their storage's type."""
     if isinstance(actual, pa.UuidType):
         annotation = _without_none(annotation)
         said = isinstance(annotation, type) and annotation not in _SAYS_NOTHING
@@ -189,7 +174,7 @@ def _accepts_extension(annotation: Any, actual: pa.BaseExtensionType) -> bool:
 
 
 def _accepts_pairs(annotation: Any, actual: pa.MapType) -> bool:
-    """As `accepts`: a map is given as a list of pairs."""
+    """As `accepts`: functions get a map as a list of pairs."""
     pair = next(iter(typing.get_args(annotation)), Any)
     if typing.get_origin(pair) is not tuple:
         return pair is tuple or pair in _SAYS_NOTHING
@@ -198,7 +183,7 @@ def _accepts_pairs(annotation: Any, actual: pa.MapType) -> bool:
 
 
 def _without_none(annotation: Any) -> Any:
-    """`X` for `X | None`; anything else as it is."""
+    """Return `X` for `X | None`; anything else as it is."""
     if typing.get_origin(annotation) not in (typing.Union, types.UnionType):
         return annotation
     others = [argument for argument in typing.get_args(annotation) if argument is not types.NoneType]
@@ -216,7 +201,7 @@ _PLAIN_TYPES = {bool: "pa.bool_()", int: "pa.int64()", float: "pa.float64()", st
 
 
 class Kind(enum.Enum):
-    """What the function is handed in one call."""
+    """What a function gets in one call."""
 
     SCALAR = "scalar"
     ARRAY = "array"
@@ -227,8 +212,8 @@ class Kind(enum.Enum):
 class Signature:
     """How a function is called.
 
-    `input_types` are the Arrow types that an array function declares, None where it says nothing definite.
-    `input_values` are the annotations of a scalar function: a Python type stands for a family of Arrow types.
+    `input_types`: the Arrow types that an array function declares, None if it is not definite. `input_values`: the
+    annotations of a scalar function, each for a family of Arrow types.
     """
 
     kind: Kind
@@ -246,9 +231,9 @@ def read_signature(
     *,
     method: bool = False,
 ) -> Signature:
-    """The signature of a function, or (`method`) of a `__call__` whose first parameter is the object.
+    """Return the signature of a function, or (`method`) of a `__call__` whose first parameter is the object.
 
-    Parameters with a default are no inputs unless `input_columns` reaches them. Raises UdfDefinitionError.
+    Parameters with a default are no inputs unless `input_columns` covers them. Raises UdfDefinitionError.
     """
     parameters, returned = _parameters(name, function)
     if method:
@@ -265,7 +250,7 @@ def read_signature(
 
 
 def _parameters(name: str, function: Callable[..., Any]) -> tuple[list[inspect.Parameter], Any]:
-    """The parameters that can be passed by position, and the annotation of the result."""
+    """Return the parameters that can be passed by position, and the annotation of the result."""
     try:
         signature = inspect.signature(function, eval_str=True)
     except NameError as error:
@@ -282,7 +267,7 @@ def _parameters(name: str, function: Callable[..., Any]) -> tuple[list[inspect.P
 
 
 def _inputs(name: str, parameters: list[inspect.Parameter], given: int) -> tuple[Kind, list[inspect.Parameter]]:
-    """How the function is called, and the parameters that take columns."""
+    """Return how the function is called, and the parameters that take columns."""
     required = [p for p in parameters if p.default is p.empty]
     kinds = {_kind_of(name, p) for p in required}
     if Kind.RECORD_BATCH in kinds:
@@ -336,14 +321,14 @@ def _columns(name: str, kind: Kind, inputs: list[inspect.Parameter], given: list
 
 
 def blob_type(name: str, data_type: Any) -> pa.DataType:
-    """The type of a function's values that are blobs. Raises UdfDefinitionError where another is given."""
+    """Return the type of a function's values that are blobs. Raises UdfDefinitionError if another one is given."""
     if data_type not in (None, pa.binary(), pa.large_binary()):
         raise UdfDefinitionError(f"UDF '{name}': a blob is bytes: leave data_type out, or give pa.large_binary()")
     return pa.large_binary()
 
 
 def check_columns(given: Any, what: str, refusal: type[InvalidArgument] = UdfDefinitionError) -> list[str]:
-    """`given` as a list of column names. Raises `refusal` for anything else, be it a lone string."""
+    """Return `given` as a list of column names. Raises `refusal` for anything else, also for a single str."""
     if isinstance(given, str) or not isinstance(given, Sequence):
         raise refusal(f"{what} is a list of column names, not {given!r}")
     if not all(isinstance(column, str) and column for column in given):
@@ -376,7 +361,7 @@ def _output(name: str, kind: Kind, data_type: Any, returned: Any) -> pa.DataType
         )
     if returned is not inspect.Signature.empty:
         raise UdfDefinitionError(
-            f"UDF '{name}' is annotated to return {_shown(returned)}, which is no definite column type: give"
+            f"UDF '{name}' is annotated to return {_shown(returned)}, which is not a definite column type: give"
             f" data_type=, for example @leman.udf(data_type={_example(returned)}), or annotate it with {_DEFINITE}"
             f"{_how_to_return(returned)}"
         )
@@ -394,7 +379,7 @@ def _shown(annotation: Any) -> str:
 
 
 def _example(annotation: Any) -> str:
-    """A data type for what an annotation names, as one may write it. The items of a tuple become fields of a struct."""
+    """Return the code of a data type for an annotation. The items of a tuple become fields of a struct."""
     kind, items = typing.get_origin(annotation) or annotation, typing.get_args(annotation)
     fields = _fields_of(annotation)
     if fields:
@@ -411,7 +396,7 @@ def _example(annotation: Any) -> str:
 
 
 def _fields_of(annotation: Any) -> dict[str, Any]:
-    """The fields of a class whose objects are records, with their annotations; empty of any other."""
+    """Return the fields of a class whose objects are records, with their annotations; empty for any other."""
     if not (typing.is_typeddict(annotation) or _how_to_return(annotation)):
         return {}
     try:
@@ -421,7 +406,7 @@ def _fields_of(annotation: Any) -> dict[str, Any]:
 
 
 def _how_to_return(annotation: Any) -> str:
-    """How an object of a class with fields becomes the dict of a struct, as a sentence; empty of any other."""
+    """Return how an object of a class with fields becomes the dict of a struct, as a sentence; empty for any other."""
     if not inspect.isclass(annotation):
         return ""
     if hasattr(annotation, "model_dump"):

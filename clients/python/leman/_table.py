@@ -1,17 +1,13 @@
-"""A table, its computed columns, their backfills, and changes to its rows.
-
-Changes to rows that are there: update, and merge with rows that are given.
-
-A table, its computed columns and their backfills.
-"""
+"""A table, its computed columns, their backfills, and changes to its rows."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self, Unpack, overload
+from typing import Any, Self, Unpack, overload
 
 from leman import local
+from leman._arrow import pa
 from leman._call_boundary import boundary, warn
 from leman._columns import (
     BackfillOptions,
@@ -29,9 +25,7 @@ from leman._functions.udf_decorator import UDF
 from leman._job_model import Progress
 from leman._jobs import (
     JobFuture,
-    check_env,
-    check_labels,
-    check_priority,
+    create_job,
     failed_rows_of_job,
     row_states,
     rows_in_state,
@@ -50,18 +44,12 @@ from leman._wire.wire_values import checked_request_id, function_ref
 from leman.errors import ColumnNotDefined, FieldViolation, InvalidArgument
 from leman.v1 import catalog_pb2, jobs_pb2, planner_pb2, tables_pb2
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-else:
-    from leman import _arrow as pa
-
-
 _A_DAY = 86400.0
 
 
 @dataclass(frozen=True, slots=True)
 class MergeResult:
-    """What a merge did: how many rows it inserted, updated and deleted, and the table version in which it is done."""
+    """The rows that a merge inserted, updated and deleted, and the table version with its changes."""
 
     num_inserted_rows: int
     num_updated_rows: int
@@ -70,7 +58,7 @@ class MergeResult:
 
 
 def check_sql(given: object, what: str) -> str:
-    """SQL that a caller gave. Raises InvalidArgument where it is no text."""
+    """Return SQL that a caller gave. Raises InvalidArgument if it is not a str."""
     if not isinstance(given, str):
         raise InvalidArgument(f"{what} is SQL in a str, such as 'n > 5', not a {type(given).__name__}")
     return given
@@ -86,7 +74,7 @@ def update_rows(
     values_sql: Mapping[str, str] | None,
     request_id: str | None,
 ) -> int:
-    """Update rows, and tell how many; see `Table.update`. `schema`: the table's, where there are `values`."""
+    """Update rows and return how many, see `Table.update`. `schema`: the table's, needed for `values`."""
     if not values and not values_sql:
         raise InvalidArgument("update() takes values={'column': value} or values_sql={'column': 'SQL'}")
     request = tables_pb2.UpdateRowsRequest(
@@ -102,7 +90,7 @@ def update_rows(
 
 
 class MergeInsert:
-    """What is to become of rows that match and of those that do not, see `Table.merge_insert`; `execute` does it."""
+    """What to do with rows that match and with those that do not, see `Table.merge_insert`. Run it with `execute`."""
 
     def __init__(
         self, services: Services, table: catalog_pb2.TableRef, schema: pa.Schema, on: str | Iterable[str]
@@ -113,24 +101,24 @@ class MergeInsert:
         self._header = tables_pb2.MergeRowsHeader(table=table, on=keys)
 
     def when_matched_update_all(self, where: str | None = None) -> Self:
-        """Rows of the table that match get the values that are given; columns that are not given keep theirs.
+        """Give matching rows of the table the given values; columns that are not given keep theirs.
 
-        `where`: only those for which this SQL is true, which names columns `target.n` and `source.n`. It has no CASE,
-        and for a column with a time zone a time is written as a number: `cast(target.at as bigint) < 1717200000000000`.
+        `where`: only rows for which this SQL is true. It names columns `target.n` and `source.n`, has no CASE, and
+        writes a time of a column with a time zone as a number: `cast(target.at as bigint) < 1717200000000000`.
         """
         self._header.update_matched = True
         self._header.update_where = where or ""
         return self
 
     def when_not_matched_insert_all(self) -> Self:
-        """Rows that are given and match none of the table are added."""
+        """Add given rows that match none of the table."""
         self._header.insert_not_matched = True
         return self
 
     def when_not_matched_by_source_delete(self, condition: str | None = None) -> Self:
-        """Rows of the table that match none that is given are deleted.
+        """Delete rows of the table that match no given row.
 
-        `condition`: only those for which this SQL over the table's columns is true.
+        `condition`: only rows for which this SQL over the table's columns is true.
         """
         self._header.delete_not_matched_by_source = True
         self._header.delete_where = condition or ""
@@ -138,7 +126,7 @@ class MergeInsert:
 
     @boundary
     def execute(self, data: Any, *, request_id: str | None = None) -> MergeResult:
-        """Do it, all or nothing, in one version of the table; `data` as in `Database.create_table`. `request_id`: as
+        """Merge, all or nothing, in one version of the table. `data`: as in `Database.create_table`. `request_id`: as
         for `Table.add`.
 
         Raises ColumnNotFound, TypeMismatch, TableNotFound, InvalidArgument, and FailedPrecondition whose `reason` is
@@ -147,7 +135,7 @@ class MergeInsert:
         header = self._header
         if not (header.update_matched or header.insert_not_matched or header.delete_not_matched_by_source):
             refused = InvalidArgument(
-                "a merge has nothing to do: say when_matched_update_all(), when_not_matched_insert_all() or"
+                "a merge has nothing to do: call when_matched_update_all(), when_not_matched_insert_all() or"
                 " when_not_matched_by_source_delete() before execute()",
                 reason="MISSING_FIELD",
             )
@@ -159,51 +147,26 @@ class MergeInsert:
 
 
 NewColumn = UDF | str | SqlExpression | tuple[UDF | str, Sequence[str]]
-"""A function, a SQL expression, or a function and the columns that take the place of its inputs (none: as it names
-them); in such a pair it may be a registered one, `name@version`."""
+"""A function, a SQL expression, or a pair of a function and the columns that replace its inputs (none: as it names
+them). In a pair the function may be a registered one, `name@version`."""
 
 
 class Table(Relation):
-    """A table of a database. Holds no state: every answer is of now."""
+    """A table of a database. It holds no state: each call asks for the current one."""
 
     def __repr__(self) -> str:
         return f"<leman.Table {self.name} in {self._database}>"
 
     @boundary
-    def to_arrow(
-        self,
-        columns: list[str] | None = None,
-        where: str | None = None,
-        *,
-        limit: int | None = None,
-        offset: int = 0,
-        version: int | str | None = None,
-        include_checkpointed: bool = False,
-    ) -> pa.Table:
-        """The rows as an Arrow table; parameters and errors: as `to_batches`."""
-        if self._services.direct and not include_checkpointed:
-            found = local.read_table(self.uri, columns, where, limit=limit, offset=offset, version=version)
-            if found is not None:
-                return found
-        return super().to_arrow(
-            *(columns, where),
-            limit=limit,
-            offset=offset,
-            version=version,
-            include_checkpointed=include_checkpointed,
-        )
-
-    @boundary
     def add(self, data: Any, *, max_rows_per_file: int | None = None, request_id: str | None = None) -> None:
-        """Append rows, all or none; `data` as in `Database.create_table`.
+        """Append rows, all or none. `data`: as in `Database.create_table`.
 
         Columns that are left out, such as computed ones, become NULL; the next backfill computes those.
 
-        `request_id`: an id that you choose: under it the change is made once, however often it is asked for, also by
-        another process after this one died. Without, the client makes one up for as long as the call lasts. All changes
-        take one; the same id with another change, or with other rows, is refused. How long the services remember it is
-        said in docs/reference.md; here for as long as the commit is among the last 1,000 versions of the table that are
-        kept.
+        `request_id`: an id that you choose, under which the change is made once, however often you or another process
+        send it. Without it, the client makes one up for the duration of the call. All changes take one. The same id
+        with another change, or with other rows, is refused. docs/reference.md says how long the services remember an
+        id; here as long as the commit is among the last 1,000 kept versions of the table.
 
         Raises ColumnNotFound, TypeMismatch, TableNotFound, InvalidArgument, and AlreadyExists (REQUEST_ID_REUSED).
         """
@@ -215,11 +178,10 @@ class Table(Relation):
 
     @boundary
     def delete(self, where: str, *, request_id: str | None = None) -> int:
-        """Delete the rows for which a SQL condition is true (`true`: all of them), and tell how many went.
+        """Delete the rows for which a SQL condition is true (`true`: all rows), and return how many.
 
-        `request_id`: as for `add`.
-
-        Raises TableNotFound, InvalidArgument, and FailedPrecondition whose `reason` is FILTER_FAILED.
+        `request_id`: as for `add`. Raises TableNotFound, InvalidArgument, and FailedPrecondition whose `reason` is
+        FILTER_FAILED.
         """
         sql = check_sql(where, "where")
         request = tables_pb2.DeleteRowsRequest(table=self.ref(), where=sql, request_id=checked_request_id(request_id))
@@ -234,13 +196,11 @@ class Table(Relation):
         values_sql: Mapping[str, str] | None = None,
         request_id: str | None = None,
     ) -> int:
-        """Give columns of the rows for which a SQL condition is true (None: of all rows) other values, in one version
-        of the table, and tell how many rows that were.
+        """Change values of the rows for which a SQL condition is true (None: of all rows), and return how many rows.
 
-        `values`: column → value. `values_sql`: column → SQL over the row as it was, such as `{"n": "n + 1"}`. Computed
-        columns that rest on one of them become NULL in these rows, and the next backfill computes them.
-
-        `request_id`: as for `add`.
+        All changes are made in one version of the table. `values`: column → value. `values_sql`: column → SQL over the
+        row as it was, such as `{"n": "n + 1"}`. Computed columns that depend on one of them become NULL in these rows;
+        the next backfill computes them. `request_id`: as for `add`.
 
         Raises TableNotFound, ColumnNotFound, TypeMismatch, InvalidArgument, and FailedPrecondition whose `reason` is
         COLUMN_IS_COMPUTED, FILTER_FAILED, EXPRESSION_FAILED or NULL_VALUE.
@@ -252,12 +212,13 @@ class Table(Relation):
 
     @boundary
     def merge_insert(self, on: str | Iterable[str]) -> MergeInsert:
-        """Bring given rows together with those that have the same values in the columns `on`:
+        """Merge given rows with those of the table that have the same values in the columns `on`.
+
+        This updates rows that exist and adds the others:
 
             table.merge_insert("id").when_matched_update_all().when_not_matched_insert_all().execute(rows)
 
-        updates rows that are there and adds the others. Computed columns that rest on what is given become NULL in
-        updated rows, as with `update`, and the next backfill computes them.
+        As with `update`, computed columns that depend on given ones become NULL in updated rows.
         """
         return MergeInsert(self._services, self.ref(), self.describe().schema, on)
 
@@ -270,28 +231,29 @@ class Table(Relation):
         report: bool | Callable[[ColumnChange], object] | None = None,
         request_id: str | None = None,
     ) -> int:
-        """Say which computed columns the table is to have. New ones are added, all NULL, without writing data;
-        `backfill` computes them. Those that it has with the same definition stay as they are, so that a program can be
-        run again and again as it is.
+        """Define computed columns, and return the table version in which they exist.
 
-        `columns`: name of the new column to a function, to `(function, [columns])` where the function's inputs are
-        called otherwise in this table or where it is a registered one (`name@version`), or to a SQL expression over its
-        columns, such as `"upper(title)"` or `leman.sql("100 / x", error_handling=…)`, which is computed without Spark.
-        Returns the table version in which they exist.
+        New columns are added, all NULL, without writing data; `backfill` computes them. Columns that exist with the
+        same definition stay as they are, so a program can be run again unchanged.
 
-        `on_change`: what becomes of a column that is there with another definition: an edited function, other inputs,
-        another expression. `"error"`: ColumnChanged is raised, and nothing is done; it says what changed in the
-        source, how many rows would be stale, and about how long computing them takes. One of which no value was ever
-        computed gets the new definition. `"update"`: the column gets the new definition, and the next backfill
-        computes its rows again, also where an earlier `"keep"` kept them. `"keep"`: it gets the new definition, and
-        the values that are there stay current, as with `alter_columns(keep_values=True)`. Rows that a job computed
-        before it failed count, too, although none of them is in the table yet. A column keeps its type.
+        `columns`: the name of the column to a function; to `(function, [columns])` if the function is a registered one
+        (`name@version`), or if its inputs have other names in this table; or to a SQL expression over its columns, such
+        as `"upper(title)"` or `leman.sql("100 / x", error_handling=…)`, which is computed without Spark.
 
-        `report`: where a column changed, None says so on standard error, False does not, a function is called with
-        each ColumnChange. `request_id`: as for `add`.
+        `on_change`: what to do if a column exists with another definition, because the function, its inputs or the
+        expression changed. A column keeps its type. A column without any computed value gets the new definition.
+        - `"error"`: raise ColumnChanged and do nothing. The error says what changed in the source, how many rows would
+          be stale, and about how long computing them takes.
+        - `"update"`: use the new definition. The next backfill computes the column's rows again, also those that an
+          earlier `"keep"` kept.
+        - `"keep"`: use the new definition; existing values stay current, as with `alter_columns(keep_values=True)`. So
+          do rows that a job computed before it failed, although they are not in the table yet.
 
-        Raises ColumnChanged, ColumnExists (no function computes the column that is there), InputColumnMissing,
-        TypeMismatch, UdfExists, UdfDefinitionError, InvalidArgument.
+        `report`: None prints changed columns on standard error, False does not, a function is called with each
+        ColumnChange. `request_id`: as for `add`.
+
+        Raises ColumnChanged, ColumnExists (no function computes the existing column), InputColumnMissing, TypeMismatch,
+        UdfExists, UdfDefinitionError, InvalidArgument.
         """
         self._services.expect_writes()
         request = catalog_pb2.AddColumnsRequest(
@@ -311,19 +273,20 @@ class Table(Relation):
         report: bool | Callable[[ColumnChange], object] | None = None,
         request_id: str | None = None,
     ) -> int:
-        """Give computed columns other functions: all of them or none. Their values stay and are stale: the next
-        `backfill` computes them again. With the earlier function again, those that were not computed again since are
-        current.
+        """Give computed columns other functions, all of them or none, and return the table version with the change.
 
-        `keep_values`: values that the functions so far computed stay current instead; the new one, which has to have
-        the same inputs, computes only rows that failed or were never computed. Rows that a job stored before it failed
-        count as computed, although the table does not have them yet. `plan_backfill` names the rows that keep
-        an earlier function's values. Without `keep_values`, values kept before are stale too.
+        Their values stay in the table and are stale: the next `backfill` computes them again. If a column gets its
+        earlier function back, the values that were not computed again are current.
 
-        `columns`: as for `add_columns`. A function without `[columns]` reads what the column's function so far reads
-        if their parameters have the same names. A column keeps its type. `report`: where finished rows will be computed
-        again, None says on standard error how many and how they can be kept, False does not, a function is called with
-        each ColumnChange. `request_id`: as for `add`. Returns the table version with the change.
+        `keep_values`: the values so far stay current. The new function, which needs the same inputs, computes only rows
+        that failed or were never computed. Rows that a job stored before it failed count as computed, although the
+        table does not have them yet. `plan_backfill` names the rows that keep values of an earlier function. Without
+        `keep_values`, values kept before are stale too.
+
+        `columns`: as for `add_columns`. A function without `[columns]` reads the same columns as the function before,
+        if their parameters have the same names. A column keeps its type. `report`: if finished rows will be computed
+        again, None prints on standard error how many and how to keep them, False does not, a function is called with
+        each ColumnChange. `request_id`: as for `add`.
 
         Raises ColumnNotDefined, InputColumnMissing, TypeMismatch, UdfExists, UdfDefinitionError, InvalidArgument.
         """
@@ -336,8 +299,9 @@ class Table(Relation):
 
     @boundary
     def add_plain_columns(self, schema: pa.Schema, *, request_id: str | None = None) -> int:
-        """Add columns that no function computes: all NULL, without writing data; all of them or none. `request_id`: as
-        for `add`. Returns the table version in which they exist.
+        """Add columns that no function computes, all of them or none, and return the table version with them.
+
+        They are NULL; no data is written. `request_id`: as for `add`.
 
         Raises ColumnExists, InvalidArgument, and FailedPrecondition whose `reason` is TYPE_NOT_STORABLE.
         """
@@ -350,10 +314,10 @@ class Table(Relation):
 
     @boundary
     def drop_columns(self, columns: Sequence[str], *, force: bool = False, request_id: str | None = None) -> int:
-        """Drop columns, computed ones too: all of them or none. Returns the table version in which they are gone.
+        """Drop columns, also computed ones, all of them or none, and return the table version without them.
 
-        `force`: although computed columns or views of this database read them, which then keep their values and cannot
-        be computed any more, or jobs compute them, which then fail. `request_id`: as for `add`.
+        `force`: also if computed columns or views of this database read them, which then keep their values and cannot
+        be computed any more, or if jobs compute them, which then fail. `request_id`: as for `add`.
 
         Raises ColumnNotFound, InvalidArgument, and FailedPrecondition whose `reason` is COLUMN_IN_USE or LAST_COLUMN.
         """
@@ -367,9 +331,10 @@ class Table(Relation):
 
     @boundary
     def rename_column(self, name: str, new_name: str, *, force: bool = False, request_id: str | None = None) -> int:
-        """Give a column another name. Computed columns that read it follow; views know columns by name, and need
-        `force`: they then keep their rows and cannot be refreshed any more. `request_id`: as for `add`. Returns the
-        table version with the name.
+        """Rename a column, and return the table version with the new name.
+
+        Computed columns that read it follow. Views refer to columns by name: with `force`, a view that reads it keeps
+        its rows and cannot be refreshed any more. `request_id`: as for `add`.
 
         Raises ColumnNotFound, ColumnExists, InvalidArgument, and FailedPrecondition whose `reason` is COLUMN_IN_USE.
         """
@@ -383,9 +348,10 @@ class Table(Relation):
 
     @boundary
     def retype_column(self, name: str, data_type: pa.DataType, *, request_id: str | None = None) -> int:
-        """Give a column another type: among integers, among floats, and between text, bytes or lists and their large
-        forms. A value that does not fit refuses the call. `request_id`: as for `add`. Returns the table version with
-        the type.
+        """Give a column another type, and return the table version with it.
+
+        The type can change among integers, among floats, and between text, bytes or lists and their large forms. The
+        call is refused if a value does not fit. `request_id`: as for `add`.
 
         Raises ColumnNotFound, InvalidArgument, and FailedPrecondition whose `reason` is COLUMN_IN_USE or
         COMMIT_REFUSED.
@@ -434,31 +400,31 @@ class Table(Relation):
         request_id: str | None = None,
         **parameters: Unpack[BackfillParameters],
     ) -> str | list[str]:
-        """Compute the missing and stale values of a column, wait, and return the job's id. Several columns, or all
-        computed ones where none is named, are one job, whose id is returned in a list (an empty one: there is no
-        computed column). It computes each column after those that it reads. Columns of SQL expressions are read
-        together, and become visible together; others come one after the other. Where one fails, the others are
-        computed all the same, but for those that read it, and JobFailed names it.
+        """Compute the missing and stale values of a column, wait, and return the job's id.
 
-        `udf`: compute with this function (or a registered one, `name` or `name@version`) instead of the
-        column's own, where one column is named. `progress`: None shows it (a live display on a terminal, lines
-        otherwise, on standard error), False does not, a function is called with each Progress. `labels`: what you want
-        to find the job by, see `Database.jobs`. `priority`: from -100 to 100; of jobs that wait for their turn, those
-        with a higher one go first. Other parameters: see `BackfillParameters`.
+        Several columns, or all computed columns if none is named, are one job, whose id is returned in a list; the list
+        is empty if there is no computed column. The job computes each column after those that it reads. Columns of SQL
+        expressions are read together and become visible together; other columns are computed one after the other. If a
+        column fails, the job still computes all columns that do not read it, and JobFailed names it.
 
-        `env`: environment variables of the function, such as `{"API_KEY": os.environ["API_KEY"]}`: it has those of the
-        services, as they were when these started (of others than an embedded system what processes need, and what
-        their operator passes), and these. Values are secrets, kept until the job ends and shown to
-        no one; `Job.env_names` has the names. They are no part of the function's version: other values make nothing
-        stale. Inputs that are computed first have them too; SQL and remote functions cannot, and of several columns
-        those are computed without, with a warning where all are such.
+        `udf`: for one column: compute with this function (or a registered one, `name` or `name@version`) instead of the
+        column's own. `progress`: None shows it on standard error (live on a terminal, else as lines), False does not, a
+        function is called with each Progress. `labels`: to find the job by, see `Database.jobs`. `priority`: -100 to
+        100; of waiting jobs, those with a higher one run first. Other parameters: see `BackfillParameters`.
 
-        `request_id`: an id that you choose: under it the job is made once, however often it is asked for. Asked for
-        again, by another process after this one died, it is the same job, and is waited for.
+        `env`: environment variables of the function, such as `{"API_KEY": os.environ["API_KEY"]}`, in addition to those
+        of the services (of an embedded system as they were when it started; of others what processes need, and what
+        their operator passes). Values are secrets: they are kept until the job ends and shown to nobody, and
+        `Job.env_names` has their names. They are not part of the function's version: other values make nothing stale.
+        Inputs that are computed first get them too. SQL and remote functions cannot have them: of several columns,
+        these are computed without, with a warning if no column can have them.
 
-        A job that ended as DONE_WITH_ERRORS returns too, with a warning in the log. Ctrl-C cancels the job.
-        Raises JobFailed with what the function raised and where, ColumnNotDefined, InputColumnMissing,
-        InputColumnStale, TypeMismatch, TableNotFound, InvalidArgument.
+        `request_id`: an id that you choose, under which the job is created once. If you ask for it again, also from
+        another process, the call waits for the same job.
+
+        A job that ended as DONE_WITH_ERRORS returns too, with a warning in the log. Ctrl-C cancels the job. Raises
+        JobFailed with what the function raised and where, ColumnNotDefined, InputColumnMissing, InputColumnStale,
+        TypeMismatch, TableNotFound, InvalidArgument.
         """
         self._services.expect_writes()
         columns = (column,) if isinstance(column, str) else self._several(column, udf)
@@ -489,11 +455,11 @@ class Table(Relation):
 
     def _several(self, columns: Sequence[str] | None, udf: UDF | str | None) -> tuple[str, ...]:
         if udf is not None:
-            raise InvalidArgument("udf is the function of one column: name it as a text")
+            raise InvalidArgument("udf replaces the function of one column: give column as a str")
         return tuple(self._inputs_first(columns))
 
     def _inputs_first(self, columns: Sequence[str] | None) -> list[str]:
-        """Computed columns (None: all) in the order in which they are computed. Raises ColumnNotDefined."""
+        """Return computed columns (None: all) in the order in which they are computed. Raises ColumnNotDefined."""
         computed = self.describe().computed_columns
         if columns is None:
             return inputs_first(computed)
@@ -519,7 +485,7 @@ class Table(Relation):
         request_id: str | None = None,
         **parameters: Unpack[BackfillParameters],
     ) -> JobFuture:
-        """As `backfill`, but returns when the job has begun. Raises what planning it raises."""
+        """Start a `backfill`, and return when its job has begun. Raises as `plan_backfill`."""
         options = BackfillOptions.of(parameters)
         columns = (column,) if isinstance(column, str) else self._several(column, udf)
         if not columns:
@@ -528,21 +494,14 @@ class Table(Relation):
         if len(columns) > 1:
             spec.column = ""
             spec.columns.extend(columns)
-        request = jobs_pb2.CreateJobRequest(
-            backfill=spec,
-            request_id=checked_request_id(request_id),
-            labels=check_labels(labels),
-            priority=check_priority(priority),
-            env=check_env(env),
-        )
-        job = conversions.job(self._services.jobs.CreateJob(request).job)
-        return JobFuture(self._services, self._database, job.job_id, job if job.state.terminal else None)
+        place = self._services, self._database
+        return create_job(*place, labels, priority, env, request_id, backfill=spec)
 
     @boundary
     def plan_backfill(
         self, column: str, *, udf: UDF | str | None = None, **parameters: Unpack[BackfillParameters]
     ) -> Plan:
-        """What a backfill with these parameters would do, and why. Changes nothing in the table; print it."""
+        """Return what a backfill with these parameters would do, and why. Changes nothing; print the result."""
         request = planner_pb2.ExplainPlanRequest(spec=self._spec(column, udf, BackfillOptions.of(parameters)))
         with reading_service(self._services, "planner") as services:
             return conversions.plan(self.name, services.planner.ExplainPlan(request))
@@ -560,17 +519,17 @@ class Table(Relation):
         concurrency: int | None = None,
         env: Mapping[str, str] | None = None,
     ) -> Preview:
-        """Try a function on a few rows, by the way that a backfill takes, and write nothing: no column, no job, no
-        checkpoint, no version; a function that is new stays unregistered. Print what is returned.
+        """Try a function on a few rows, as a backfill would, without writing anything. Print the result.
+
+        There is no column, job, checkpoint or version, and a new function stays unregistered.
 
         `function`: as for `add_columns`: a function, `(function, [columns])`, a registered one (`name@version`) or a
-        SQL expression; or the name of a computed column, whose function is tried (or `udf` in its place, as in
-        `backfill`). `n`: how many rows, 100 at the most: the first ones for which the SQL expression `where` is true.
-        `read_version`: those of this version, a number or a tag's name. `timeout`: seconds that it may take, 30 if
-        nothing is said and 600 at the most. `concurrency`: the worker processes of the backfill that is projected.
-        `env`: environment variables of the function, as for `backfill`.
+        SQL expression; or the name of a computed column, to try its function, or `udf` instead of it. `n`: how many
+        rows, at most 100: the first for which the SQL expression `where` is true. `read_version`: take them from this
+        version, a number or a tag. `timeout`: in seconds, 30 by default and at most 600. `concurrency`: the worker
+        processes of the backfill that the preview projects. `env`: as for `backfill`.
 
-        What the function raises on a row, and a row on which it hangs or ends its process, is in the Preview. Raises
+        The Preview has what the function raises on a row, and rows on which it hangs or ends its process. Raises
         InputColumnMissing, TypeMismatch, UdfDefinitionError, ColumnNotDefined, TableNotFound, InvalidArgument, and
         FailedPrecondition whose `reason` is UDF_NOT_LOADABLE.
         """
@@ -583,7 +542,7 @@ class Table(Relation):
             if udf is not None:
                 name_function(request, self._services, udf)
         elif udf is not None:
-            raise InvalidArgument("udf takes the place of a column's function: name the column as a text")
+            raise InvalidArgument("udf replaces the function of a column: give the column's name as a str")
         else:
             registered = isinstance(function, str) and is_registered(function)
             taken, inputs = _taken_apart("preview", (function, []) if registered else function)
@@ -595,12 +554,12 @@ class Table(Relation):
 
     @boundary
     def get_failed_row_addresses(self, *, job_id: str | None = None, column_name: str | None = None) -> list[int]:
-        """Row addresses (fragment id << 32 | physical offset) of the rows that are marked as failed now, in the latest
-        version: those that a retry would try again, wherever compaction has moved them.
+        """Return the addresses (fragment id << 32 | physical offset) of the rows that are marked as failed now.
 
-        `job_id`: only rows on which this job failed, told by their row ids; on a table without stable row ids by the
-        addresses that they had then, which hold until a compaction. `column_name`: may be left out where `job_id` says
-        it. Raises JobNotFound, ColumnNotDefined, InvalidArgument where neither is given.
+        They are those of the latest version, also after a compaction: a retry tries these rows again. `job_id`: only
+        rows on which this job failed. They are found by row id; without stable row ids by the addresses that they had
+        then, which hold until a compaction. `column_name`: may be left out if the job filled one column. Raises
+        JobNotFound, ColumnNotDefined, and InvalidArgument if neither is given.
         """
         if job_id is None:
             if column_name is None:
@@ -609,7 +568,7 @@ class Table(Relation):
         request = jobs_pb2.GetJobRequest(database=self._database, job_id=job_id)
         asked = self._services.jobs.GetJob(request).job.backfill
         if column_name is None and asked.columns:
-            raise InvalidArgument(f"job {job_id} filled several columns: say column_name")
+            raise InvalidArgument(f"job {job_id} filled several columns: give column_name")
         if column_name not in (None, asked.column, *asked.columns):
             return []
         column = column_name or asked.column
@@ -618,16 +577,18 @@ class Table(Relation):
 
     @boundary
     def row_states(self, column: str) -> RowStates:
-        """Tell rows that are computed (with NULL or another value), that failed, and that were never computed, apart:
-        how many there are of each. Raises TableNotFound, ColumnNotDefined."""
+        """Count the rows that are computed (NULL or not), that failed, and that were never computed.
+
+        Raises TableNotFound, ColumnNotDefined.
+        """
         return row_states(self._services, self.ref(), check_name(column, "column"))
 
     @boundary
     def rows_in_state(self, column: str, state: str) -> list[int]:
-        """Addresses (fragment id << 32 | physical offset), in the latest version, of a computed column's rows that are
-        `computed`, `null` (computed, and the value is NULL), `failed` or `not_computed`: see `RowStates`.
+        """Return the addresses (fragment id << 32 | physical offset) of a computed column's rows in a state.
 
-        Raises TableNotFound, ColumnNotDefined, InvalidArgument.
+        They are those of the latest version. `state`: `computed`, `null` (computed as NULL), `failed` or
+        `not_computed`, see `RowStates`. Raises TableNotFound, ColumnNotDefined, InvalidArgument.
         """
         return list(rows_in_state(self._services, self.ref(), check_name(column, "column"), state))
 
@@ -638,7 +599,7 @@ class Table(Relation):
         return options.spec(self.ref(), column, name, version)
 
     def _wanted(self, method: str, columns: Mapping[str, NewColumn]) -> list[catalog_pb2.NewColumn]:
-        """The columns on the wire, their functions registered once all is checked that can be checked here."""
+        """Return the columns on the wire. Their functions are registered after all checks that are possible here."""
         if not columns:
             raise InvalidArgument(f"{method}() takes at least one column: {{'name': function}}")
         parts = [(check_name(name, "column"), *_taken_apart(name, value)) for name, value in columns.items()]

@@ -1,13 +1,4 @@
-"""What the services say about tables, their columns, plans and views.
-
-What the services tell about tables: columns, functions, states of rows, indexes.
-
-A plan, as a dry run shows it.
-
-What the services tell about views: queries, plans of refreshes, and what refreshes did.
-
-Which computed columns of a table read which others.
-"""
+"""What callers see of tables and views: columns, functions, row states, failed rows, indexes and plans."""
 
 from __future__ import annotations
 
@@ -34,7 +25,7 @@ class ReasonCount:
 
 @dataclass(frozen=True, slots=True)
 class StaleInput:
-    """A computed column that another one rests on, and how many of its rows are stale or were never computed."""
+    """A computed column that another one depends on, and how many of its rows are stale or were never computed."""
 
     column: str
     rows: int
@@ -54,14 +45,14 @@ class KeptRows:
 
 @dataclass(frozen=True, slots=True)
 class RowStates(Shown):
-    """Rows of a computed column by what is known of their value; deleted rows are not counted.
+    """Rows of a computed column by the state of their value; deleted rows do not count.
 
-    `computed`: the function gave the value, from the inputs as they are now; `null`: of these, rows whose value is
-    NULL; `kept`: of these, rows with values of earlier versions that the column keeps. `failed`: the function failed on
-    them, and a plain backfill leaves them alone unless the column has another function since. `not_computed`: the table
-    has no value of them, or a stale one. Of these, `checkpointed` rows are stored in checkpoints and `ready` rows in
-    finished files that wait for their commit: they are paid for, and a backfill, the one that runs or the next one,
-    brings them into the table without calling the function. It computes the others.
+    `computed`: the function computed the value from the current inputs; `null`: of these, rows whose value is NULL;
+    `kept`: of these, rows with values of earlier versions that the column keeps. `failed`: the function failed on them,
+    and a plain backfill skips them unless the column has another function since. `not_computed`: the table has no value
+    of them, or a stale one. Of these, `checkpointed` rows are stored in checkpoints, and `ready` rows in finished files
+    that wait for their commit: a backfill, the running or the next one, brings them into the table without calling the
+    function. It computes the others.
     """
 
     version: int
@@ -78,9 +69,8 @@ class RowStates(Shown):
 class RowError:
     """A row for which the function failed.
 
-    `row_address` is fragment id << 32 | physical offset, in the version that the job read; of a refresh, both are those
-    of the view's source. `row_id` is None where the table's row ids are not stable. `attempt`: how often the function
-    was called for the row.
+    `row_address`: fragment id << 32 | physical offset, in the version that the job read; for a refresh, of the view's
+    source. `row_id`: None if the table has no stable row ids. `attempt`: how often the function was called for the row.
     """
 
     job_id: str
@@ -95,12 +85,11 @@ class RowError:
 
     @property
     def fragment_id(self) -> int:
-        """The fragment that the row is in."""
         return self.row_address >> 32
 
     @property
     def offset(self) -> int:
-        """Its physical offset there: deleted rows are counted."""
+        """The physical offset in the fragment: deleted rows count."""
         return self.row_address & 0xFFFFFFFF
 
     def __str__(self) -> str:
@@ -114,10 +103,10 @@ class RowErrors(list[RowError], Shown):
 
 @dataclass(frozen=True, slots=True)
 class RowErrorGroup:
-    """Rows on which the function failed alike: with one class of exception, and messages whose first lines differ in
-    numbers and quoted texts alone.
+    """Rows on which the function failed alike.
 
-    `error_message`: that line, with `…` in place of what differs. `examples`: the first of the rows, by address.
+    They have the same class of exception, and first lines of messages that differ only in numbers and quoted texts.
+    `error_message`: that line, with `…` for what differs. `examples`: the first of the rows, by address.
     """
 
     error_type: str
@@ -132,8 +121,8 @@ class RowErrorGroup:
 class RowErrorGroups(list[RowErrorGroup], Shown):
     """Failed rows of a job by what went wrong, the largest group first.
 
-    `total`: how many groups there are, those beyond the limit too. `rows`: the failed rows in all of them.
-    `rows_ungrouped`: of these, rows that are in no group, as there are more than 10,000 kinds.
+    `total`: how many groups there are, also beyond the limit. `rows`: the failed rows in all of them.
+    `rows_ungrouped`: of these, rows that are in no group, because there are more than 10,000 kinds.
     """
 
     def __init__(
@@ -149,8 +138,8 @@ class RowErrorGroups(list[RowErrorGroup], Shown):
 class Commit:
     """A version of a table that Leman made.
 
-    `operation`: what it did, such as `DataReplacement` or `AppendRows`. `fragments`: those that got a new file.
-    `request_ids`, `job_ids`: what it was for; requests that came together share a version.
+    `operation`: such as `DataReplacement` or `AppendRows`. `fragments`: how many got a new file. `request_ids`,
+    `job_ids`: what it was for; concurrent requests can share a version.
     """
 
     version: int
@@ -162,8 +151,10 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class IndexCoverage:
-    """How much of a table one of its indexes covers; `str` of it is a sentence. A search takes what is covered from the
-    index and scans the rest; a fast search leaves the rest out."""
+    """How much of a table one of its indexes covers; `str` of it is a sentence.
+
+    A search uses the index for covered rows and scans the rest; a fast search leaves the rest out.
+    """
 
     name: str
     kind: str
@@ -174,7 +165,7 @@ class IndexCoverage:
 
     @property
     def is_stale(self) -> bool:
-        """Whether a fast search by it misses rows."""
+        """True if a fast search with it misses rows."""
         return self.rows_left_out > 0
 
     def __str__(self) -> str:
@@ -184,9 +175,11 @@ class IndexCoverage:
 
 @dataclass(frozen=True, slots=True)
 class UdfInfo(Shown):
-    """A registered function. `kind`: `scalar`, `array`, `record_batch`, `sql`, which has a `sql_expression`, or
-    `remote`, whose servers have the `addresses`. `options`: those of `leman.udf` that were given. `source`: its
-    text, which `Database.udf` tells, and listings leave out."""
+    """A registered function.
+
+    `kind`: `scalar`, `array`, `record_batch`, `sql`, with a `sql_expression`, or `remote`, with the `addresses` of its
+    servers. `options`: those of `leman.udf` that were given. `source`: its text; `Database.udfs` leaves it out.
+    """
 
     name: str
     version: str
@@ -202,8 +195,10 @@ class UdfInfo(Shown):
 
 @dataclass(frozen=True, slots=True)
 class ComputedColumn:
-    """A column of a table and the function that computes it from other columns. `kept_versions`: earlier functions,
-    `name@version`, whose values it keeps."""
+    """A column of a table, and the function that computes it from other columns.
+
+    `kept_versions`: earlier functions, `name@version`, whose values it keeps.
+    """
 
     name: str
     udf_name: str
@@ -214,7 +209,7 @@ class ComputedColumn:
 
 @dataclass(frozen=True, slots=True)
 class TableInfo(Shown):
-    """A table as it stands now. `row_count` leaves deleted rows out."""
+    """A table as it stands now. `row_count` does not count deleted rows."""
 
     name: str
     uri: str
@@ -244,7 +239,7 @@ REASONS = {
 
 @dataclass(frozen=True, slots=True)
 class FragmentDecision:
-    """What is to be done about one fragment. `missing`: physical offsets (start, end) that nothing covers."""
+    """What to do about one fragment. `missing`: physical offsets (start, end) that nothing covers."""
 
     fragment_id: int
     reason: str
@@ -255,11 +250,13 @@ class FragmentDecision:
 
 @dataclass(frozen=True, slots=True)
 class Plan(Shown):
-    """What a backfill would do, and why. `fragments`: the first few with work; `kept`: rows that stay although an
-    earlier version of the function computed them; `inputs_version`: the one that `read_version` asked to
-    compute from, 0: the table's; `expected_seconds`: what it will take about, from the column's last backfill (None: it
-    had none); `stale_inputs`: computed columns that it rests on and that are not current, inputs before what reads
-    them; `str()` is for people."""
+    """What a backfill would do, and why. `str()` is for people.
+
+    `fragments`: the first few with work. `kept`: rows that stay although an earlier version of the function computed
+    them. `inputs_version`: the version given as `read_version`; 0: the table's. `expected_seconds`: about how long it
+    takes, from the column's last backfill; None: it had none. `stale_inputs`: computed columns that it depends on and
+    that are not current, each before the columns that read it.
+    """
 
     table: str
     column: str
@@ -295,7 +292,7 @@ class Plan(Shown):
             f" {self.udf_name}@{self.udf_version} makes them stale"
             for kept in self.kept
         ]
-        lines += [f"  it rests on {stale}" for stale in self.stale_inputs]
+        lines += [f"  it depends on {stale}" for stale in self.stale_inputs]
         if self.reasons:
             rows = [("fragments", "rows", "reason", "")]
             rows += [(f"{r.fragments:,}", f"{r.rows:,}", r.reason, REASONS.get(r.reason, "")) for r in self.reasons]
@@ -306,12 +303,12 @@ class Plan(Shown):
 
 
 RefreshPolicy = Literal["auto", "incremental", "full"]
-"""`incremental` refuses where only a full refresh is right; `full` computes every row again."""
+"""`incremental` refuses if only a full refresh is right; `full` computes every row again."""
 
 
 @dataclass(frozen=True, slots=True)
 class ViewColumn:
-    """A column of a view and the SQL expression over its source that makes it."""
+    """A column of a view, and its SQL expression over the source."""
 
     name: str
     expression: str
@@ -319,7 +316,7 @@ class ViewColumn:
 
 @dataclass(frozen=True, slots=True)
 class ViewFunction:
-    """A column of a view, the function that computes it, and the source's columns that this reads."""
+    """A column of a view, the function that computes it, and the source's columns that the function reads."""
 
     name: str
     udf_name: str
@@ -329,7 +326,7 @@ class ViewFunction:
 
 @dataclass(frozen=True, slots=True)
 class ViewQuery:
-    """What a view holds, with everything resolved. `limit` None: all rows; `shuffle_seed` None: not shuffled."""
+    """The resolved query of a view. `limit` None: all rows; `shuffle_seed` None: not shuffled."""
 
     source_database: str
     source_table: str
@@ -353,10 +350,13 @@ class ViewQuery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewInfo(TableInfo):
-    """A view as it stands now. `row_count` and `schema` are what queries show: rows with values, without internal
-    columns. `rows_unset`: placeholders that wait for a refresh. `row_reference`: `stable_row_id`, or `address` where
-    the source has no stable row ids: the view can only be refreshed to the version that it was made from.
-    `stale_columns`: those that got another function since their values were computed; a refresh computes them."""
+    """A view as it stands now.
+
+    `row_count` and `schema`: what queries show, that is, rows with values, without internal columns. `rows_unset`:
+    placeholders that wait for a refresh. `row_reference`: `stable_row_id`, or `address` if the source has no stable row
+    ids: the view can then only be refreshed to the version that it was made from. `stale_columns`: columns that got
+    another function since their values were computed; a refresh computes them.
+    """
 
     query: ViewQuery
     source_version: int
@@ -367,9 +367,11 @@ class ViewInfo(TableInfo):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewSummary:
-    """A view in a list. `row_count`, `rows_unset`, `row_reference` and `stale_columns`: as in `ViewInfo`. The numbers
-    are None where rows would have to be read to count them, as after a compaction of the view: `View.describe` reads
-    them."""
+    """A view in a list; fields as in `ViewInfo`.
+
+    The numbers of rows are None if rows would have to be read for them, as after a compaction of the view:
+    `View.describe` reads them.
+    """
 
     name: str
     uri: str
@@ -387,10 +389,10 @@ class ViewSummary:
 class RefreshPlan(Shown):
     """What a refresh would do, and why; `str()` is for people.
 
-    `changes` counts the source's fragments that are to be compared row by row, by how they differ: `appeared`, `gone`,
-    `deletions`, `rewritten`. `fragments_unset`: fragments of placeholders that are filled. `stale`: function columns
-    that are recomputed for every row. `stale_inputs`: columns of the source that the view rests on and that
-    are not current: computed ones, and function columns of a source view. `on_stale_input` says what happens.
+    `changes`: counts of the source's fragments to compare row by row, by how they differ: `appeared`, `gone`,
+    `deletions`, `rewritten`. `fragments_unset`: fragments of placeholders to fill. `stale`: function columns to
+    recompute for every row. `stale_inputs`: computed columns of the source, or function columns of a source view, that
+    the view depends on and that are not current; `on_stale_input` says what to do.
     """
 
     view: str
@@ -424,15 +426,12 @@ class RefreshPlan(Shown):
 
 
 def columns_read(column: ComputedColumn) -> list[str]:
-    """The columns that a column reads, each once; of fields of a struct the column that they lie in."""
+    """Return the columns that a column reads, each once; for fields of a struct, their column."""
     return list(dict.fromkeys(name.split(".")[0] for name in column.input_columns))
 
 
 def inputs_first(columns: Sequence[ComputedColumn]) -> list[str]:
-    """The names of computed columns, each after those that it reads; else as they come.
-
-    Raises FailedPrecondition (COLUMN_CYCLE).
-    """
+    """Sort the names of computed columns, each after those that it reads. Raises FailedPrecondition (COLUMN_CYCLE)."""
     names = {column.name for column in columns}
     graph = {column.name: [name for name in columns_read(column) if name in names] for column in columns}
     try:
@@ -440,13 +439,15 @@ def inputs_first(columns: Sequence[ComputedColumn]) -> list[str]:
     except graphlib.CycleError as error:
         circle = " → ".join(reversed(error.args[1]))
         raise FailedPrecondition(
-            f"computed columns read one another in a circle ({circle}): alter one of them", reason="COLUMN_CYCLE"
+            f"computed columns read each other in a cycle ({circle}): alter one of them", reason="COLUMN_CYCLE"
         ) from None
 
 
 def column_tree(table: TableInfo) -> list[str]:
-    """Lines of text: under each column that is read, those that are computed from it. What is computed from several
-    columns stands under each of them, and what follows from it once."""
+    """Return a tree as lines: under each column that is read, the columns that are computed from it.
+
+    A column that is computed from several columns is under each of them; its own tree occurs once.
+    """
     computed = {column.name: column for column in table.computed_columns}
     readers: dict[str, list[str]] = {}
     for column in table.computed_columns:
@@ -469,7 +470,7 @@ def column_tree(table: TableInfo) -> list[str]:
 
 
 def _roots(table: TableInfo, readers: Iterable[str], computed: Iterable[str]) -> list[str]:
-    """The columns that are read and not computed, as the table has them; those that it lost come last."""
+    """Return the columns that are read and not computed, in the table's order, and then those that it lost."""
     found = [name for name in readers if name not in computed]
     there = [name for name in table.schema.names if name in found]
     return [*there, *(name for name in found if name not in there)]

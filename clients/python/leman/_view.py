@@ -3,52 +3,43 @@
 from __future__ import annotations
 
 import functools
-import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from leman import local
 from leman._call_boundary import boundary, warn
 from leman._columns import OnStaleInput, SqlExpression
 from leman._format.view_definitions import INTERNAL_COLUMNS, IS_SET
 from leman._functions.registration import Registration
 from leman._functions.udf_decorator import UDF
-from leman._job_model import JobState, Progress, RefreshResult
-from leman._jobs import JobFuture, check_ended, check_env, check_labels, check_priority, follow, with_usable_env
+from leman._job_model import Progress, RefreshResult
+from leman._jobs import JobFuture, create_job, wait_for_job, with_usable_env
 from leman._local import local_reads
 from leman._local.embedded_services import reading_service
+from leman._locations import check_name
 from leman._relation import Query, Relation, query_message
 from leman._table_model import RefreshPlan, RefreshPolicy, ViewInfo
-from leman._wire import conversions
 from leman._wire.channel import Services
 from leman._wire.conversions import count, refresh_plan, refresh_spec, view_info
 from leman._wire.wire_values import checked_request_id, derived_request_id, function_ref
 from leman.errors import FailedPrecondition, Internal, InvalidArgument, TableNotFound
-from leman.progress import make_display, result_line
-from leman.v1 import catalog_pb2, jobs_pb2, planner_pb2
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-else:
-    from leman import _arrow as pa
-
-log = logging.getLogger("leman")
-
+from leman.v1 import catalog_pb2, planner_pb2
 
 ViewFunctionColumn = UDF | tuple[UDF | str, Sequence[str]]
-"""A function, or a function and the source's columns that take the place of its inputs (empty: as before, or as the
-function names them). In such a pair it may be a registered one, `name` or `name@version`."""
+"""A function, or a pair of a function and the source's columns that replace its inputs (empty: as before, or as the
+function names them). In a pair the function may be a registered one, `name` or `name@version`."""
 
 
 class View(Relation):
-    """A view of a database. Holds no state: every answer is of now. Rows without values are not shown."""
+    """A view of a database. It holds no state: each call asks for the current one. It shows rows with values only."""
+
+    _shown, _hidden = IS_SET, INTERNAL_COLUMNS
 
     def __repr__(self) -> str:
         return f"<leman.View {self.name} in {self._database}>"
 
     @boundary
     def describe(self) -> ViewInfo:
-        """Its query, the source version that it is right for, and rows and columns that queries show.
+        """Return its query, the source version that it is right for, and the rows and columns that queries show.
 
         Raises TableNotFound, FailedPrecondition (NOT_A_VIEW).
         """
@@ -56,38 +47,6 @@ class View(Relation):
         if self._services.reads_alone() and (found := local_reads.local_view(table)) is not None:
             return found
         return view_info(table, self._materialized())
-
-    def to_arrow(
-        self,
-        columns: list[str] | None = None,
-        where: str | None = None,
-        *,
-        limit: int | None = None,
-        offset: int = 0,
-        version: int | str | None = None,
-        include_checkpointed: bool = False,
-    ) -> pa.Table:
-        """The rows with values as an Arrow table, without internal columns; parameters and errors: as `to_batches`."""
-        if internal := [name for name in columns or [] if name in INTERNAL_COLUMNS]:
-            raise InvalidArgument(f"column {internal[0]!r} is internal to the view")
-        if self._services.direct and not include_checkpointed:
-            rows = local.read_table(
-                *(self.uri, columns, where),
-                limit=limit,
-                offset=offset,
-                version=version,
-                shown=IS_SET,
-                hidden=INTERNAL_COLUMNS,
-            )
-            if rows is not None:
-                return rows.replace_schema_metadata()  # that of a view, which these rows are not
-        return super().to_arrow(
-            *(columns, where),
-            limit=limit,
-            offset=offset,
-            version=version,
-            include_checkpointed=include_checkpointed,
-        )
 
     @boundary
     def refresh(  # noqa: PLR0913 each says another thing of the job
@@ -104,21 +63,20 @@ class View(Relation):
         request_id: str | None = None,
         progress: bool | Callable[[Progress], object] | None = None,
     ) -> RefreshResult:
-        """Bring the view to a version of its source, wait, and tell what that took.
+        """Bring the view to a version of its source, wait, and return what was done.
 
-        `src_version`: which one, forward or back; None: the latest. `max_rows_per_fragment`: rows in each new fragment.
-        `policy`: `auto` computes what changed, and everything where that cannot be told; `incremental` refuses the
-        latter; `full` computes everything. `concurrency`: worker processes at the most. `cascade`: first refreshes the
-        source, where that is a view, and its source, and so on. `on_stale_input`: what happens where the view reads
-        computed columns of its source that are stale or not computed: `error` (also None) refuses, `first` computes
-        them before, `warn` takes what is there. `optimize_indices`: once the view is right, brings its
-        indexes up to date, as `optimize_indices()` does. `progress`, `env` and `request_id`: as for `Table.backfill`.
+        `src_version`: an earlier or later version; None: the latest. `max_rows_per_fragment`: rows in each new
+        fragment. `policy`: `auto` computes what changed, or everything if that is not known; `incremental` refuses the
+        latter; `full` computes everything. `concurrency`: at most this many worker processes. `cascade`: first refresh
+        the source if that is a view, and its source, and so on. `on_stale_input`: what to do if the view reads computed
+        columns of its source that are stale or not computed: `error` (also None) refuses, `first` computes them before,
+        `warn` uses the values as they are. `optimize_indices`: afterwards bring the view's indexes up to date, as
+        `optimize_indices()` does. `progress`, `env` and `request_id`: as for `Table.backfill`.
 
-        Rows for which a function failed have NULL there: the answer counts them and names the jobs whose `get_errors`
-        say why, and the log has a warning. Ctrl-C cancels the refresh; what it
-        computed is kept. Raises JobFailed, TableNotFound, VersionNotFound, TypeMismatch, InvalidArgument,
-        InputColumnStale, and FailedPrecondition whose `reason` is STABLE_ROW_IDS_REQUIRED, FULL_REFRESH_NEEDED,
-        SOURCE_COLUMN_MISSING or EXTERNAL_WRITES.
+        Rows for which a function failed have NULL there: the result counts them and names the jobs whose `get_errors`
+        say why, and the log has a warning. Ctrl-C cancels the refresh; what it computed is kept. Raises JobFailed,
+        TableNotFound, VersionNotFound, TypeMismatch, InvalidArgument, InputColumnStale, and FailedPrecondition whose
+        `reason` is STABLE_ROW_IDS_REQUIRED, FULL_REFRESH_NEEDED, SOURCE_COLUMN_MISSING or EXTERNAL_WRITES.
         """
         asked: dict[str, Any] = {
             "src_version": src_version,
@@ -169,19 +127,13 @@ class View(Relation):
         env: Mapping[str, str] | None = None,
         request_id: str | None = None,
     ) -> JobFuture:
-        """As `refresh`, but returns when the job has begun; `job().refresh_result` then tells what it did. `labels`,
-        `priority`, `env` and `request_id`: as for `Table.backfill`. Raises what planning it raises."""
+        """Start a `refresh`, and return when its job has begun; `job().refresh_result` then has what it did.
+
+        `labels`, `priority`, `env` and `request_id`: as for `Table.backfill`. Raises as `plan_refresh`.
+        """
         spec = refresh_spec(self.ref(), src_version, max_rows_per_fragment, policy, concurrency, on_stale_input)
         spec.optimize_indices = bool(optimize_indices)
-        request = jobs_pb2.CreateJobRequest(
-            refresh=spec,
-            request_id=checked_request_id(request_id),
-            labels=check_labels(labels),
-            priority=check_priority(priority),
-            env=check_env(env),
-        )
-        job = conversions.job(self._services.jobs.CreateJob(request).job)
-        return JobFuture(self._services, self._database, job.job_id, job if job.state.terminal else None)
+        return create_job(self._services, self._database, labels, priority, env, request_id, refresh=spec)
 
     @boundary
     def plan_refresh(
@@ -192,7 +144,7 @@ class View(Relation):
         *,
         on_stale_input: OnStaleInput | None = None,
     ) -> RefreshPlan:
-        """What a refresh would do, and why. Changes nothing; print it."""
+        """Return what a refresh would do, and why. Changes nothing; print the result."""
         spec = refresh_spec(self.ref(), src_version, max_rows_per_fragment, policy, None, on_stale_input)
         with reading_service(self._services, "planner") as services:
             answer = services.planner.ExplainRefresh(planner_pb2.ExplainRefreshRequest(spec=spec))
@@ -200,8 +152,10 @@ class View(Relation):
 
     @boundary
     def sources(self) -> list[View]:
-        """The views that this one rests on, the nearest first, in whatever databases; none where its source is a plain
-        table, or was dropped: a refresh of what rested on that one says so."""
+        """Return the views that this one is made from, the nearest first, in any database.
+
+        It is empty if the source is a plain table or was dropped; a refresh then says so.
+        """
         found: list[View] = []
         seen = {self.uri}
         here: View = self
@@ -221,10 +175,11 @@ class View(Relation):
 
     @boundary
     def alter_columns(self, columns: Mapping[str, ViewFunctionColumn], *, request_id: str | None = None) -> int:
-        """Give function columns of the view other functions: all of them or none. The next refresh computes these
-        columns, and no others, for every row; until then they keep their values, and `describe().stale_columns` names
-        them. `columns`: name to a function, or to `(function, [columns of the source])`. Returns the version of the
-        view with the change. All values of a view's column are of one function. `request_id`: as for `Table.add`.
+        """Give function columns of the view other functions, all of them or none, and return the view's new version.
+
+        The next refresh computes these columns, and no others, for every row: all values of a view's column are of one
+        function. Until then they keep their values, and `describe().stale_columns` names them. `columns`: name to a
+        function, or to `(function, [columns of the source])`. `request_id`: as for `Table.add`.
 
         Raises ColumnNotDefined, InputColumnMissing, TypeMismatch, UdfExists, UdfDefinitionError, InvalidArgument.
         """
@@ -238,14 +193,8 @@ class View(Relation):
             request.functions.add(name=name, udf=function_ref(found.name, found.version), input_columns=inputs)
         return self._services.catalog.AlterMaterializedView(request).view.version
 
-    @boundary
     def _refresh(self, *, progress: bool | Callable[[Progress], object] | None, **asked: Any) -> RefreshResult:
-        future = self.refresh_async(**asked)
-        display = make_display(progress, self.name)
-        job = follow(future, display)
-        if job.state is JobState.DONE_WITH_ERRORS and not display.tells_result:
-            log.warning("%s", result_line(job))
-        check_ended(job)
+        job = wait_for_job(self.refresh_async(**asked), self.name, progress=progress)
         if job.refresh_result is None:
             raise Internal(f"job {job.job_id} ended without saying what it did")
         return job.refresh_result
@@ -265,10 +214,9 @@ def create_view(
     rows: int | None,
     exist_ok: bool,
     request_id: str | None,
-) -> tuple[View, list[str]]:
-    """Make a view of placeholders; also what its maker should know. See `Database.create_materialized_view`."""
-    if not isinstance(name, str) or not name:
-        raise InvalidArgument(f"a view is named by a str, not {name!r}")
+) -> View:
+    """Create a view of placeholders, see `Database.create_materialized_view`."""
+    check_name(name, "view")
     if not isinstance(query, Query):
         raise InvalidArgument(f"a view is made of a query, such as table.search(None).where(...), not {query!r}")
     request = catalog_pb2.CreateMaterializedViewRequest(
@@ -278,8 +226,9 @@ def create_view(
         request_id=checked_request_id(request_id),
         exist_ok=exist_ok,
     )
-    answer = services.catalog.CreateMaterializedView(request)
-    return View(services, registration, database, name), list(answer.warnings)
+    for text in services.catalog.CreateMaterializedView(request).warnings:
+        warn(text)
+    return View(services, registration, database, name)
 
 
 def _check_cascade(src_version: int | None) -> None:

@@ -1,4 +1,4 @@
-"""What happens to rows for which a function raises."""
+"""What to do with rows for which a function raises."""
 
 from __future__ import annotations
 
@@ -37,31 +37,29 @@ class _Rule:
 
 @dataclass(frozen=True)
 class Skip(_Rule):
-    """Leave the row NULL, record it as failed, go on. The job then ends as DONE_WITH_ERRORS.
+    """Leave the row NULL, record it as failed, and continue. The job then ends as DONE_WITH_ERRORS.
 
-    `exceptions`: classes or names that the rule is for, their subclasses included; empty: all. `match`: a
-    regular expression searched in the message; empty: any.
+    `exceptions`: classes or names of exceptions that the rule covers, with their subclasses; empty: all. `match`: a
+    regular expression that is searched for in the message; empty: any message.
     """
 
     def proto(self) -> udf_pb2.ErrorRule:
-        """The rule on the wire."""
         return self._proto("SKIP")
 
 
 @dataclass(frozen=True)
 class Fail(_Rule):
-    """End the job as FAILED, which is also what happens when no rule matches. Arguments as in `Skip`."""
+    """End the job as FAILED, as if no rule matched. Arguments as in `Skip`."""
 
     def proto(self) -> udf_pb2.ErrorRule:
-        """The rule on the wire."""
         return self._proto("FAIL")
 
 
 @dataclass(frozen=True)
 class Retry(_Rule):
-    """Call the function again after a pause that doubles each time; then the next matching rule holds.
+    """Call the function again after a pause that doubles each time; after that the next matching rule holds.
 
-    Arguments as in `Skip`, and: `max_attempts` calls at the most, the first included; the pause begins with
+    Arguments as in `Skip`, and: at most `max_attempts` calls, with the first one. The pause begins with
     `initial_backoff_seconds` and never exceeds `max_backoff_seconds`.
     """
 
@@ -80,7 +78,6 @@ class Retry(_Rule):
             raise UdfDefinitionError("Retry: the pauses are 0 <= initial_backoff_seconds <= max_backoff_seconds")
 
     def proto(self) -> udf_pb2.ErrorRule:
-        """The rule on the wire."""
         rule = self._proto("RETRY")
         rule.max_attempts = self.max_attempts
         rule.initial_backoff.FromMicroseconds(round(self.initial_backoff_seconds * 1e6))
@@ -90,13 +87,12 @@ class Retry(_Rule):
 
 @dataclass(frozen=True)
 class ErrorHandlingConfig:
-    """What happens to rows for which a function raises.
+    """What to do with rows for which a function raises.
 
-    `on_error`: rules, of which the first that matches the exception holds; without one the job fails.
-    `store_errors`: whether failed rows are stored with exception, message and traceback, for `Table.get_errors`. The
-    row that ends a job is stored in any case, and so is where failed rows are, for `Table.get_failed_row_addresses`.
-    `max_errors`: the job fails when more rows than this failed: a count (int) or a fraction of the rows
-    (float, 0 to 1); None: no bound.
+    `on_error`: rules, of which the first that matches the exception holds; if none matches, the job fails.
+    `store_errors`: store failed rows with exception, message and traceback, for `Table.get_errors`. The row that ends a
+    job and the places of failed rows, for `Table.get_failed_row_addresses`, are always stored. `max_errors`: the job
+    fails if more rows fail: a count (int) or a fraction of the rows (float, 0 to 1); None: no limit.
     """
 
     store_errors: bool = True
@@ -112,7 +108,7 @@ class ErrorHandlingConfig:
         _check_bound(self.max_errors)
 
     def proto(self) -> udf_pb2.ErrorPolicy:
-        """The policy on the wire."""
+        """Return the policy for the wire."""
         bound = self.max_errors
         return udf_pb2.ErrorPolicy(
             rules=[rule.proto() for rule in self.on_error],
@@ -138,7 +134,7 @@ def _check_bound(bound: Any) -> None:
 
 
 def _names(given: ExceptionTypes) -> tuple[str, ...]:
-    """Class names as the worker matches them: the module is left out for builtins."""
+    """Return class names as workers match them: without the module for builtins."""
     items = list(given) if isinstance(given, Sequence) and not isinstance(given, str) else [given]
     return tuple(_name(item) for item in items)
 

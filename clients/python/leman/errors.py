@@ -1,4 +1,4 @@
-"""The errors that Leman raises, all of them subclasses of `LemanError`.
+"""The errors that Leman raises: subclasses of `LemanError`.
 
     LemanError
     ├── InvalidArgument (ValueError)              the request is wrong, whatever the state of the tables
@@ -10,31 +10,31 @@
     ├── AlreadyExists (ValueError)
     │   └── TableExists · ColumnExists · UdfExists
     ├── FailedPrecondition                        table or function is not ready for the request
-    │   ├── ColumnChanged (ValueError)            a column is there with another definition: say what becomes of it
+    │   ├── ColumnChanged (ValueError)            a column exists with another definition: give on_change=
     │   ├── ColumnNotDefined (ValueError)         no add_columns() for this column yet
     │   ├── InputColumnMissing (ValueError, KeyError)
     │   ├── InputColumnStale                      computed columns that a column reads are not current
     │   ├── TypeMismatch (TypeError)
     │   ├── TypeNotStorable (TypeError)           Lance does not store the type that a function gives
     │   └── ResourcesNotAvailable                 a function asks for what no worker has
-    ├── Aborted                                   the table changed meanwhile: try again
+    ├── Aborted                                   the table changed meanwhile: retry
     ├── Unavailable (ConnectionError)             no service answers
     │   └── StartFailed                           the embedded services did not come up
     ├── DeadlineExceeded (TimeoutError)
-    ├── Cancelled                                 the call was ended by its caller
+    ├── Cancelled                                 the caller cancelled the call
     ├── ResourceExhausted                         too many jobs, or a message too large
     ├── DataLoss                                  a stored file is damaged
     ├── Unauthenticated (PermissionError)         no valid token
-    ├── PermissionDenied (PermissionError)        a valid token, and no right to do that
+    ├── PermissionDenied (PermissionError)        a valid token without the right to do that
     ├── NotSupported (NotImplementedError)        not part of this release
     ├── MissingDependency (ImportError)           an optional package is not installed
-    ├── Internal (RuntimeError)                   a bug of Leman's
+    ├── Internal (RuntimeError)                   a bug in Leman
     ├── JobFailed (RuntimeError)                  a job ended as FAILED
     └── JobCancelled                              a job ended as CANCELLED
 
-Each has a `reason` (a stable word for programs, such as COLUMN_NOT_DEFINED), a message that says what to do
-next, `facts` (short strings for programs), the `code` of gRPC, the `fields` of the request that are wrong, and in
-`retry_after` how long the services ask to wait.
+Each has a `reason` (a stable word for programs, such as COLUMN_NOT_DEFINED), a message that says what to do, `facts`
+(short strings for programs), the gRPC `code`, the `fields` of the request that are wrong, and in `retry_after` how long
+the services ask to wait.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from leman._message_text import Shown
 
 @dataclass(frozen=True, slots=True)
 class FieldViolation:
-    """A field of a request that is wrong, as a path such as `spec.where`, and what is wrong with it."""
+    """A field of a request, as a path such as `spec.where`, and what is wrong with it."""
 
     field: str
     description: str
@@ -60,273 +60,186 @@ class LemanError(Shown, Exception):
     default_reason = "INTERNAL"
     default_code = "UNKNOWN"
 
+    def __init_subclass__(cls, reason: str = "", code: str = "") -> None:
+        super().__init_subclass__()
+        cls.default_reason = reason or cls.default_reason
+        cls.default_code = code or cls.default_code
+
     def __init__(self, message: str, *, reason: str = "", facts: Mapping[str, str] | None = None) -> None:
         super().__init__(message)
         self.message = message
         self.reason = reason or self.default_reason
         self.facts = dict(facts or {})
         self.code = self.default_code
-        """Name of the gRPC code, also where no service was asked."""
+        """Name of the gRPC code, also if no service was called."""
         self.fields: tuple[FieldViolation, ...] = ()
         """The fields of the request that are wrong, as far as the services name them."""
         self.retry_after: float | None = None
-        """Seconds after which the services say that the call may be made again; None: they say nothing."""
+        """Seconds after which the call may be retried, as far as the services say; None: they do not."""
 
     def __str__(self) -> str:
         return self.message  # KeyError would show its repr
 
-    def _render_traceback_(self) -> list[str]:
-        """What IPython shows of it where no one caught it."""
+    def _render_traceback_(self) -> list[str]:  # IPython shows these lines of an error that was not caught
         lines: list[str] = importlib.import_module("leman._notebook").error_lines(self)
         return lines
 
 
-class InvalidArgument(LemanError, ValueError):
+class InvalidArgument(LemanError, ValueError, reason="INVALID_ARGUMENT", code="INVALID_ARGUMENT"):
     """The request is wrong, whatever the state of the tables."""
 
-    default_reason = "INVALID_ARGUMENT"
-    default_code = "INVALID_ARGUMENT"
+
+class UdfDefinitionError(InvalidArgument, TypeError, reason="INVALID_UDF"):
+    """A function cannot be used as a UDF as it is written or annotated."""
 
 
-class UdfDefinitionError(InvalidArgument, TypeError):
-    """A function cannot be used as a UDF the way it is written or annotated."""
-
-    default_reason = "INVALID_UDF"
+class VersionRequired(UdfDefinitionError, reason="VERSION_REQUIRED"):
+    """The version of a function cannot be derived from its code; give `version=`."""
 
 
-class VersionRequired(UdfDefinitionError):
-    """The version of a function cannot be derived from what it is made of; give `version=`."""
-
-    default_reason = "VERSION_REQUIRED"
-
-
-class NotFound(LemanError, KeyError):
+class NotFound(LemanError, KeyError, reason="NOT_FOUND", code="NOT_FOUND"):
     """What the request names does not exist."""
 
-    default_reason = "NOT_FOUND"
-    default_code = "NOT_FOUND"
 
-
-class TableNotFound(NotFound):
+class TableNotFound(NotFound, reason="TABLE_NOT_FOUND"):
     """No such table in the database."""
 
-    default_reason = "TABLE_NOT_FOUND"
 
-
-class VersionNotFound(NotFound):
+class VersionNotFound(NotFound, reason="VERSION_NOT_FOUND"):
     """The table has no such version (any more)."""
 
-    default_reason = "VERSION_NOT_FOUND"
 
-
-class UdfNotFound(NotFound):
+class UdfNotFound(NotFound, reason="UDF_NOT_FOUND"):
     """No function is registered under that name and version."""
 
-    default_reason = "UDF_NOT_FOUND"
 
-
-class JobNotFound(NotFound):
+class JobNotFound(NotFound, reason="JOB_NOT_FOUND"):
     """The database has no such job."""
 
-    default_reason = "JOB_NOT_FOUND"
 
-
-class ColumnNotFound(NotFound, ValueError):
+class ColumnNotFound(NotFound, ValueError, reason="COLUMN_NOT_FOUND", code="FAILED_PRECONDITION"):
     """The table has no such column."""
 
-    default_reason = "COLUMN_NOT_FOUND"
-    default_code = "FAILED_PRECONDITION"
+
+class AlreadyExists(LemanError, ValueError, reason="ALREADY_EXISTS", code="ALREADY_EXISTS"):
+    """The name or the request id is in use for something else."""
 
 
-class AlreadyExists(LemanError, ValueError):
-    """Something else stands under that name or request id."""
-
-    default_reason = "ALREADY_EXISTS"
-    default_code = "ALREADY_EXISTS"
-
-
-class TableExists(AlreadyExists):
+class TableExists(AlreadyExists, reason="TABLE_EXISTS"):
     """The database has a table of that name."""
 
-    default_reason = "TABLE_EXISTS"
 
-
-class ColumnExists(AlreadyExists):
+class ColumnExists(AlreadyExists, reason="COLUMN_EXISTS"):
     """The table has a column of that name."""
 
-    default_reason = "COLUMN_EXISTS"
 
-
-class UdfExists(AlreadyExists):
+class UdfExists(AlreadyExists, reason="UDF_EXISTS"):
     """Other code, or another definition, is registered under that name and version."""
 
-    default_reason = "UDF_EXISTS"
+
+class FailedPrecondition(LemanError, reason="FAILED_PRECONDITION", code="FAILED_PRECONDITION"):
+    """The request is right, but the table or the function is not ready for it."""
 
 
-class FailedPrecondition(LemanError):
-    """The request is right, the table or the function is not ready for it."""
-
-    default_reason = "FAILED_PRECONDITION"
-    default_code = "FAILED_PRECONDITION"
-
-
-class ColumnChanged(FailedPrecondition, ValueError):
-    """Columns are there with another definition than `add_columns()` was given: `on_change` says what becomes of them.
+class ColumnChanged(FailedPrecondition, ValueError, reason="COLUMN_CHANGED"):
+    """Columns exist with another definition than `add_columns()` was given: `on_change` says what to do.
 
     `facts` has `columns`, `rows_stale`, and the beginning of the sources' `diff`.
     """
 
-    default_reason = "COLUMN_CHANGED"
+
+class ColumnNotDefined(FailedPrecondition, ValueError, reason="COLUMN_NOT_DEFINED"):
+    """No function computes this column; call `add_columns()` first."""
 
 
-class ColumnNotDefined(FailedPrecondition, ValueError):
-    """No function computes this column; `add_columns()` comes first."""
-
-    default_reason = "COLUMN_NOT_DEFINED"
-
-
-class InputColumnMissing(FailedPrecondition, ValueError, KeyError):
+class InputColumnMissing(FailedPrecondition, ValueError, KeyError, reason="INPUT_COLUMN_MISSING"):
     """The function reads columns that the table does not have."""
 
-    default_reason = "INPUT_COLUMN_MISSING"
 
+class InputColumnStale(FailedPrecondition, reason="INPUT_COLUMN_STALE"):
+    """The column or the view reads columns that are stale or not computed: backfill these, or set `on_stale_input`.
 
-class InputColumnStale(FailedPrecondition):
-    """The column or the view reads computed columns that are stale or not computed: backfill these, or set
-    `on_stale_input`.
-
-    `facts` has these columns as `inputs`, inputs before what reads them.
+    `facts` has these columns as `inputs`, each before the columns that read it.
     """
 
-    default_reason = "INPUT_COLUMN_STALE"
+
+class TypeMismatch(FailedPrecondition, TypeError, reason="TYPE_MISMATCH"):
+    """The type of a column does not fit the type that the function declares."""
 
 
-class TypeMismatch(FailedPrecondition, TypeError):
-    """The type of a column and the type that the function declares do not go together."""
-
-    default_reason = "TYPE_MISMATCH"
+class TypeNotStorable(FailedPrecondition, TypeError, reason="TYPE_NOT_STORABLE"):
+    """Lance does not store the type of a function's values, or not in the table's file format."""
 
 
-class TypeNotStorable(FailedPrecondition, TypeError):
-    """Lance does not store the type that a function gives, or not in the table's file format."""
-
-    default_reason = "TYPE_NOT_STORABLE"
-
-
-class ResourcesNotAvailable(FailedPrecondition):
+class ResourcesNotAvailable(FailedPrecondition, reason="RESOURCES_NOT_AVAILABLE"):
     """A function asks for CPUs, GPUs or memory that no worker has."""
 
-    default_reason = "RESOURCES_NOT_AVAILABLE"
+
+class Aborted(LemanError, reason="ABORTED", code="ABORTED"):
+    """The table changed during the call; a retry may succeed."""
 
 
-class Aborted(LemanError):
-    """The table changed while the request was served; the same call again may succeed."""
-
-    default_reason = "ABORTED"
-    default_code = "ABORTED"
-
-
-class Unavailable(LemanError, ConnectionError):
+class Unavailable(LemanError, ConnectionError, reason="UNAVAILABLE", code="UNAVAILABLE"):
     """A service or a store cannot be reached."""
 
-    default_reason = "UNAVAILABLE"
-    default_code = "UNAVAILABLE"
+
+class StartFailed(Unavailable, reason="START_FAILED"):
+    """The embedded services did not start; the message has the end of their log."""
 
 
-class StartFailed(Unavailable):
-    """The embedded services did not come up; the message holds the end of their log."""
-
-    default_reason = "START_FAILED"
-
-
-class DeadlineExceeded(LemanError, TimeoutError):
+class DeadlineExceeded(LemanError, TimeoutError, reason="DEADLINE_EXCEEDED", code="DEADLINE_EXCEEDED"):
     """No answer within the time allowed."""
 
-    default_reason = "DEADLINE_EXCEEDED"
-    default_code = "DEADLINE_EXCEEDED"
+
+class Cancelled(LemanError, reason="CANCELLED", code="CANCELLED"):
+    """The caller cancelled the call."""
 
 
-class Cancelled(LemanError):
-    """The call was ended by its caller."""
-
-    default_reason = "CANCELLED"
-    default_code = "CANCELLED"
+class ResourceExhausted(LemanError, reason="RESOURCE_EXHAUSTED", code="RESOURCE_EXHAUSTED"):
+    """A limit was reached, such as of queue length or message size."""
 
 
-class ResourceExhausted(LemanError):
-    """A bound was hit: queue length, message size."""
-
-    default_reason = "RESOURCE_EXHAUSTED"
-    default_code = "RESOURCE_EXHAUSTED"
-
-
-class DataLoss(LemanError):
+class DataLoss(LemanError, reason="DATA_LOSS", code="DATA_LOSS"):
     """A stored file does not have the content it was written with."""
 
-    default_reason = "DATA_LOSS"
-    default_code = "DATA_LOSS"
 
-
-class Unauthenticated(LemanError, PermissionError):
+class Unauthenticated(LemanError, PermissionError, reason="UNAUTHENTICATED", code="UNAUTHENTICATED"):
     """No valid token."""
 
-    default_reason = "UNAUTHENTICATED"
-    default_code = "UNAUTHENTICATED"
+
+class PermissionDenied(LemanError, PermissionError, reason="PERMISSION_DENIED", code="PERMISSION_DENIED"):
+    """The caller may not do that: the token lacks a role, or the services do not allow it at all."""
 
 
-class PermissionDenied(LemanError, PermissionError):
-    """The caller may not do that: the token lacks a role, or the services do not allow it to anybody."""
-
-    default_reason = "PERMISSION_DENIED"
-    default_code = "PERMISSION_DENIED"
+class NotSupported(LemanError, NotImplementedError, reason="NOT_SUPPORTED", code="UNIMPLEMENTED"):
+    """Part of the API, but not of this release."""
 
 
-class NotSupported(LemanError, NotImplementedError):
-    """Named in the API, not part of this release."""
-
-    default_reason = "NOT_SUPPORTED"
-    default_code = "UNIMPLEMENTED"
+class MissingDependency(LemanError, ImportError, reason="MISSING_DEPENDENCY"):
+    """An optional package is needed, and is not installed."""
 
 
-class MissingDependency(LemanError, ImportError):
-    """An optional package is needed and not installed."""
-
-    default_reason = "MISSING_DEPENDENCY"
+class Internal(LemanError, RuntimeError, reason="INTERNAL_BUG", code="INTERNAL"):
+    """A bug in Leman, not in the caller's code."""
 
 
-class Internal(LemanError, RuntimeError):
-    """A bug of Leman's, not of the caller's."""
+class _JobEnded(LemanError):
+    def __init__(
+        self, message: str, *, reason: str = "", facts: Mapping[str, str] | None = None, job_id: str = ""
+    ) -> None:
+        super().__init__(message, reason=reason, facts=facts)
+        self.job_id = job_id
 
-    default_reason = "INTERNAL_BUG"
-    default_code = "INTERNAL"
 
-
-class JobFailed(LemanError, RuntimeError):
+class JobFailed(_JobEnded, RuntimeError, reason="JOB_FAILED"):
     """A job ended as FAILED. What it had finished is kept: the same call again continues from there.
 
-    `error_type`, `row_address` and the like are in `facts` when a row of the user's data was the cause.
+    If a row of the user's data was the cause, `facts` has `error_type`, `row_address` and the like.
     """
 
-    default_reason = "JOB_FAILED"
 
-    def __init__(
-        self, message: str, *, reason: str = "", facts: Mapping[str, str] | None = None, job_id: str = ""
-    ) -> None:
-        super().__init__(message, reason=reason, facts=facts)
-        self.job_id = job_id
-
-
-class JobCancelled(LemanError):
+class JobCancelled(_JobEnded, reason="JOB_CANCELLED", code="CANCELLED"):
     """A job ended as CANCELLED. What it had finished is kept."""
-
-    default_reason = "JOB_CANCELLED"
-    default_code = "CANCELLED"
-
-    def __init__(
-        self, message: str, *, reason: str = "", facts: Mapping[str, str] | None = None, job_id: str = ""
-    ) -> None:
-        super().__init__(message, reason=reason, facts=facts)
-        self.job_id = job_id
 
 
 BY_CODE: dict[str, type[LemanError]] = {
@@ -350,21 +263,9 @@ BY_CODE: dict[str, type[LemanError]] = {
 BY_REASON: dict[str, type[LemanError]] = {
     kind.default_reason: kind
     for kind in (
-        ColumnChanged,
-        ColumnExists,
-        ColumnNotDefined,
-        ColumnNotFound,
-        InputColumnMissing,
-        InputColumnStale,
-        JobNotFound,
-        ResourcesNotAvailable,
-        TableExists,
-        TableNotFound,
-        TypeMismatch,
-        TypeNotStorable,
-        UdfExists,
-        UdfNotFound,
-        VersionNotFound,
+        *(ColumnChanged, ColumnExists, ColumnNotDefined, ColumnNotFound, InputColumnMissing, InputColumnStale),
+        *(JobNotFound, ResourcesNotAvailable, TableExists, TableNotFound, TypeMismatch, TypeNotStorable),
+        *(UdfExists, UdfNotFound, VersionNotFound),
     )
 }
 """Class by ErrorInfo.reason, which wins over the code."""
@@ -379,7 +280,7 @@ def make(
     fields: Sequence[FieldViolation] = (),
     retry_after: float | None = None,
 ) -> LemanError:
-    """The error for a gRPC status code name and an ErrorInfo reason (empty: none was given)."""
+    """Return the error for the name of a gRPC status code and an ErrorInfo reason (empty: none)."""
     kind = BY_REASON.get(reason) or BY_CODE.get(code, Internal)
     error = kind(message, reason=reason, facts=facts)
     error.code, error.fields, error.retry_after = code, tuple(fields), retry_after

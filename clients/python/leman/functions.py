@@ -1,7 +1,7 @@
 """Serve functions from a process of your own: the kind *remote* (docs/remote_functions.md).
 
-A server holds the functions that it is given, each called with a batch at a time, whichever kind it is. Register them
-with `Database.register_remote`.
+A server calls its functions with a batch at a time, of whatever kind they are. Register them with
+`Database.register_remote`.
 
     import leman, leman.functions
 
@@ -14,55 +14,486 @@ with `Database.register_remote`.
 
 from __future__ import annotations
 
+import base64
+import contextlib
+import datetime as dt
+import decimal
+import hmac
+import json
+import math
 import operator
+import os
 import signal
 import socket
+import stat
 import threading
-from collections.abc import Iterable, Sequence
+import time
+import traceback
+from collections import abc
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
 from types import FrameType, TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
-from leman._functions.function_serving import BearerTokens, FunctionFlight, Listener, Served, served
+import pyarrow as pa
+from pyarrow import flight
+
 from leman._functions.udf_decorator import UDF
+from leman._signature import Kind, type_of
 from leman._wire.credentials import Pem, TlsFiles, checked_token
 from leman.errors import InvalidArgument, UdfDefinitionError
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-else:
-    from leman import _arrow as pa
-
 __all__ = ["DEFAULT_PORT", "FunctionServer", "Served", "serve", "served"]
 
-#: The port on which function servers listen where nothing else is said.
+#: The port on which function servers listen by default.
 DEFAULT_PORT = 7815
 _AUTH = "authorization"
 _LAST_PORT = 65_535
 
+_PLAIN = frozenset({"builtins", "__main__"})
+#: Types of immutable values.
+_LASTING = (type(None), bool, int, float, str, bytes, decimal.Decimal, dt.date, dt.time, dt.timedelta)
+_MOST_TEXT = 16_384
+
+
+class Served:
+    """A function with the types that it reads, ready to be called. Made by `served`."""
+
+    def __init__(self, udf: UDF, inputs: pa.Schema, description: str) -> None:
+        self.name = udf.name
+        self.version = udf.version
+        self.inputs = inputs
+        self.output = udf.data_type
+        self._description = description
+        self._kind = udf._signature.kind
+        loaded: Any = udf.func
+        self._function: Callable[..., Any] = loaded() if udf.stateful else loaded
+
+    def described(self) -> bytes:
+        """Return its JSON for the action `describe`."""
+        output = pa.schema([pa.field("value", self.output)])
+        told = {
+            "function": self.name,
+            "version": self.version,
+            "inputs": base64.b64encode(self.inputs.serialize()).decode(),
+            "output": base64.b64encode(output.serialize()).decode(),
+        }
+        return json.dumps({**told, "description": self._description} if self._description else told).encode()
+
+    def call(self, batch: pa.RecordBatch) -> pa.Array:
+        """Return the values for a batch whose columns are those of `inputs`.
+
+        Raises what the function raises, and ValueError or TypeError unless its result is one value of the declared type
+        for each row.
+        """
+        if not batch.num_rows:
+            return pa.array([], self.output)
+        if self._kind is Kind.SCALAR:
+            columns = [column.to_pylist() for column in batch.columns]
+            return self._values(self._row_by_row(zip(*columns, strict=True)), batch.num_rows)
+        if self._kind is Kind.ARRAY:
+            return self._values(self._function(*batch.columns), batch.num_rows)
+        named = pa.RecordBatch.from_arrays(batch.columns, names=self.inputs.names)
+        return self._values(self._function(named), batch.num_rows)
+
+    def _row_by_row(self, rows: Iterable[tuple[Any, ...]]) -> pa.Array:
+        return _one_by_one((self._function(*row) for row in rows), self.output)
+
+    def _values(self, result: Any, rows: int) -> pa.Array:
+        if isinstance(result, pa.RecordBatch | pa.Table) and result.num_columns == 1:
+            result = result.column(0)
+        if hasattr(result, "__arrow_c_stream__") and not hasattr(result, "iloc") and not _is_frame(result):
+            result = pa.chunked_array(result)
+        if isinstance(result, pa.ChunkedArray):
+            result = pa.concat_arrays(result.chunks) if result.chunks else pa.array([], result.type)
+        if not isinstance(result, pa.Array):
+            result = self._from_python(result)
+        elif result.type != self.output:
+            result = result.cast(self.output)
+        if len(result) != rows:
+            raise ValueError(f"function '{self.name}' returned {len(result)} values for {rows} rows")
+        return pa.concat_arrays([result, result.slice(0, 0)])  # the function may write to its own memory meanwhile
+
+    def _from_python(self, result: Any) -> pa.Array:
+        """Return the values of a batch by their position. Raises TypeError unless the result has one for each row."""
+        what = "None" if result is None else f"a {type(result).__name__}"
+        if _is_frame(result):
+            raise TypeError(f"function '{self.name}' returned {what}, which has columns: return one of its columns")
+        if isinstance(result, abc.Set):
+            raise TypeError(f"function '{self.name}' returned {what}, whose values have no order: return a list")
+        if isinstance(result, str | bytes | bytearray | abc.Mapping) or not hasattr(result, "__iter__"):
+            raise TypeError(f"function '{self.name}' returned {what}, not one value for each row")
+        if getattr(result, "ndim", 0) == 1 and getattr(getattr(result, "dtype", None), "kind", "") in "biufMm":
+            return _array(result, self.output)
+        if isinstance(result, list | tuple):
+            return _array([_in_order(value, self.output) for value in result], self.output)
+        return _one_by_one(iter(result), self.output)
+
+
+def _one_by_one(values: Iterable[Any], kind: pa.DataType) -> pa.Array:
+    """Return values as an array. Mutable values are converted one by one: the next may be the same object, changed."""
+    results = [value if isinstance(value, _LASTING) else _array([_in_order(value, kind)], kind) for value in values]
+    if not any(isinstance(value, pa.Array) for value in results):
+        return _array(results, kind)
+    arrays = [value if isinstance(value, pa.Array) else _array([value], kind) for value in results]
+    return pa.concat_arrays(arrays)
+
+
+def _is_frame(result: Any) -> bool:
+    return hasattr(result, "columns") and type(result).__module__.partition(".")[0] != "numpy"
+
+
+def _in_order(value: Any, kind: pa.DataType) -> Any:
+    """Return a value whose lists are Python's own. Raises TypeError for sets, mappings and frames instead of lists.
+
+    pyarrow takes the items of a pandas Series by their labels, those of a set in any order, and of a frame the names
+    of its columns.
+    """
+    if value is None or isinstance(value, pa.Scalar):
+        return value
+    if pa.types.is_struct(kind) and isinstance(value, abc.Mapping):
+        types = {field.name: field.type for field in kind}
+        return {name: _in_order(item, types[name]) if name in types else item for name, item in value.items()}
+    is_list = pa.types.is_nested(kind) and hasattr(kind, "value_type")
+    if not is_list or isinstance(value, str | bytes | bytearray):
+        return value
+    if isinstance(value, list | tuple) and not pa.types.is_nested(kind.value_type):
+        return value
+    what = type(value).__name__
+    if isinstance(value, abc.Set | abc.Mapping):
+        raise TypeError(f"a {what} is no list, as its items have no order: return a list")
+    if _is_frame(value):
+        raise TypeError(f"a {what} is no list, as it has columns: return one of its columns")
+    if isinstance(value, pa.Array | pa.ChunkedArray):
+        value = value.to_pylist()
+    if getattr(value, "ndim", 0) == 1 and type(value).__module__.partition(".")[0] == "numpy":
+        return value.tolist() if type(value).__name__ == "MaskedArray" else value
+    return [_in_order(item, kind.value_type) for item in value] if hasattr(value, "__iter__") else value
+
+
+def _array(values: Any, kind: pa.DataType) -> pa.Array:
+    """Return Python values as an array; pyarrow alone takes 1.5 for an integer as 1."""
+    made = pa.array(values).cast(kind) if pa.types.is_integer(kind) else pa.array(values, kind)
+    made = made.combine_chunks() if isinstance(made, pa.ChunkedArray) else made
+    if pa.types.is_float32(kind) or pa.types.is_float16(kind):
+        _check_finite(values, made)
+    return made
+
+
+def _check_finite(values: Any, made: pa.Array) -> None:
+    """Raise ValueError if a number became infinite because it is too large for its type."""
+    for value, number in zip(values, made.cast(pa.float64()).to_pylist(), strict=True):
+        if number is not None and math.isinf(number) and not math.isinf(float(value)):
+            raise ValueError(f"{value} is too large for {made.type}")
+
+
+def served(udf: UDF, *, input_types: Sequence[pa.DataType] | None = None, description: str = "") -> Served:
+    """Prepare a function for a server.
+
+    `input_types`: one for each of its `input_columns`; needed if its annotations are not definite, such as
+    `pa.RecordBatch`. `description`: what the function does, for people. Raises UdfDefinitionError.
+    """
+    if not isinstance(udf, UDF):
+        raise UdfDefinitionError(
+            f"functions of a server are made by leman.udf, or by leman.functions.served: {_called(udf)} is"
+            " not, decorate it with @leman.udf"
+        )
+    if udf.blob:
+        raise UdfDefinitionError(f"UDF '{udf.name}' returns blobs, which a remote function cannot")
+    types = list(input_types) if input_types is not None else _declared(udf)
+    if len(types) != len(udf.input_columns) or not all(isinstance(each, pa.DataType) for each in types):
+        raise UdfDefinitionError(f"UDF '{udf.name}': input_types are Arrow types, one for each of {udf.input_columns}")
+    return Served(udf, pa.schema(list(zip(udf.input_columns, types, strict=True))), description)
+
+
+def _called(given: object) -> str:
+    name = getattr(given, "__name__", None)
+    return f"'{name}'" if isinstance(name, str) else f"a {type(given).__name__}"
+
+
+def _declared(udf: UDF) -> list[pa.DataType]:
+    signature = udf._signature
+    if signature.kind is Kind.ARRAY:
+        types: list[pa.DataType | None] = list(signature.input_types)
+    else:
+        types = [type_of(annotation) for annotation in signature.input_values] or [None]
+    if None in types:
+        raise UdfDefinitionError(
+            f"UDF '{udf.name}' does not say which Arrow types it reads: served(..., input_types=[...])"
+        )
+    return [type_ for type_ in types if type_ is not None]
+
+
+def error_metadata(error: BaseException) -> bytes:
+    """Return the error of a batch for which the function raised, as JSON for its caller."""
+    kind = type(error)
+    bases = [_name(base) for base in kind.__mro__[1:] if base not in (object, BaseException, Exception)]
+    trace = "".join(traceback.format_exception(kind, error, error.__traceback__))
+    told = {"type": _name(kind), "bases": bases, "message": _text(error), "traceback": trace[-_MOST_TEXT:]}
+    return json.dumps({"error": told}).encode()
+
+
+def _name(kind: type[BaseException]) -> str:
+    return kind.__name__ if kind.__module__ in _PLAIN else f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return str(error)[:_MOST_TEXT]
+    except Exception:  # noqa: BLE001 the class is the user's
+        return f"<no message: {type(error).__name__}.__str__ raised>"
+
+
+PROTOCOL = "leman.function.v1"
+DESCRIBE = f"{PROTOCOL}.describe"
+#: Most bytes of a batch in memory: the size limit of messages between Leman and function servers.
+MOST_BATCH_BYTES = 256 << 20
+
+
+class BearerTokens(flight.ServerMiddlewareFactory):  # type: ignore[misc]  # pyarrow has no types
+    """Refuses calls that do not carry the token."""
+
+    def __init__(self, token: str) -> None:
+        super().__init__()
+        self._expected = f"Bearer {token}".encode()
+
+    def start_call(self, _info: flight.CallInfo, headers: dict[str, list[Any]]) -> None:
+        """Raise FlightUnauthenticatedError for a call without the token."""
+        sent = [value for name, values in headers.items() if name.lower() == "authorization" for value in values]
+        told = (value.encode() if isinstance(value, str) else bytes(value) for value in sent)
+        if not sum(hmac.compare_digest(each, self._expected) for each in told):
+            raise flight.FlightUnauthenticatedError("send authorization: Bearer <token> with this server's token")
+
+
+class FunctionFlight(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has no types
+    """A Flight server of functions. It serves from the moment it is made."""
+
+    def __init__(self, functions: Sequence[Served], **options: Any) -> None:
+        self._functions = {function.name: function for function in functions}
+        if len(self._functions) != len(functions):
+            raise UdfDefinitionError("two functions have one name")
+        pa.array([])  # imports pandas if it is installed, which takes seconds: not while the first caller waits
+        #: Once set, no stream begins, and each ends after its current batch.
+        self.stopping = threading.Event()
+        self.batches_at_work = 0
+        self._counting = threading.Lock()
+        super().__init__(**options)
+
+    def list_actions(self, _context: flight.ServerCallContext) -> list[tuple[str, str]]:
+        """List the one action."""
+        return [(DESCRIBE, "The functions of this server: one JSON object for each")]
+
+    def do_action(self, _context: flight.ServerCallContext, action: flight.Action) -> Iterator[bytes]:
+        """Describe all functions."""
+        if action.type != DESCRIBE:
+            raise pa.ArrowNotImplementedError(f"there is no action '{action.type}': there is {DESCRIBE}")
+        return iter([function.described() for function in self._functions.values()])
+
+    def do_exchange(
+        self,
+        _context: flight.ServerCallContext,
+        descriptor: flight.FlightDescriptor,
+        reader: flight.MetadataRecordBatchReader,
+        writer: flight.MetadataRecordBatchWriter,
+    ) -> None:
+        """Answer each batch with a batch of values, or with the error of the function."""
+        if self.stopping.is_set():
+            raise flight.FlightUnavailableError("the server is stopping")
+        function = self._asked(descriptor)
+        _check_types(function, reader.schema)
+        answer = pa.schema(
+            [pa.field("value", function.output)],
+            metadata={"leman.function": function.name, "leman.version": function.version},
+        )
+        writer.begin(answer)
+        for chunk in reader:
+            if chunk.data is None:
+                continue
+            _check_size(chunk.data)
+            with self._at_work():
+                self._answer(function, chunk.data, answer, writer)
+            if self.stopping.is_set():
+                raise flight.FlightUnavailableError("the server is stopping")
+
+    @staticmethod
+    def _answer(
+        function: Served, batch: pa.RecordBatch, schema: pa.Schema, writer: flight.MetadataRecordBatchWriter
+    ) -> None:
+        try:
+            values = function.call(batch)
+        except BaseException as error:  # noqa: BLE001 whatever the function raises
+            writer.write_metadata(pa.py_buffer(error_metadata(error)))
+        else:
+            writer.write_batch(pa.record_batch([values], schema=schema))
+
+    @contextlib.contextmanager
+    def _at_work(self) -> Iterator[None]:
+        """Count a batch as at work for the duration of the block."""
+        with self._counting:
+            self.batches_at_work += 1
+        try:
+            yield
+        finally:
+            with self._counting:
+                self.batches_at_work -= 1
+
+    def cut(self) -> None:
+        """Break the connections of all callers: nothing else ends an idle stream."""
+        with contextlib.suppress(FileNotFoundError):  # the system has no folder of descriptors
+            for path in list(Path("/dev/fd").iterdir()):
+                with contextlib.suppress(OSError):
+                    self._cut(int(path.name))
+
+    def _cut(self, descriptor: int) -> None:
+        """Break a connection if the descriptor is that of a caller. Raises OSError for some other descriptors."""
+        if not stat.S_ISSOCK(os.fstat(descriptor).st_mode):
+            return
+        with socket.socket(fileno=os.dup(descriptor)) as connection:
+            internet = connection.family in (socket.AF_INET, socket.AF_INET6)
+            if internet and connection.getsockname()[1] == self.port and connection.getpeername():
+                connection.shutdown(socket.SHUT_RDWR)
+
+    def _asked(self, descriptor: flight.FlightDescriptor) -> Served:
+        """Return the function of a stream. Raises pa.ArrowInvalid (INVALID_ARGUMENT), pa.ArrowKeyError (NOT_FOUND)."""
+        try:
+            asked = json.loads(descriptor.command)
+            protocol, name, version = asked["protocol"], asked["function"], asked["version"]
+        except (TypeError, ValueError, KeyError):
+            raise pa.ArrowInvalid(f"the descriptor's command is no JSON of {PROTOCOL}") from None
+        if protocol != PROTOCOL:
+            raise pa.ArrowInvalid(f"the protocol is {PROTOCOL}, not {protocol}")
+        if name not in self._functions:
+            raise pa.ArrowKeyError(f"there is no function '{name}': there are {', '.join(self._functions)}")
+        function = self._functions[name]
+        if version != function.version:  # Flight in Python has no FAILED_PRECONDITION
+            raise pa.ArrowInvalid(f"function '{name}' has version {function.version} here, not {version}")
+        return function
+
+
+def _check_size(batch: pa.RecordBatch) -> None:
+    """Refuse a batch that is too large. Flight has no limit, and has decompressed the batch before it arrives here."""
+    size = batch.get_total_buffer_size()
+    if size > MOST_BATCH_BYTES:
+        raise pa.ArrowInvalid(
+            f"a batch has {size} bytes decompressed, at most {MOST_BATCH_BYTES} are taken: send fewer rows at once"
+        )
+
+
+def _check_types(function: Served, schema: pa.Schema) -> None:
+    """Refuse batches of other types; their columns may have any names."""
+    if schema.types != function.inputs.types:
+        raise pa.ArrowInvalid(
+            f"function '{function.name}' reads {_types_text(function.inputs)}, and is sent {_types_text(schema)}"
+        )
+
+
+def _types_text(schema: pa.Schema) -> str:
+    return ", ".join(str(type_) for type_ in schema.types) or "nothing"
+
+
+#: How long a server that stops waits without a batch at work, so that answers are sent.
+_IDLE_SECONDS, _LOOK_SECONDS = 0.5, 0.05
+_LOOK_AT_FILES_SECONDS = 1.0
+#: Between attempts to listen, until a server that stops has left the port.
+_PORT_SECONDS = 0.02
+
+
+class Listener:
+    """Listens until `stop`, with Flight servers on one port, of which the last one has the current certificates.
+
+    Flight reads its certificates when it starts. So renewed ones need a new server; the one before takes no more
+    connections, and serves those that it has until they end. `listen` starts a server at a port, with certificates if
+    there are `files`; it raises what `listen` raises.
+    """
+
+    def __init__(self, port: int, files: TlsFiles | None, listen: Callable[[int, Pem | None], FunctionFlight]) -> None:
+        self._listen = listen
+        self._flight = listen(port, files.current() if files is not None else None)
+        self.port = int(self._flight.port)
+        self._before: list[tuple[FunctionFlight, threading.Thread]] = []
+        self._over = threading.Event()
+        self._looking: threading.Thread | None = None
+        if files is not None:
+            self._looking = threading.Thread(target=self._look, args=(files,), name="certificates", daemon=True)
+            self._looking.start()
+
+    def _look(self, files: TlsFiles) -> None:
+        shown = files.current()
+        while not self._over.wait(_LOOK_AT_FILES_SECONDS):
+            found = files.current()
+            if found is not shown:
+                shown = found
+                self._renew(found)
+
+    def _renew(self, pem: Pem) -> None:
+        self._before = [(flight, ending) for flight, ending in self._before if ending.is_alive()]
+        self._before.append((self._flight, _shut_down(self._flight)))
+        while not self._over.is_set():
+            try:
+                self._flight = self._listen(self.port, pem)
+            except pa.ArrowException:  # "did not start properly": the other one is about to leave the port
+                self._over.wait(_PORT_SECONDS)
+            else:
+                return
+
+    def stop(self, grace_seconds: float) -> bool:
+        """Take no more streams, end each after its current batch, and return whether all of these ended in time."""
+        self._over.set()
+        if self._looking is not None:
+            self._looking.join()
+        before = [server for server, _ in self._before]
+        for server in (*before, self._flight):
+            server.stopping.set()
+        if self._flight not in before:
+            self._before.append((self._flight, _shut_down(self._flight)))
+        end = time.monotonic() + grace_seconds
+        idle_since = math.inf
+        while self._open and (now := time.monotonic()) < end and now - idle_since < _IDLE_SECONDS:
+            self._open[0].join(_LOOK_SECONDS)
+            idle_since = math.inf if self._at_work else min(idle_since, now)
+        in_time = not self._at_work
+        if self._open:
+            self._flight.cut()
+            for ending in self._open:
+                ending.join(_IDLE_SECONDS)
+        return in_time
+
+    @property
+    def _at_work(self) -> int:
+        return sum(flight.batches_at_work for flight, _ in self._before)
+
+    @property
+    def _open(self) -> list[threading.Thread]:
+        return [ending for _, ending in self._before if ending.is_alive()]
+
+
+def _shut_down(flight: FunctionFlight) -> threading.Thread:
+    """Have a server take no more connections. The returned thread ends with its last stream."""
+    ending = threading.Thread(target=flight.shutdown, name="function-server-stop", daemon=True)
+    ending.start()
+    return ending
+
 
 class FunctionServer:
-    """Serves functions from the moment it is made until `stop`, or the end of its `with` block.
+    """Serves functions from its construction until `stop`, or the end of its `with` block.
 
     Args:
-        functions: made by `leman.udf`, or by `served` where a function does not say itself which types it reads.
-        host: Address to listen on. Any but a loopback one should have a token and TLS.
+        functions: Made by `leman.udf`, or by `served` if a function's annotations do not say which types it reads.
+        host: Address to listen on. Use a token and TLS for any but a loopback one.
         port: 0: any free one, see `port`.
-        token: What callers have to send as `authorization: Bearer <token>`; None: nothing, anyone who reaches it calls
-        it.
+        token: Callers send it as `authorization: Bearer <token>`; None: anyone who reaches the server may call it.
         tls_cert: Path of the certificate chain (PEM); with `tls_key` it turns TLS on.
         tls_key: Path of its private key (PEM).
-        tls_client_ca: Path of the CA certificates (PEM) that callers' certificates are checked with; empty: they need
-            none.
+        tls_client_ca: Path of the CA certificates (PEM) to check callers' certificates with; empty: they need none.
 
-    The three files may be renewed in place: connections that are made a second later find the new ones, and streams
-    that run then end by themselves. While they do not fit one another, those of before hold.
+    The three files may be renewed in place: connections that are made a second later use the new ones, and running
+    streams continue. While the files do not fit one another, the earlier ones are used.
 
     Raises:
-        UdfDefinitionError: There is no function, one is not made by `leman.udf`, or does not say what it reads, or two
-            have one name.
-        InvalidArgument: The token is none that a call can carry, or empty; the port is none; options contradict each
-            other.
-        OSError: The port is taken, the host is none of this machine, or a file cannot be read.
+        UdfDefinitionError: There is no function, two have one name, or one is not made by `leman.udf` or does not say
+            what it reads.
+        InvalidArgument: The token is empty or cannot be sent, the port is not possible, or options contradict.
+        OSError: The port is taken, the host is not of this machine, or a file cannot be read.
     """
 
     def __init__(
@@ -110,9 +541,9 @@ class FunctionServer:
         return self._listener.port
 
     def stop(self, grace_seconds: float = 10.0) -> bool:
-        """Take no more streams, end each one after the batch at work, and return whether all of these ended in time.
+        """Take no more streams, end each after its current batch, and return whether all of these ended in time.
 
-        Connections on which no batch is at work are cut; who sends another one sends it to another server.
+        Connections without a batch at work are cut; their callers send the next one to another server.
         """
         return self._listener.stop(grace_seconds)
 
@@ -126,7 +557,6 @@ class FunctionServer:
 
 
 def _checked_port(port: object) -> int:
-    """Raises InvalidArgument for what is no port."""
     number = -1 if isinstance(port, bool) or not hasattr(port, "__index__") else operator.index(port)
     if not 0 <= number <= _LAST_PORT:
         raise InvalidArgument(f"port is an int from 0 (any free one) to {_LAST_PORT}, not {port!r}")
@@ -134,7 +564,7 @@ def _checked_port(port: object) -> int:
 
 
 def _checked_token(token: object) -> str | None:
-    """Raises InvalidArgument, which does not show it, for what is neither None nor a token that calls can carry."""
+    """Return a token that calls can carry, or None. Raises InvalidArgument, which does not show it."""
     if token is None:
         return None
     if not isinstance(token, str):
@@ -145,7 +575,6 @@ def _checked_token(token: object) -> str | None:
 
 
 def _checked_functions(functions: object) -> list[Served]:
-    """Raises UdfDefinitionError where something is no function for a server, or nothing is given."""
     if not isinstance(functions, Iterable) or isinstance(functions, UDF | Served):
         raise UdfDefinitionError(f"functions is a list of functions, not a {type(functions).__name__}")
     held = [each if isinstance(each, Served) else served(each) for each in functions]
@@ -155,7 +584,7 @@ def _checked_functions(functions: object) -> list[Served]:
 
 
 def _check_free(host: str, port: int) -> None:
-    """Raise the OSError with which no one can listen there, if that is so."""
+    """Raise an OSError if it is not possible to listen there."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family) as tried:
         tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -167,9 +596,9 @@ def _check_free(host: str, port: int) -> None:
 
 
 def serve(functions: Sequence[UDF | Served], **options: Any) -> None:
-    """Serve functions until the process is asked to end (SIGTERM, or Ctrl-C); call it in the main thread.
+    """Serve functions until SIGTERM or Ctrl-C. Call it in the main thread.
 
-    `options`: those of `FunctionServer`, which says what is raised.
+    `options`: as for `FunctionServer`, which also lists the errors.
     """
     asked = threading.Event()
 

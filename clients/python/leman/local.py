@@ -12,6 +12,7 @@ import uuid
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Any
 
+from leman._arrow import pa
 from leman._format import sql_limits
 from leman._format.view_definitions import PREFIX
 from leman.errors import (
@@ -30,24 +31,21 @@ from leman.errors import (
 
 if TYPE_CHECKING:
     import lance
-    import pyarrow as pa
-else:
-    from leman import _arrow as pa
 
 INCARNATION = "leman.incarnation"
-"""Config key of a table: tells it from another one that is created later under the same name."""
+"""Config key of a table, which tells it from another one that is created later under the same name."""
 
 _BLOB = "lance.blob.v2"
-#: What Lance says where there is a table already, or someone else makes one at this moment.
+#: What Lance says if there is a table already, or if someone else creates one at the same time.
 _THERE = ("already exists", "_versions/0.manifest was not found")
 #: Marks a struct whose fields Lance keeps together.
 _PACKED_KEYS = (b"packed", b"lance-encoding:packed")
 #: How Lance refuses a table with flags that it does not know.
 _TOO_NEW = "cannot be read by this version of Lance"
-#: So much of what Lance says is repeated: it repeats the caller's text.
+#: Characters of Lance's message that are repeated: it repeats the caller's text.
 _LONGEST = 500
 _INPUT_REFUSED = "Invalid user input: "
-#: What it says of files of a table whose bytes make no sense, and of one that is missing.
+#: What it says of damaged files of a table, and of a missing one.
 _NONSENSE = re.compile(
     r"Encountered corrupt file|invalid magic|LanceError\(Arrow\).*/io/deletion\.rs:|Is a directory"
     r"|Invalid range \S+ for object of size"
@@ -65,7 +63,7 @@ _REFUSALS = {
 
 
 def is_available() -> bool:
-    """Whether pylance is installed. Imports nothing."""
+    """Return whether pylance is installed. Imports nothing."""
     return importlib.util.find_spec("lance") is not None
 
 
@@ -75,21 +73,22 @@ def require() -> None:
 
 
 def spare_pandas() -> None:
-    """Let pylance be imported without pandas, which takes longer than all the rest: for a program that makes no data
-    frames."""
+    """Have pylance imported without pandas, which takes longer than all the rest, in a program without data frames."""
     global _with_pandas  # noqa: PLW0603 - of this process
     _with_pandas = False
 
 
 def prepare() -> None:
-    """Imports what takes a second to import, if it is there: for anyone who has to wait for something else anyway."""
+    """Import pylance, if it is installed, while the caller waits for something else. It takes a second."""
     with contextlib.suppress(MissingDependency):
         _lance()
 
 
 def open_table(uri: str, version: int | str | None = None) -> lance.LanceDataset:
-    """The table as a Lance dataset; `version` None: the latest. Raises TableNotFound, VersionNotFound, Unavailable,
-    MissingDependency."""
+    """Open a table as a Lance dataset. `version`: a number or a tag; None: the latest.
+
+    Raises TableNotFound, VersionNotFound, Unavailable, MissingDependency.
+    """
     if isinstance(version, int) and version < 0:
         raise InvalidArgument(f"version is {version}, below 0: give the number of a version", reason="BAD_NUMBER")
     if isinstance(version, int) and version >= _MOST_VERSIONS:
@@ -110,11 +109,12 @@ def read_table(
     shown: str = "",
     hidden: Collection[str] = (),
 ) -> pa.Table | None:
-    """Rows as an Arrow table; None: the services have to read them, as Lance would take something for something else.
+    """Read rows as an Arrow table; None: the services have to read them, as Lance would read the filter differently.
 
-    `version`: a number, a tag, None: the latest. `shown`: a condition of Leman's own for all rows. `hidden`: columns
-    that are left out where none are named. Raises TableNotFound, VersionNotFound, InvalidArgument, Unavailable,
-    MissingDependency."""
+    `version`: a number or a tag; None: the latest. `shown`: a condition of Leman's own for all rows. `hidden`: columns
+    that are left out if `columns` is None. Raises TableNotFound, VersionNotFound, InvalidArgument, Unavailable,
+    MissingDependency.
+    """
     if where and (problem := sql_limits.nesting_problem(where)):
         raise InvalidArgument(f"Invalid filter: {problem}", reason="INVALID_FILTER")
     table = open_table(uri, version)
@@ -133,9 +133,10 @@ def read_table(
 
 
 def _reads_otherwise(schema: pa.Schema, columns: Iterable[str], where: str) -> str:
-    """The column that Lance reads otherwise than the services, which refuse it; empty: none.
+    """Return the column that Lance reads otherwise than the services, which refuse it; empty: none.
 
-    JSON in SQL is in a form of Lance's own, and of single fields of packed structs Lance gives wrong values."""
+    JSON in SQL has a form of Lance's own, and Lance gives wrong values of single fields of packed structs.
+    """
     for field in schema:
         packed = any((field.metadata or {}).get(key, b"").lower() == b"true" for key in _PACKED_KEYS)
         if (where and (packed or _holds_json(field.type))) or (
@@ -146,8 +147,11 @@ def _reads_otherwise(schema: pa.Schema, columns: Iterable[str], where: str) -> s
 
 
 def create_table(uri: str, data: Any, *, overwrite: bool, stable_row_ids: bool, max_rows_per_file: int | None) -> None:
-    """Write a table. `data` as in `as_arrow`. Raises TableExists, InvalidArgument, MissingDependency;
-    FailedPrecondition (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED), Unavailable."""
+    """Write a table. `data`: as for `as_arrow`.
+
+    Raises TableExists, InvalidArgument, MissingDependency, Unavailable, and FailedPrecondition (STORAGE_FULL,
+    STORAGE_READ_ONLY, STORAGE_DENIED).
+    """
     lance = _lance()
     rows = _with_checked_json(plain_rows(as_arrow(data)))
     limits = {} if max_rows_per_file is None else {"max_rows_per_file": max_rows_per_file}
@@ -162,14 +166,14 @@ def create_table(uri: str, data: Any, *, overwrite: bool, stable_row_ids: bool, 
             if overwrite or not any(sign in str(error) for sign in _THERE):
                 raise
             raise TableExists(
-                f"there is a table at {uri} already; exist_ok=True opens it as it is if it has these columns, "
-                "mode='overwrite' replaces it"
+                f"there is a table at {uri} already; exist_ok=True opens it if it has these columns, mode='overwrite'"
+                " replaces it"
             ) from None
         _give_incarnation(lance, uri, table)
 
 
 def _give_incarnation(lance: Any, uri: str, table: Any) -> None:
-    """Tell a table from others of its name; where a job that began at once was faster, leave it as it is."""
+    """Give a table an identity, unless a job that began at once has done so."""
     try:
         table.update_config({INCARNATION: uuid.uuid4().hex})
     except OSError:
@@ -178,7 +182,7 @@ def _give_incarnation(lance: Any, uri: str, table: Any) -> None:
 
 
 def _with_checked_json(rows: pa.Table | pa.RecordBatchReader) -> pa.Table | pa.RecordBatchReader:
-    """The same rows; raises TypeMismatch where storage would change a JSON value, or it is no JSON."""
+    """Return the same rows. Raises TypeMismatch for text that is not JSON, or whose value storage would change."""
     if not any(_holds_json(field.type) for field in rows.schema):
         return rows
     if isinstance(rows, pa.Table):
@@ -208,16 +212,17 @@ def _check_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _created(lance: Any, uri: str, rows: pa.Table | pa.RecordBatchReader, options: dict[str, Any]) -> Any:
-    """Make a table where there is none; of several makers at the same moment one succeeds.
+    """Create a table if there is none; of several concurrent creators one succeeds.
 
-    `write_dataset` looks first, and then overwrites what others have made meanwhile."""
+    `write_dataset` looks first, and then overwrites what others have created meanwhile.
+    """
     made = lance.fragment.write_fragments(rows, uri, mode="create", return_transaction=True, **options)
     stable = options["enable_stable_row_ids"]
     return lance.LanceDataset.commit(uri, made, max_retries=0, enable_stable_row_ids=stable)
 
 
 def plain_rows(rows: pa.Table | pa.RecordBatchReader) -> pa.Table | pa.RecordBatchReader:
-    """Rows that were read from a view do not make their table one."""
+    """Return rows without a view's metadata, which would make a table of them a view."""
     metadata = rows.schema.metadata or {}
     kept = {key: value for key, value in metadata.items() if not key.startswith(PREFIX.encode())}
     if len(kept) == len(metadata):
@@ -231,7 +236,7 @@ def plain_rows(rows: pa.Table | pa.RecordBatchReader) -> pa.Table | pa.RecordBat
 def append(uri: str, data: Any, *, max_rows_per_file: int | None) -> None:
     """Append rows. Columns that are left out become NULL.
 
-    Raises ColumnNotFound for a column that the table does not have, TypeMismatch where a value does not fit,
+    Raises ColumnNotFound for a column that the table does not have, TypeMismatch for a value that does not fit,
     TableNotFound, Unavailable.
     """
     table = open_table(uri)
@@ -242,10 +247,10 @@ def append(uri: str, data: Any, *, max_rows_per_file: int | None) -> None:
 
 
 def as_arrow(data: Any, table: pa.Schema | None = None) -> pa.Table | pa.RecordBatchReader:
-    """Rows as Arrow; with `table`, in the types of its columns.
+    """Return rows as Arrow; with `table`, in the types of its columns.
 
-    Taken are Arrow tables, batches and readers, a schema (no rows), a list of dicts, a dict of lists, and
-    whatever exports an Arrow stream (pandas, polars). Raises InvalidArgument, ColumnNotFound, TypeMismatch.
+    `data`: an Arrow table, batch, reader or schema (no rows), a list of dicts, a dict of lists, or an object that
+    exports an Arrow stream (pandas, polars). Raises InvalidArgument, ColumnNotFound, TypeMismatch.
     """
     if isinstance(data, pa.Table | pa.RecordBatchReader):
         rows = data
@@ -255,7 +260,7 @@ def as_arrow(data: Any, table: pa.Schema | None = None) -> pa.Table | pa.RecordB
         rows = pa.Table.from_batches([data])
     elif isinstance(data, Mapping | list | tuple) and not data:
         raise InvalidArgument(
-            "data without a column cannot be a table: for one without rows give a schema, or columns without values"
+            "data without a column cannot be a table: for a table without rows give a schema, or columns without values"
         )
     elif isinstance(data, Mapping):
         rows = _from_columns(data, table)
@@ -288,8 +293,10 @@ def _from_columns(columns: Mapping[str, Any], table: pa.Schema | None) -> pa.Tab
 
 
 def _from_python(values: Any, kind: pa.DataType | None) -> pa.Array | pa.ChunkedArray:
-    """Return Python values for a column of a type. Raises an error of pyarrow or of Python for a value that the column
-    would change."""
+    """Return Python values for a column of a type.
+
+    Raises an error of pyarrow or of Python for a value that the column would change.
+    """
     from leman._format.value_casts import infinities  # noqa: PLC0415 - imports pyarrow
 
     if kind is None:
@@ -307,11 +314,10 @@ def _from_python(values: Any, kind: pa.DataType | None) -> pa.Array | pa.Chunked
 
 
 def _in_own_type(values: Any, kind: pa.DataType) -> pa.Array | None:
-    """Return numbers, times and truth values as an array of a type, made of one of their own type; None: the type is of
-    another sort, or Arrow has no type for the values.
+    """Return numbers, times and truth values as an array of a type, cast from one of their own type.
 
-    pyarrow alone cuts fractions and times of a day off, takes a number for a time, and a time without a zone for one in
-    UTC.
+    None: the type is of another sort, or Arrow has no type for the values. pyarrow alone truncates fractions and times
+    of a day, and takes a number for a time, and a time without a zone for one in UTC.
     """
     from leman._format.value_casts import cast_advice, castable, exact_cast  # noqa: PLC0415 - imports pyarrow
 
@@ -322,7 +328,7 @@ def _in_own_type(values: Any, kind: pa.DataType) -> pa.Array | None:
         values = [_time(value, kind) for value in values]
     found = set() if hasattr(values, "dtype") else set(map(type, values))
     if bool in found and not pa.types.is_boolean(kind):
-        raise TypeError(f"a truth value is no number, the column is {kind}: give int(...) of it")
+        raise TypeError(f"a truth value is not a number, the column is {kind}: give int(...) of it")
     nanoseconds = any(hasattr(sort, "nanosecond") or hasattr(sort, "nanoseconds") for sort in found)
     try:
         made = pa.array(values, _in_nanoseconds(kind) if nanoseconds else None)
@@ -337,9 +343,9 @@ def _in_own_type(values: Any, kind: pa.DataType) -> pa.Array | None:
 
 
 def _time(value: Any, kind: pa.DataType) -> Any:
-    """Return a time as pyarrow takes it: a date as its midnight for timestamps, a midnight as its date for dates.
+    """Return a time as pyarrow takes it: for timestamps a date becomes its midnight, for dates a midnight its date.
 
-    Raises TypeError for a zone that the type has not, for none where it has one, and for a time of day that it has not.
+    Raises TypeError if only one of value and type has a time zone, and for a time of day in a date.
     """
     if not isinstance(value, dt.date):
         return value
@@ -364,7 +370,7 @@ def _in_nanoseconds(kind: pa.DataType) -> pa.DataType | None:
 
 
 def _is_plain_floats(kind: pa.DataType) -> bool:
-    """Whether it is a list of floats, of which pyarrow changes nothing but what is too large."""
+    """Return whether it is a list of floats: pyarrow changes only those that are too large."""
     inner = kind
     while pa.types.is_list(inner) or pa.types.is_large_list(inner) or pa.types.is_fixed_size_list(inner):
         inner = inner.value_type
@@ -376,7 +382,7 @@ def _begins_with_truth(value: Any) -> bool:
 
 
 def _check_inside(values: Iterable[Any], kind: pa.DataType) -> None:
-    """Check that a type holds values as they are, at any depth of lists, maps and structs. Raises as `_from_python`."""
+    """Check that a type holds values unchanged, at any depth of lists, maps and structs. Raises as `_from_python`."""
     from leman._format.value_casts import LISTS, is_binary, is_text  # noqa: PLC0415 - imports pyarrow
 
     if isinstance(kind, pa.BaseExtensionType):
@@ -404,19 +410,19 @@ def _check_inside(values: Iterable[Any], kind: pa.DataType) -> None:
 
 
 def _items(value: Any, what: str) -> Iterable[Any]:
-    """The items of a list, or the pairs of a map, by their position."""
+    """Return the items of a list, or the pairs of a map, by their position. Raises TypeError for other values."""
     if what == "map" and isinstance(value, Mapping):
         return value.items()
     if isinstance(value, str | bytes | bytearray | Mapping | Set) or hasattr(value, "columns"):
-        raise TypeError(f"a {type(value).__name__} is no {what}")
+        raise TypeError(f"a {type(value).__name__} is not a {what}")
     return value.to_pylist() if isinstance(value, pa.Array | pa.ChunkedArray) else list(value)
 
 
 def _fields(value: Any, kind: pa.StructType) -> Mapping[str, Any]:
-    """The fields of a struct: a dict, a tuple of all of them in order, or pairs."""
+    """Return the fields of a struct: a dict, a tuple of all of them in order, or pairs. Raises TypeError."""
     names = [field.name for field in kind]
     if isinstance(value, str | bytes):
-        raise TypeError(f"a {type(value).__name__} is no struct")
+        raise TypeError(f"a {type(value).__name__} is not a struct")
     if isinstance(value, tuple):
         value = dict(zip(names, value, strict=True))
     found = value if isinstance(value, Mapping) else dict(value)
@@ -463,7 +469,7 @@ def _fitted_batch(batch: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:
 
 
 def _taken(given: pa.Field, column: pa.Field) -> pa.Field:
-    """What Lance takes for a column of a table: blobs also as their bytes."""
+    """Return the field that Lance takes for a column of a table: blobs also as their bytes."""
     return column.remove_metadata() if given.type.equals(column.type) else _plain(column)
 
 
@@ -475,20 +481,20 @@ def _plain(column: pa.Field) -> pa.Field:
 
 @contextlib.contextmanager
 def _lance_errors(uri: str, version: int | str | None = None) -> Iterator[None]:
-    """What Lance raises in this block, as this package's errors."""
+    """Translate what Lance raises in this block into this package's errors."""
     try:
         yield
     except LemanError:
         raise
     except (OSError, ValueError) as error:
         mismatch = _MISMATCH.search(_first_line(error))
-        if mismatch is not None:  # of a batch, which Lance passes on from a reader
+        if mismatch is not None:  # raised for a batch of a reader, and passed on by Lance
             raise TypeMismatch(mismatch[0]) from None
         raise _translated(error, uri, version) from error
 
 
 def _first_line(error: BaseException) -> str:
-    """What Lance says; then comes a place in its own source."""
+    """Return Lance's message, without the place in its own source that follows."""
     return str(error).partition(", /")[0].partition("\n")[0][:_LONGEST]
 
 
@@ -517,13 +523,13 @@ def _translated(error: OSError | ValueError, uri: str, version: int | str | None
 
 
 def _file_error(error: BaseException, uri: str) -> LemanError | None:
-    """The error of a file of a table that is damaged or missing; None where that is not what Lance says."""
+    """Return the error for a damaged or missing file of a table; None if Lance says something else."""
     text = str(error)
     missing = _NO_FILE.search(text)
     if _NONSENSE.search(text) or (missing is not None and _is_needed(uri, missing[1])):
         return DataLoss(
             f"{uri} is damaged: a file of it is missing or cannot be decoded ({_first_line(error)}). Put the file that "
-            "`leman verify` names back from a copy; where there is none, restore a version before it",
+            "`leman verify` names back from a copy, or restore an earlier version",
             reason="TABLE_DAMAGED",
         )
     if missing is not None:
@@ -532,7 +538,7 @@ def _file_error(error: BaseException, uri: str) -> LemanError | None:
 
 
 def _is_needed(uri: str, file: str) -> bool:
-    """Whether a file is one of the table's latest version: one of an old version may have been cleaned up."""
+    """Return whether the table's latest version has a file: one of an old version may have been cleaned up."""
     try:
         fragments = _lance().dataset(uri).get_fragments()
     except (OSError, ValueError):
@@ -546,8 +552,7 @@ def _is_needed(uri: str, file: str) -> bool:
 
 
 def storage_refusal(error: BaseException) -> str:
-    """The reason where a storage refuses until someone does something about it (as the services name it); else
-    empty."""
+    """Return the services' reason for a storage that refuses until someone fixes it; empty for other errors."""
     number = getattr(error, "errno", None)
     found = _OS_ERROR.search(str(error))
     return _REFUSALS.get(number or (int(found[1]) if found else 0), "")
@@ -574,16 +579,15 @@ def _lance() -> Any:
 
 
 class _NoPandas:
-    """A finder of modules that finds no pandas."""
+    """A finder of modules that hides pandas, and leaves others to other finders."""
 
     def find_spec(self, name: str, *_where: Any) -> None:
-        """Refuse it, and leave others to other finders."""
         if name == "pandas":
             raise ModuleNotFoundError("pandas is left out", name=name)
 
 
 def _import_arrow() -> None:
-    """Import as much of pyarrow as pylance does, which imports pandas where that is there."""
+    """Import as much of pyarrow as pylance does, without the pandas that pyarrow would import."""
     finder: Any = _NoPandas()
     sys.meta_path.insert(0, finder)
     try:

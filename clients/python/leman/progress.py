@@ -1,4 +1,7 @@
-"""How a job's progress is shown: live on a terminal, as lines elsewhere, by a function, or not at all."""
+"""How a job's progress is shown: live on a terminal, as lines elsewhere, by a function, or not at all.
+
+rich is slow to import: it is imported where a terminal shows progress.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +20,15 @@ from leman._job_model import (
     duration,
     errors_command,
     is_done,
+    queue_line,
     result_line,
     state_line,
 )
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console, Group
     from rich.live import Live
+    from rich.text import Text
 
 __all__ = [
     "CallbackDisplay",
@@ -42,15 +47,18 @@ __all__ = [
 QUIET_SECONDS = 0.3
 """A live display appears only for jobs that take longer: others would make the screen flicker."""
 
-
 _RENEWAL_SECONDS = 0.25
+_BAR_WIDTHS = (8, 40)
+_STALLS_SHOWN = 3
+_STOPPING = {JobState.CANCELLING: "cancelling", JobState.PAUSING: "pausing", JobState.PAUSED: "paused"}
+_STYLES = {"committed": "green", "ready to commit": "yellow", "checkpointed": "blue", "computed": "cyan"}
 
 
 class Display:
     """Shows a job. Used as a context manager; this one shows nothing."""
 
     tells_result = False
-    """True when failed rows are told at the end."""
+    """True if the display reports failed rows at the end."""
 
     def __enter__(self) -> Self:
         return self
@@ -58,10 +66,10 @@ class Display:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """End the display, whatever became of the job."""
+        """End the display, also if the job failed."""
 
     def update(self, job: Job, events: Iterable[JobEvent]) -> None:
-        """Take the job as it stands, and what happened since the last call."""
+        """Show the job as it stands, and what happened since the last call."""
 
 
 class CallbackDisplay(Display):
@@ -71,15 +79,14 @@ class CallbackDisplay(Display):
         self._callback = callback
 
     def update(self, job: Job, events: Iterable[JobEvent]) -> None:  # noqa: ARG002 - as in Display
-        """See Display."""
         self._callback(job.progress)
 
 
 class LineDisplay(Display):
-    """One line for each event but changes of state, and one for the result. A job that plans again and finds the same
-    says so once.
+    """Prints a line for each event except changes of state, and one for the result.
 
-    How a job failed is left to the exception, here and in the live display.
+    A job that plans again and finds the same prints that once. The exception says how a job failed, here and in the
+    live display.
     """
 
     tells_result = True
@@ -90,7 +97,6 @@ class LineDisplay(Display):
         self._told: dict[str, str] = {}
 
     def update(self, job: Job, events: Iterable[JobEvent]) -> None:
-        """See Display."""
         for event in events:
             if event.kind != "state" and self._told.get(event.kind) != event.message:
                 self._told[event.kind] = event.message
@@ -104,8 +110,11 @@ class LineDisplay(Display):
 
 
 class LiveDisplay(Display):
-    """A bar with the three row states, rate, time left and bottleneck, and what the job waits for, until rows move
-    again; a single line once the job has ended. What a job lacks (events of kind `resources`) has a line that stays."""
+    """A bar with the three row states, rate, time left and bottleneck; a single line once the job has ended.
+
+    It shows what the job waits for until rows move again. What a job lacks (events of kind `resources`) has a line
+    that stays.
+    """
 
     tells_result = True
 
@@ -128,7 +137,6 @@ class LiveDisplay(Display):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Take the bar away."""
         self._timer.cancel()
         with self._lock:
             self._closed = True
@@ -138,7 +146,6 @@ class LiveDisplay(Display):
             self._console.print(_result_text(self._job), soft_wrap=True)
 
     def update(self, job: Job, events: Iterable[JobEvent]) -> None:
-        """See Display."""
         if job.progress.rows_evaluated != self._rows:
             self._rows, self._wait = job.progress.rows_evaluated, ""
         for event in events:
@@ -154,22 +161,19 @@ class LiveDisplay(Display):
         with self._lock:
             if not self._closed:
                 self._live = Live(
-                    console=self._console,
-                    get_renderable=self._render,
-                    refresh_per_second=8,
-                    transient=True,
+                    console=self._console, get_renderable=self._render, refresh_per_second=8, transient=True
                 )
                 self._live.start()
 
-    def _render(self) -> Any:
-        from leman._progress_view import render  # noqa: PLC0415 - as above
-
+    def _render(self) -> Group:
         return render(self._name, self._job, self._console.width, self._wait)
 
 
 class NotebookDisplay(Display):
-    """A cell's output that is renewed while the job runs: HTML, or a line of text where a page shows no HTML. What a
-    job lacks has a line that stays."""
+    """Renews a cell's output while the job runs: HTML, or a line of text where a page shows no HTML.
+
+    What a job lacks has a line that stays.
+    """
 
     tells_result = True
 
@@ -181,12 +185,11 @@ class NotebookDisplay(Display):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Show how it ended; how it failed is left to the exception."""
+        """Show how the job ended; the exception says how it failed."""
         if self._job is not None and (is_done(self._job) or self._handle is not None):
             self._show(self._job)
 
     def update(self, job: Job, events: Iterable[JobEvent]) -> None:
-        """See Display."""
         for event in events:
             if event.kind == "resources":
                 sys.stdout.write(f"{job.target}: {event.message}\n")
@@ -218,7 +221,7 @@ def make_display(
     name: str,
     stream: TextIO | None = None,
 ) -> Display:
-    """The display for the `progress` argument of `Table.backfill`; `stream`: standard error unless given."""
+    """Return the display for the `progress` argument of `Table.backfill`. `stream`: standard error by default."""
     if callable(progress):
         return CallbackDisplay(progress)
     if progress is False:
@@ -228,13 +231,87 @@ def make_display(
     target = sys.stderr if stream is None else stream
     if not target.isatty():
         return LineDisplay(name, target)
-    from rich.console import Console  # noqa: PLC0415 - slow to import, and not needed elsewhere
+    from rich.console import Console  # noqa: PLC0415
 
     return LiveDisplay(name, Console(file=target))
 
 
-def _result_text(job: Job) -> Any:
-    from rich.text import Text  # noqa: PLC0415 - as above
+def _result_text(job: Job) -> Text:
+    from rich.text import Text  # noqa: PLC0415
 
     mark = ("✓", "green") if job.state is JobState.DONE else ("!", "yellow")
     return Text.assemble(mark, " ", result_line(job))
+
+
+def render(name: str, job: Job | None, width: int, wait: str = "") -> Group:
+    """Return the live display of a job: lines of at most `width` characters.
+
+    They show a bar, the counts of the row states, the speed, and what does not move or what the job waits for.
+    """
+    from rich.console import Group  # noqa: PLC0415
+
+    if job is not None and job.queue_position:
+        return Group(_line(name, f"  waits for its turn, {queue_line(job)}"))
+    if job is None or job.state in (JobState.PENDING, JobState.PLANNING):
+        return Group(_line(name, "  planning"))
+    progress = job.progress
+    states = row_states(progress)
+    done = sum(states.values())
+    share = done / progress.rows_planned if progress.rows_planned else 0.0
+    tail = f"  {min(share, 1.0):4.0%}  {done:,} of {progress.rows_planned:,} rows"
+    smallest, largest = _BAR_WIDTHS
+    bar_width = max(smallest, min(largest, width - len(name) - 2 - len(tail)))
+    first = _line(name, "  ").append(_bar(progress, states, bar_width)).append(tail)
+    second = _line("", "  ")
+    for state, rows in states.items():
+        second.append("■ ", _STYLES[state]).append(f"{state} {rows:,}   ")
+    if progress.rows_failed:
+        second.append(f"✗ failed {progress.rows_failed:,}", "red")
+    waits = job.stalls[:_STALLS_SHOWN] or ([wait] if wait else [])
+    stalls = [_line("", "").append(f"  {each}", "yellow") for each in waits]
+    return Group(first, second, _line("", "").append("  " + _speed(job), "dim"), *stalls)
+
+
+def _line(name: str, text: str) -> Text:
+    from rich.text import Text  # noqa: PLC0415
+
+    return Text(no_wrap=True, overflow="ellipsis").append(name, "bold").append(text)
+
+
+def row_states(progress: Progress) -> dict[str, int]:
+    """Count rows by the state that they are in now; each row counts once. No checkpoint has `computed` rows yet."""
+    committed, ready = progress.rows_committed, progress.rows_ready_to_commit
+    checkpointed = max(0, progress.rows_checkpointed - committed - ready)
+    safe = committed + ready + checkpointed
+    return {
+        "committed": committed,
+        "ready to commit": ready,
+        "checkpointed": checkpointed,
+        "computed": max(0, min(progress.rows_evaluated, progress.rows_planned) - safe),
+    }
+
+
+def _bar(progress: Progress, states: dict[str, int], width: int) -> Text:
+    from rich.text import Text  # noqa: PLC0415
+
+    bar = Text()
+    filled = rows_so_far = 0
+    total = max(progress.rows_planned, sum(states.values()), 1)
+    for state, rows in states.items():
+        rows_so_far += rows
+        until = round(width * rows_so_far / total)
+        bar.append("━" * (until - filled), _STYLES[state])
+        filled = until
+    return bar.append("━" * (width - filled), "bright_black")
+
+
+def _speed(job: Job) -> str:
+    progress = job.progress
+    parts = [f"{progress.rows_per_second:,.0f} rows/s", f"{duration(progress.elapsed_seconds)} so far"]
+    if progress.eta_seconds:
+        parts.append(f"{duration(progress.eta_seconds)} left")
+    if progress.bottleneck:
+        parts.append(f"bound by {progress.bottleneck}")
+    if job.state in _STOPPING:
+        parts.append(_STOPPING[job.state])
+    return " · ".join(parts)

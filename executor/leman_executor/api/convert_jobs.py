@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from leman._format.error_groups import MOST_EXAMPLES, ErrorGroup
+from leman._format.stored_logs import MOST_EXAMPLES, ErrorGroup
 from leman.v1 import jobs_pb2
 from leman_core.model.job import Job, JobEvent, JobState, Progress, Stall
 from leman_core.model.plan import BackfillSpec

@@ -20,8 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from leman._format.error_groups import ErrorGroup, ErrorGrouping
-from leman._format.stored_logs import PLACE_ONLY, sql_quoted
+from leman._format.stored_logs import PLACE_ONLY, ErrorGroup, ErrorGrouping, sql_quoted
 from leman_core.model.job import Job
 from leman_core.model.service_errors import LemanError
 from leman_core.model.work import RowError

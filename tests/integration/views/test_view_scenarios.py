@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 import leman
-from leman._progress_view import row_states
+from leman.progress import row_states
 from tests.integration.call_log import numbers, values
 
 

@@ -14,7 +14,7 @@ import pytest
 import leman
 from leman._local import running_systems
 from leman.cli import _service_commands, main
-from leman.cli._output import moment, print_table
+from leman.cli._terminal import moment, print_table
 from leman.progress import Display
 from leman.v1 import catalog_pb2, jobs_pb2, planner_pb2, udf_pb2
 from tests.unit.clients.fake_services import FakeLeman, make_job, status
@@ -110,7 +110,7 @@ def test_backfill_of_several_columns_is_one_job(run, db, fake):
     code, _, err = run("backfill", db, "docs", "n", "nope")
     assert (code, "nope is not computed by a function" in err) == (1, True)
     code, _, err = run("backfill", db, "docs", "n", "m", "--udf", "f")
-    assert (code, "udf is the function of one column" in err) == (2, True)
+    assert (code, "udf replaces the function of one column" in err) == (2, True)
     assert len(fake.named("CreateJob")) == 2
 
 
@@ -470,7 +470,7 @@ def interrupted(monkeypatch):
         def update(self, job, events):
             raise KeyboardInterrupt
 
-    monkeypatch.setattr("leman.cli._backfill_commands.make_display", lambda *_: Pressed())
+    monkeypatch.setattr("leman.cli._job_commands.make_display", lambda *_: Pressed())
 
 
 def test_an_interrupt_is_told_in_a_line(run, db, fake, monkeypatch):
@@ -488,7 +488,7 @@ def test_a_watch_that_is_left_says_how_to_come_back(run, db, fake, monkeypatch):
     fake.scripts["WatchJob"] = watched(make_job("job-1", "RUNNING"))
     code, _, err = run("jobs", "watch", db, "job-1")
     assert code == 130
-    assert "docs.n: the job goes on; `leman jobs watch " in err
+    assert "docs.n: the job continues; `leman jobs watch " in err
     assert len(err.splitlines()) == 1
     assert fake.named("CancelJob") == []
 

@@ -10,7 +10,8 @@ import pytest
 
 from leman._local import running_systems
 from leman._local.running_systems import System
-from leman.cli import main
+from leman.cli import _service_commands, main
+from leman.errors import MissingDependency
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -83,4 +84,13 @@ def test_logs_of_what_there_is_not_are_not_those_of_something_else(run, tmp_path
     assert (code, shown, said) == (0, "counting\n", "")
     code, shown, said = run("logs", str(tmp_path / "lake"), "job-2")
     assert (code, shown) == (0, "")
-    assert "no function of job-2 has printed anything" in said
+    assert "no output of functions of job-2 is kept here" in said
+
+
+def test_up_takes_any_python_that_has_the_services(tmp_path):
+    assert _service_commands._interpreter(sys.executable) == sys.executable
+    without = tmp_path / "python"
+    without.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')
+    without.chmod(0o755)
+    with pytest.raises(MissingDependency, match="cannot run the services"):
+        _service_commands._interpreter(str(without))

@@ -87,7 +87,7 @@ def test_an_endpoint_of_something_else_is_told_as_such(tmp_path):
     other = grpc.server(ThreadPoolExecutor(1))
     port = other.add_insecure_port("127.0.0.1:0")
     other.start()
-    with pytest.raises(errors.NotSupported, match=rf"what answers at 127\.0\.0\.1:{port} is no service of Leman"):
+    with pytest.raises(errors.NotSupported, match=rf"what answers at 127\.0\.0\.1:{port} is not a service of Leman"):
         leman.connect(tmp_path, f"127.0.0.1:{port}")
     other.stop(None)
 
@@ -653,7 +653,7 @@ def test_who_stops_waiting_for_a_job_hears_that_it_goes_on(fake, docs, monkeypat
         future.result() if wait == "result" else list(getattr(future, wait)())
     place = f"{future._database} job-1"
     how = f"`leman jobs watch {place}` shows it again, `leman jobs cancel {place}` ends it"
-    assert str(caught.value) == f"{'docs.n' if seen else 'job-1'}: the job goes on; {how}"
+    assert str(caught.value) == f"{'docs.n' if seen else 'job-1'}: the job continues; {how}"
     frames = traceback.extract_tb(caught.tb)
     assert {Path(frame.filename).name for frame in frames} == {"test_client.py", "_call_boundary.py"}
     assert len(frames) <= 3

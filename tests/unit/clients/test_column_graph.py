@@ -18,6 +18,6 @@ def test_inputs_come_first_and_else_the_order_of_the_table_stays():
 
 
 def test_a_circle_is_named():
-    with pytest.raises(errors.FailedPrecondition, match="in a circle") as caught:
+    with pytest.raises(errors.FailedPrecondition, match="in a cycle") as caught:
         inputs_first([column("a", "b"), column("b", "a")])
     assert caught.value.reason == "COLUMN_CYCLE"

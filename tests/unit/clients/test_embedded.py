@@ -22,7 +22,7 @@ import pyarrow as pa
 import pytest
 
 import leman
-from leman import _installed, cli
+from leman import cli
 from leman._local import embedded_services, running_systems
 from leman._local.running_systems import System
 from leman._wire.channel import Services
@@ -387,7 +387,7 @@ def test_what_is_no_path(path):
 
 def test_services_that_are_not_installed(monkeypatch, tmp_path, database):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    monkeypatch.setattr(_installed, "services_installed", lambda: False)
+    monkeypatch.setattr(running_systems, "services_installed", lambda: False)
     with pytest.raises(StartFailed, match=r"install leman\[local\]") as caught:
         call(database)
     assert caught.value.reason == "SERVICES_NOT_INSTALLED"
@@ -428,7 +428,7 @@ def unmended(fake, services, database, monkeypatch):
     """A system that runs, and does not write its file again."""
     services(SUPERVISOR, address=fake.address)
     call(database)
-    monkeypatch.setattr(embedded_services, "_MEND_SECONDS", 0.3)
+    monkeypatch.setattr(embedded_services, "_REPAIR_SECONDS", 0.3)
     return database / "_leman"
 
 
@@ -451,7 +451,7 @@ def test_a_token_that_was_damaged_is_told(unmended):
 
 @pytest.mark.parametrize("change", [("{", ""), ('"token": "t"', '"token": "x"')])
 def test_a_damaged_file_that_is_mended_is_waited_for(unmended, monkeypatch, change):
-    monkeypatch.setattr(embedded_services, "_MEND_SECONDS", 60.0)
+    monkeypatch.setattr(embedded_services, "_REPAIR_SECONDS", 60.0)
     file = unmended / "service.json"
     said = file.read_text()
     file.write_text(said.replace(*change))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from leman._format import error_groups
-from leman._format.error_groups import MOST_EXAMPLES, ErrorGrouping
+from leman._format import stored_logs
+from leman._format.stored_logs import MOST_EXAMPLES, ErrorGrouping
 
 
 def grouped(*errors: tuple[str, str]) -> ErrorGrouping[int]:
@@ -39,7 +39,7 @@ def test_long_messages_are_cut_and_compared_by_their_beginnings():
 
 
 def test_memory_is_bounded_and_every_row_is_counted(monkeypatch):
-    monkeypatch.setattr(error_groups, "MOST_GROUPS", 3)
+    monkeypatch.setattr(stored_logs, "MOST_GROUPS", 3)
     grouping = grouped(*(("E", f"kind {'abcdef'[n % 6]}") for n in range(60)))
     found = grouping.largest_first()
     assert [(group.message, group.rows) for group in found] == [("kind a", 10), ("kind b", 10), ("kind c", 10)]

@@ -15,7 +15,7 @@ import pytest
 from pyarrow import flight
 
 import leman
-from leman._functions import function_serving
+from leman import functions
 from leman.errors import InvalidArgument, UdfDefinitionError
 from leman.functions import FunctionServer, served
 
@@ -157,7 +157,7 @@ def test_what_does_not_fit_is_refused_before_any_answer(client, asked, batch, ki
 
 @pytest.mark.parametrize("compression", ["zstd", "lz4", None])
 def test_a_batch_that_is_large_once_it_is_decompressed_is_refused(client, monkeypatch, compression):
-    monkeypatch.setattr(function_serving, "MOST_BATCH_BYTES", 1 << 20)
+    monkeypatch.setattr(functions, "MOST_BATCH_BYTES", 1 << 20)
     writer, reader = client.do_exchange(descriptor("half", half.version))
     writer.begin(pa.schema([("x", pa.int64())]), options=pa.ipc.IpcWriteOptions(compression=compression))
     for rows in (1 << 10, (1 << 17) + 1):

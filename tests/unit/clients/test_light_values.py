@@ -11,7 +11,7 @@ import typer
 from typer import _coercion
 from typer.testing import CliRunner
 
-from leman.cli import _app
+from leman import cli
 
 _COMMANDS = """
 import sys
@@ -67,7 +67,7 @@ def test_a_value_is_taken_as_typer_takes_it(monkeypatch, given, taken, light):
     plain = _coercion.build_runtime_param
     monkeypatch.setattr(typer.core, "build_runtime_param", plain)
     if light:
-        _app.use_light_values()
+        cli.use_light_values()
         assert typer.core.build_runtime_param is not plain
     done = CliRunner().invoke(app, given.split())
     assert taken in done.output
@@ -76,7 +76,7 @@ def test_a_value_is_taken_as_typer_takes_it(monkeypatch, given, taken, light):
 
 def test_another_typer_goes_on_as_it_does(monkeypatch):
     monkeypatch.delattr(typer.core, "build_runtime_param")
-    _app.use_light_values()
+    cli.use_light_values()
     assert not hasattr(typer.core, "build_runtime_param")
 
 

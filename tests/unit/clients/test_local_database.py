@@ -133,7 +133,7 @@ def test_shells_complete_commands():
 
 def test_the_package_has_what_it_names():
     assert all(getattr(leman, name) is not None for name in leman.__all__)
-    placed = [name for names in leman._PLACES.values() for name in names]
+    placed = [name for names in leman._PLACES.values() for name in names.split()]
     assert sorted(placed) == sorted(set(leman.__all__) - {"__version__"})
     assert set(leman.__all__) <= set(dir(leman))
     assert not hasattr(leman, "nothing")

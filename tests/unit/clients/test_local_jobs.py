@@ -145,7 +145,7 @@ def test_listing_and_finding_jobs_starts_nothing_and_tells_of_those_that_wait(la
     )
     with leman.connect(lake) as db:
         with pytest.warns(
-            UserWarning, match=r"job-open has not ended and goes on once services run: `leman up .*lake`"
+            UserWarning, match=r"job-open has not ended and continues once services run: `leman up .*lake`"
         ):
             assert [job.job_id for job in db.jobs()] == ["job-view", "job-open", "job-paused", "job-done"]
         with warnings.catch_warnings():
@@ -183,4 +183,4 @@ def test_commands_that_look_at_jobs_start_nothing(lake, history, monkeypatch, ca
     out, told = capsys.readouterr()
     assert "job-open" in out
     assert "PLANNING" in out
-    assert told.startswith("leman: job-open has not ended and goes on once services run")
+    assert told.startswith("leman: job-open has not ended and continues once services run")

@@ -9,8 +9,8 @@ import textwrap
 
 import pytest
 
+from leman._functions.source_code import is_installed
 from leman._functions.version_digest import derive_version
-from leman._installed import is_installed
 
 MAIN = """
     import pathlib, sys

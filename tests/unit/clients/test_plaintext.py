@@ -12,7 +12,7 @@ import pytest
 import leman
 from leman._wire.channel import Endpoints, Remote
 from leman._wire.credentials import Token, is_loopback, parse_addresses
-from leman.cli._options import connect_registry
+from leman.cli._terminal import Connection
 from leman.errors import InvalidArgument
 from tests.conftest import ROOT
 
@@ -68,8 +68,8 @@ def test_the_command_line_has_it_from_the_environment(monkeypatch):
     monkeypatch.setattr("leman._connect.databases", lambda _, *, plaintext, **__: given.append(plaintext))
     for text in ("", "0", "false", "1", "true", "TRUE"):
         monkeypatch.setenv("LEMAN_PLAINTEXT", text)
-        connect_registry("leman.internal:7443", "t", None)
+        Connection("", "leman.internal:7443", "t", None).registry()
     assert given == [False, False, False, True, True, True]
     monkeypatch.setenv("LEMAN_PLAINTEXT", "perhaps")
     with pytest.raises(InvalidArgument, match="LEMAN_PLAINTEXT is true or false"):
-        connect_registry("leman.internal:7443", "t", None)
+        Connection("", "leman.internal:7443", "t", None).registry()

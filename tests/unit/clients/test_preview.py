@@ -85,7 +85,7 @@ def test_a_failed_row_has_its_error_and_its_traceback():
     assert "    in score\n  ValueError: seven" in text
     assert "1 of 2 rows failed: a backfill would end with that" in text
     skipped = preview(row("failed", error=error))
-    assert "a backfill would leave them NULL and go on" in str(skipped)
+    assert "a backfill would leave them NULL and continue" in str(skipped)
 
 
 def test_rows_that_fail_alike_show_one_traceback_and_the_whole_advice():

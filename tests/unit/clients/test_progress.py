@@ -12,7 +12,6 @@ from google.protobuf.duration_pb2 import Duration
 from rich.console import Console
 
 import leman
-from leman._progress_view import render, row_states
 from leman._wire import conversions
 from leman.progress import (
     CallbackDisplay,
@@ -22,7 +21,9 @@ from leman.progress import (
     NotebookDisplay,
     duration,
     make_display,
+    render,
     result_line,
+    row_states,
 )
 from leman.v1 import jobs_pb2
 from tests.unit.clients.fake_services import make_job, status

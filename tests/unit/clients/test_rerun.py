@@ -173,5 +173,5 @@ def test_where_there_is_none_it_is_made_unless_somebody_else_is_faster(fake, db,
 
 
 def test_overwriting_and_leaving_as_it_is_contradict_each_other(db):
-    with pytest.raises(errors.InvalidArgument, match="mode or exist_ok"):
+    with pytest.raises(errors.InvalidArgument, match="exist_ok keeps an existing table"):
         db.create_table("docs", {"text": ["a"]}, mode="overwrite", exist_ok=True)

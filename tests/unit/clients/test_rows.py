@@ -112,7 +112,7 @@ def test_a_table_whose_rows_cannot_be_added_stays_for_the_next_call_under_its_id
 
 
 def test_a_merge_that_was_not_told_what_to_do_says_what_there_is(fake, table):
-    with pytest.raises(leman.errors.InvalidArgument, match=r"say when_matched_update_all\(\), .* before execute\(\)"):
+    with pytest.raises(leman.errors.InvalidArgument, match=r"call when_matched_update_all\(\), .* before execute\(\)"):
         table.merge_insert("text").execute([{"text": "a"}])
     assert not fake.named("MergeRows")
 

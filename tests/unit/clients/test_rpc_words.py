@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 import leman
 from leman._message_text import COMMANDS, METHODS, for_command_line
 from leman._wire.conversions import from_status
-from leman.cli._app import app
+from leman.cli import app
 from leman_core.server.routes import public_services
 
 CALLS = {f"{service.name}.{method.name}" for service in public_services().values() for method in service.methods}

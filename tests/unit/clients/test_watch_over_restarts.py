@@ -110,7 +110,7 @@ def test_who_has_ended_them_is_told_that_nobody_starts_others_and_the_next_call_
     watch = begun(fake, services, database)
     how(system)
     monkeypatch.setattr(channel.RetryBudget, "pause", lambda *_: False)
-    with pytest.raises(Unavailable, match=r"the services have ended, .* the next call starts them") as caught:
+    with pytest.raises(Unavailable, match=r"the services have ended .* the next call starts them") as caught:
         next(watch)
     assert not isinstance(caught.value, StartFailed)
     fake.scripts["WatchJob"] = [grpc.StatusCode.UNAVAILABLE]

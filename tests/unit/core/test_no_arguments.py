@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from leman import _installed
+from leman._local import running_systems
 from leman_core.process.release import MODULES, parse_no_args
 
 
@@ -23,4 +23,4 @@ def test_without_arguments_it_goes_on(monkeypatch):
 
 
 def test_the_sdk_starts_each_service_by_the_module_that_runs_it():
-    assert _installed.MODULES == MODULES
+    assert running_systems.MODULES == MODULES

@@ -23,7 +23,7 @@ from types import ModuleType
 import pytest
 from cryptography import x509
 
-from leman._installed import MODULES
+from leman._local.running_systems import MODULES
 from leman_core import settings as config
 from leman_core.model.service_errors import InvalidArgument
 from leman_core.process.release import release_version

@@ -23,26 +23,26 @@ ADDED_AS = b"leman::added_as"
 KEPT = b"leman::kept"
 INPUT_NAMES = b"leman::input_names"
 REQUEST = b"leman::request"
-#: Digest of what binds the column: what someone or something else changed is not believed.
+#: Digest of the binding, which detects changes by others.
 DIGEST = b"leman::digest"
 #: Number of the format, `stored_documents.BINDING`. The digest does not cover it: a later format may cover more keys.
 FORMAT = b"leman::format"
 _BOUND = (COLUMN_ID, UDF_NAME, UDF_VERSION, INPUTS, SOURCE, ADDED_AS, KEPT, INPUT_NAMES)
-#: What bindings say their format is that have no `INPUT_NAMES`: releases before it read them.
+#: The format of bindings without `INPUT_NAMES`, which earlier releases read.
 _WITHOUT_NAMES = 1
 
 
 @dataclass(frozen=True, slots=True)
 class InputSource:
-    """Another table that a column's inputs are taken from, by row id: its columns in parameter order, at a version."""
+    """Another table from which a column's inputs come, by row id: its columns in parameter order, at a version."""
 
     uri: str
     version: int
     columns: tuple[str, ...]
 
 
-#: In the place of an input's field id: a column that is being added with the one that reads it. It is known by its name
-#: until the commit coordinator has written its id there.
+#: Replaces the field id of an input that is being added with the column that reads it. The input is known by its name
+#: until the commit coordinator has written its id.
 NOT_YET = -1
 
 
@@ -66,17 +66,17 @@ class FunctionVersion(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class InputNames:
-    """What fields of structs in a column's inputs were called when the column was bound to its function."""
+    """The names of fields of structs in a column's inputs when the column was bound to its function."""
 
     #: (Lance field id, name), in the order of the inputs.
     names: tuple[tuple[int, str], ...]
-    #: Tells values apart that were computed under other names, before the column was bound again; empty: under these.
+    #: Marks values that were computed under other names, before the column was bound again; empty: under these.
     since: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnBinding:
-    """What the field metadata of a computed column says."""
+    """The binding of a computed column, as its field metadata has it."""
 
     #: Made when the column is added: a column that is dropped and added again is another one, although Lance may give
     #: it the same field id.
@@ -89,10 +89,10 @@ class ColumnBinding:
     added_as: str = ""
     #: Earlier functions of the same inputs whose values count as current, the most recent first.
     kept: tuple[FunctionVersion, ...] = ()
-    #: Where given, the function reads that table's columns, and the one input holds row ids of it.
+    #: If given, the function reads that table's columns, and the one input holds row ids of it.
     source: InputSource | None = None
-    #: Names of the fields of structs in the inputs, as the function is given them, whatever they are called now. None:
-    #: no input has any, or an older release made the binding.
+    #: Names of the fields of structs in the inputs, as the function gets them, also after a rename. None: no input has
+    #: any, or an older release made the binding.
     input_names: InputNames | None = None
 
     @property
@@ -106,11 +106,11 @@ class ColumnBinding:
 
     @property
     def values_id(self) -> str:
-        """Return the column's id as it enters fingerprints: with what tells values under other input names apart."""
+        """Return the column's id for fingerprints, with the mark of values under other input names."""
         return f"{self.column_id}{self._since}"
 
     def keyed_as(self, name: str) -> str:
-        """Return what checkpoint keys call the column, which is called `name` now."""
+        """Return the name of the column in checkpoint keys; `name` is its name now."""
         return f"{self.added_as or name}{self._since}"
 
     @property
@@ -144,7 +144,7 @@ def bind(field: pa.Field, binding: ColumnBinding) -> pa.Field:
 
 
 def entries(field: pa.Field) -> dict[str, str | None]:
-    """Return the binding in a field's metadata, as it is stored; None for what is not to be there."""
+    """Return the entries of a binding in a field's metadata; None for entries to remove."""
     metadata = field.metadata or {}
     return {
         key.decode(): metadata[key].decode() if key in metadata else None for key in (*_BOUND, DIGEST, FORMAT, REQUEST)

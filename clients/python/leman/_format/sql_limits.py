@@ -1,17 +1,12 @@
-"""SQL judged from its text: how deep it is nested, and which filters mean the same to Lance.
+"""SQL checked as text: how deep it is nested, and which filters mean the same to Lance as to the services.
 
-How deep SQL is nested once it is parsed, and what planning it costs, judged from its text.
+Lance and DataFusion walk a parsed expression by recursion: `x+1+1+…` and `x::int::int…` crash the process at about 550
+operators. Planning arithmetic costs more than the square of its depth, and each COALESCE in the first argument of
+another one triples the work: 16 of them take minutes. AND and OR are planned without recursion and may be many.
 
-Lance and DataFusion walk a parsed expression by recursion: `x+1+1+…` and `x::int::int…` end the process at about 550
-operators. Planning arithmetic costs more than the square of its depth, and each COALESCE that is inside the first
-argument of another one triples the work: 16 of them take minutes. AND and OR are planned without recursion and may be
-many.
-
-Filters that mean the same to Lance and to the services, judged from their text.
-
-The services refuse, or translate, what Lance takes for something else: it ignores what follows a complete expression,
-reads a name in double quotes as text, and a time with an offset as the clock's time in the column's zone. This process
-reads by itself with a filter that has nothing of that kind; with any other the services read.
+Lance ignores what follows a complete expression, reads a name in double quotes as text, and a time with an offset as
+clock time in the column's zone. The services refuse or translate such filters. A process without services reads with a
+filter that has nothing of that kind; for any other filter, the services read.
 """
 
 from __future__ import annotations
@@ -20,9 +15,9 @@ import re
 import sys
 from dataclasses import dataclass, field
 
-#: Operators and calls on the way from the whole expression to its innermost value.
+#: Operators and calls from the whole expression to its innermost value.
 MAX_NESTING = 100
-#: The same of SQL that is stored already: earlier releases bounded nothing, and up to here nothing crashes.
+#: The same for stored SQL: earlier releases had no limit, and up to this depth nothing crashes.
 MAX_STORED_DEPTH = 400
 #: Operators, each times its depth, and times three for each call around it that Lance plans several times.
 MAX_WORK = 20_000
@@ -36,7 +31,7 @@ _NESTING_TOKEN = re.compile(
     re.VERBOSE,
 )
 _WORDS = frozenset({"not", "is", "like", "ilike", "in", "between", "similar", "rlike", "regexp", "div", "collate"})
-#: Words before a bracket that is no call.
+#: Words before a bracket that is not a call.
 _NO_CALL = _WORDS | {"and", "or", "when", "then", "else", "case", "array"}
 #: Calls of which Lance plans each argument but the last more than once.
 _PLANNED_AGAIN = frozenset({"coalesce", "nvl", "nvl2", "nullif", "greatest", "least"})
@@ -45,7 +40,7 @@ _AGAIN = 3
 
 @dataclass(slots=True)
 class _Frame:
-    """A bracket, a CASE, or the whole text, as far as it is read. Its term is what stands since a comma, AND or OR."""
+    """A bracket, a CASE, or the whole text, as far as it is read. Its term is the part since a comma, AND or OR."""
 
     kind: str
     #: Whether what a comma ends is planned again.
@@ -62,14 +57,14 @@ class _Frame:
     part: str = ""
 
     def end_term(self, factor: int = 1) -> None:
-        """Take what was read since the last separator into account."""
+        """Count the term that was read since the last separator."""
         depth = self.operators + self.inner_depth
         self.depth = max(self.depth, depth)
         self.work += factor * (self.inner_work + self.operators * depth)
         self.operators = self.inner_depth = self.inner_work = self.betweens = 0
 
     def take(self, inner: _Frame, operators: int) -> None:
-        """Add what a bracket or CASE that ends here has."""
+        """Add a bracket or CASE that ends here."""
         self.operators += operators
         self.inner_depth = max(self.inner_depth, inner.depth)
         self.inner_work += inner.work
@@ -99,12 +94,12 @@ class _Reading:
 
 
 def nesting_problem(sql: str) -> str:
-    """Return what is wrong with how SQL of a caller's is nested; empty where nothing is. Never recurses."""
+    """Return what is wrong with the nesting of a caller's SQL; empty: nothing. Never recurses."""
     return _problem(sql, MAX_NESTING, MAX_WORK)
 
 
 def stored_nesting_problem(sql: str) -> str:
-    """Return why SQL that is stored would end the process; empty where it would not. Never recurses."""
+    """Return why stored SQL would crash the process; empty: it would not. Never recurses."""
     return _problem(sql, MAX_STORED_DEPTH, sys.maxsize)
 
 

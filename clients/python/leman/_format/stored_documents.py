@@ -40,7 +40,7 @@ class OtherFormat(Unreadable):
 class StoredFormat:
     """A format: what it is of, the number that this release writes, and the oldest one that it reads.
 
-    `renew`: what to do about one that is too old, as a sentence.
+    `renew`: what to do if it is too old, as a sentence.
     """
 
     called: str
@@ -49,15 +49,15 @@ class StoredFormat:
     renew: str = "Let the release that wrote it, or the last one that reads it, finish what is open"
 
     def check(self, stated: object, where: str) -> None:
-        """Refuse what this release does not read.
+        """Refuse a format that this release does not read.
 
         Args:
             stated: The number as it is stored; None: there is none.
-            where: What it is, as the subject of a sentence.
+            where: The data, as the subject of a sentence.
 
         Raises:
             OtherFormat: it is older or newer.
-            ValueError: it is no number: that is damage.
+            ValueError: it is not a number, that is, damaged.
         """
         number = 1 if stated is None else int(str(stated))
         if self.oldest <= number <= self.current:
@@ -81,7 +81,7 @@ BINDING = StoredFormat(
 )
 #: Definitions got a digest with format 2.
 FUNCTION = StoredFormat("function definitions", 2, 2, "Register the function again, with the version that it had")
-#: The number tells, too, how a view points to rows of its source.
+#: The number also says how a view points to rows of its source.
 VIEW = StoredFormat("views", 2)
 JOB = StoredFormat("job records")
 TAIL = StoredFormat("objects of a history's tail")
@@ -97,15 +97,15 @@ _DIGEST = "sha256"
 
 
 def seal(document: Mapping[str, Any]) -> bytes:
-    """Return the document as JSON with the digest of all the rest in it. It must not have a key `sha256` of its own."""
+    """Return the document as JSON, with the digest of the rest as `sha256`, a key that it must not have itself."""
     return _text({**document, _DIGEST: _digest_of(document)})
 
 
 def unseal(data: bytes) -> dict[str, Any]:
-    """Return what was sealed, if every byte is as it was written.
+    """Return what was sealed.
 
     Raises:
-        Damaged: it is not; the error says what is wrong.
+        Damaged: some bytes are not as they were written.
     """
     document = json.loads(data)
     if not isinstance(document, dict):

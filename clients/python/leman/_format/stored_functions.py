@@ -1,4 +1,4 @@
-"""A registered function, and its definition as JSON with a digest of all of it, as it lies in the database. Pure.
+"""A registered function, and its definition as it is stored: JSON with a digest of all of it. Pure.
 
 Arrow types are base64 of IPC schemas.
 """
@@ -12,15 +12,11 @@ import json
 import re
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from leman._arrow import pa
 from leman._format import stored_documents
 from leman._format.stored_documents import Damaged
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-else:
-    from leman import _arrow as pa
 
 #: The folder of a database with its functions, and how names of files with definitions end there.
 FOLDER = "_leman/udfs"
@@ -28,7 +24,7 @@ ENDING = ".json"
 
 
 class UdfKind(enum.Enum):
-    """What the function is handed in one call."""
+    """What a function gets in one call."""
 
     SCALAR = "scalar"
     ARRAY = "array"
@@ -38,7 +34,7 @@ class UdfKind(enum.Enum):
 
 
 class ErrorAction(enum.Enum):
-    """What an error rule does with a row for which the function raised."""
+    """What an error rule does with a row for which the function raises."""
 
     FAIL = "fail"
     SKIP = "skip"
@@ -75,7 +71,7 @@ class ErrorRule:
 
 @dataclass(frozen=True, slots=True)
 class ErrorPolicy:
-    """The first matching rule holds; without one the job fails. Bounds of zero bound nothing."""
+    """The first matching rule holds; without one the job fails. A bound of 0 is none."""
 
     rules: tuple[ErrorRule, ...] = ()
     max_errors: int = 0
@@ -108,7 +104,7 @@ class CheckpointBounds:
     max_checkpoint_size: int = 0
 
     def over(self, default: CheckpointBounds) -> CheckpointBounds:
-        """Return these bounds where they say something, else those of `default` (the call wins over the definition)."""
+        """Return these bounds, with those of `default` for what is not asked (the call wins over the definition)."""
         return CheckpointBounds(
             self.checkpoint_size or default.checkpoint_size,
             self.min_checkpoint_size or default.min_checkpoint_size,
@@ -126,7 +122,7 @@ class CheckpointBounds:
 
     @property
     def at_most(self) -> int:
-        """Return the largest checkpoint in rows; a very large number where nothing was asked."""
+        """Return the largest checkpoint in rows; a very large number if nothing was asked."""
         asked = [n for n in (self.checkpoint_size, self.max_checkpoint_size) if n > 0]
         return min(asked) if asked else 1 << 62
 
@@ -142,17 +138,17 @@ class Resources:
 
 @dataclass(frozen=True, slots=True)
 class RemoteFunction:
-    """Where a function is served that is not computed by a worker itself."""
+    """Where a function is served that workers do not compute themselves."""
 
-    #: Flight uris of its servers, which are alike.
+    #: Flight uris of its servers, which all serve the same.
     addresses: tuple[str, ...]
-    #: What they call it.
+    #: Their name of it.
     function: str
 
 
 @dataclass(frozen=True, slots=True)
 class UdfDefinition:
-    """A registered function. Name and version identify it for ever. See `protos/leman/v1/udf.proto` for the fields."""
+    """A registered function. Name and version identify it forever. See `protos/leman/v1/udf.proto` for the fields."""
 
     name: str
     version: str
@@ -214,10 +210,10 @@ def encode_definition(udf: UdfDefinition, registered_at: float) -> bytes:
 
 
 def decode_definition(data: bytes, where: str) -> Registered:
-    """Return the function, of the very bytes that were written.
+    """Return the function of a definition.
 
     Raises:
-        Damaged: these are others.
+        Damaged: the bytes are not as they were written.
         OtherFormat: another release wrote the file `where`.
     """
     try:

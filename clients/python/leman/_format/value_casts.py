@@ -25,7 +25,7 @@ import pyarrow.types as pt
 #: Integers in between are stored as such.
 _SMALLEST, _LARGEST = -(1 << 63), (1 << 64) - 1
 _LONGEST_DIGITS = 20
-#: Texts without these have no number that could change. All others are looked at number by number.
+#: Texts without these have no number that could change. In all others, each number is checked.
 _NUMBERS = re.compile(r"\d{19}|\d[eE]")
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 _TOKEN = re.compile(
@@ -40,7 +40,7 @@ def check_json_text(text: str) -> None:
     """Check that a text is JSON, and that a column holds its value unchanged.
 
     Raises:
-        ValueError: It is no JSON, or storage would change it.
+        ValueError: It is not JSON, or storage would change it.
     """
     hooks: dict[str, Any] = {"parse_constant": _no_json}
     if _NUMBERS.search(text):
@@ -98,10 +98,7 @@ def _short(text: str) -> str:
 
 
 def map_inner_fields(kind: pa.DataType, change: Callable[[pa.Field], pa.Field]) -> pa.DataType:
-    """Return the type with a change made to each field that lies in it directly: those of structs, lists and maps.
-
-    Any other type is returned as it is.
-    """
+    """Return a struct, list or map with a change made to each of its direct fields; any other type as it is."""
     if pt.is_struct(kind):
         return pa.struct([change(field) for field in kind])
     if pt.is_list(kind):
@@ -116,23 +113,23 @@ def map_inner_fields(kind: pa.DataType, change: Callable[[pa.Field], pa.Field]) 
 
 
 def holds_type(kind: pa.DataType, wanted: Callable[[pa.DataType], bool]) -> bool:
-    """Return whether a type is of a sort, or has one in it at any depth. An extension type is one piece."""
+    """Return whether a type, or one in it at any depth, is wanted. An extension type is one piece."""
     if wanted(kind):
         return True
     return pt.is_nested(kind) and any(holds_type(kind.field(at).type, wanted) for at in range(kind.num_fields))
 
 
 def without_extensions(kind: pa.DataType) -> pa.DataType:
-    """Return what a type is stored as: extension types at any depth are those that they rest on."""
+    """Return a type with the storage types of extension types at any depth."""
     while isinstance(kind, pa.BaseExtensionType):
         kind = kind.storage_type
     return map_inner_fields(kind, lambda field: field.with_type(without_extensions(field.type)))
 
 
 def without_programs_own(kind: pa.DataType) -> pa.DataType:
-    """Return a type without extension types that a Python package defines: others read it as what it is stored as.
+    """Return a type with the storage types of extension types that a Python package defines.
 
-    Such a type is there in a process that has imported its package, and in no other one.
+    Such a type exists only in a process that has imported its package.
     """
     while isinstance(kind, pa.ExtensionType):
         kind = kind.storage_type
@@ -177,7 +174,7 @@ def _read_metadata(metadata: Mapping[bytes, bytes] | None) -> None:
 
 
 def relabel(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Return an array under a type that differs from its own in names of fields alone. Copies nothing."""
+    """Return an array under a type that differs from its own only in names of fields. Copies nothing."""
     if values.type == kind:
         return values
     _, content = values.__arrow_c_array__()
@@ -185,7 +182,7 @@ def relabel(values: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def differ_in_names(kind: pa.DataType, other: pa.DataType) -> bool:
-    """Return whether two types are not the same, and would be if all fields in them had no names."""
+    """Return whether two types differ, but only in names of fields."""
     return bool(kind != other and _nameless(kind) == _nameless(other))
 
 
@@ -197,7 +194,7 @@ def check_json(array: pa.Array) -> None:
     """Check the texts of JSON in an array, at any depth, by the rule of `check_json_text`.
 
     Raises:
-        ValueError: One is no JSON, or storage would change it.
+        ValueError: One is not JSON, or storage would change it.
     """
     kind = array.type
     if not holds_type(kind, lambda inner: isinstance(inner, pa.JsonType)):
@@ -211,7 +208,7 @@ def check_json(array: pa.Array) -> None:
     elif pt.is_map(kind):
         for child in (array.keys, array.items):
             check_json(child)
-    else:  # pyarrow cannot leave out what is under a NULL where structs hold extension types
+    else:  # pyarrow cannot leave out what is under a NULL in structs of extension types
         check_json((array.drop_null() if array.null_count else array).flatten())
 
 
@@ -261,7 +258,7 @@ def _same_sort(source: pa.DataType, target: pa.DataType) -> bool:
 
 
 def cast_advice(source: pa.DataType, target: pa.DataType) -> str:
-    """Return how values that are not castable are converted, as the end of a sentence; empty where no way is known."""
+    """Return how to convert values that are not castable, as the end of a sentence; empty: no way is known."""
     return next((f": {how}" for have, want, how in _ADVICE if have(source) and want(target)), "")
 
 
@@ -281,7 +278,7 @@ def _is_list(kind: pa.DataType) -> bool:
 
 
 def convertible(source: pa.DataType, target: pa.DataType) -> bool:
-    """Return whether `exact_cast` casts `source` to `target`, where no value is changed by that."""
+    """Return whether `exact_cast` can cast `source` to `target`, apart from values that this would change."""
     if source == target or pt.is_null(source):
         return True
     if not castable(source, target):
@@ -350,7 +347,7 @@ def _has_integers(kind: pa.DataType) -> bool:
 
 
 def _are_same_numbers(values: pa.Array, made: pa.Array) -> bool:
-    """Return whether no integer was rounded that became a float, at any depth."""
+    """Return whether integers that became floats are the same numbers, at any depth."""
     values, made = (array.storage if isinstance(array, pa.ExtensionArray) else array for array in (values, made))
     values, made = (a.dictionary_decode() if isinstance(a, pa.DictionaryArray) else a for a in (values, made))
     if not has_floats(made.type) or not _has_integers(values.type):
@@ -367,7 +364,7 @@ def _are_same_numbers(values: pa.Array, made: pa.Array) -> bool:
         return _are_same_numbers(values.flatten(), made.flatten())
     try:
         return bool(made.cast(values.type).equals(values))
-    except pa.ArrowInvalid:  # it was rounded to what the integers cannot be
+    except pa.ArrowInvalid:  # rounded beyond the range of the integers
         return False
 
 
@@ -387,7 +384,7 @@ def infinities(array: pa.Array) -> int:
     if isinstance(array, pa.DictionaryArray):
         return infinities(array.dictionary_decode())
     if _is_list(array.type):
-        # pyarrow cannot leave out what lies under a NULL where structs hold extension types
+        # pyarrow cannot leave out what is under a NULL in structs of extension types
         return infinities((array.drop_null() if array.null_count else array).flatten())
     if pt.is_map(array.type):
         present = array.drop_null() if array.null_count else array
@@ -401,7 +398,7 @@ def infinities(array: pa.Array) -> int:
 
 
 def _on_the_way(have: pa.DataType, want: pa.DataType) -> pa.DataType:
-    """Return a type that values are cast to first: integers become decimals of their own, or floats."""
+    """Return a type to cast values to first: integers become decimals with enough digits, or floats."""
     if pt.is_integer(have) and pt.is_decimal(want):
         return pa.decimal128(_INTEGER_DIGITS, 0)
     if pt.is_integer(have) and pt.is_floating(want):

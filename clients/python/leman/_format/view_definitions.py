@@ -25,12 +25,12 @@ FILLED = f"{PREFIX}filled"
 BASE_RECORD = f"{PREFIX}base_table_record"
 EARLIER = f"{PREFIX}earlier"
 FAILED = f"{PREFIX}failed"
-#: Names of lists of failed rows begin so.
+#: Prefix of the names of lists of failed rows.
 FAILED_PREFIX = "failed-"
-#: Names of records of a source version begin so.
+#: Prefix of the names of records of a source version.
 RECORD_PREFIX = "source-"
-#: "true": the source is in the view's own database, wherever that lies; `BASE_DATABASE` says where it lay. No digest
-#: covers it, as releases that do not know it make the digest of what they know.
+#: "true": the source is in the view's own database, also after that was moved; `BASE_DATABASE` is its first place. No
+#: digest covers it, as releases that do not know it digest what they know.
 IN_OWN_DATABASE = f"{PREFIX}base_table_in_own_database"
 #: Digest of the entries that `_COVERED` names.
 DIGEST = f"{PREFIX}digest"
@@ -44,11 +44,7 @@ MOST_EARLIER = 16
 
 #: Columns that every view has. Queries made through Leman do not show them.
 SOURCE_ROW_ID = "__source_row_id"
-
-
 IS_SET = "__is_set"
-
-
 INTERNAL_COLUMNS = (SOURCE_ROW_ID, IS_SET)
 
 
@@ -61,12 +57,12 @@ class ViewFormat(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class ViewColumn:
-    """A column made by the source alone."""
+    """A column of a view that comes from the source alone."""
 
     name: str
     #: SQL over the source's columns.
     expression: str
-    #: Set where the expression is no more than one of them.
+    #: Set if the expression is just one of them.
     source_column: str = ""
 
 
@@ -81,13 +77,13 @@ class ViewFunction:
 
     @property
     def identity(self) -> str:
-        """Return what tells its values from others: a function version and what it reads."""
+        """Return the identity of its values: a function version and what it reads."""
         return f"{self.udf_name}@{self.udf_version}({', '.join(self.inputs)})"
 
 
 @dataclass(frozen=True, slots=True)
 class ViewQuery:
-    """What a view holds. `limit` and `offset` choose by source row id, before the shuffle."""
+    """The query of a view. `limit` and `offset` choose by source row id, before the shuffle."""
 
     database: str
     table: str
@@ -103,7 +99,7 @@ class ViewQuery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EarlierState:
-    """What a view was up to one of its versions: all rows of `view_version` are right for `source_version`."""
+    """An earlier state of a view: all rows of `view_version` are right for `source_version`."""
 
     view_version: int
     source_version: int
@@ -119,13 +115,13 @@ class EarlierState:
 
 @dataclass(frozen=True, slots=True)
 class FailedNote:
-    """What a view says of the values that it lacks because a function failed."""
+    """The values that a view lacks because a function failed."""
 
     #: The file that lists the rows (see `leman_core.storage.view_side_files`).
     file: str = ""
     #: How many, by column.
     rows: dict[str, int] = field(default_factory=dict)
-    #: How many, by the job in which that was, the latest first.
+    #: How many, by the job that failed, the latest first.
     jobs: dict[str, int] = field(default_factory=dict)
 
     @property
@@ -149,40 +145,40 @@ class ViewDefinition:
     filled: dict[str, str] = field(default_factory=dict)
     #: The file in which the view keeps that source version (`source_records`); empty: none.
     base_record: str = ""
-    #: What it was before, newest first, as far as it is remembered.
+    #: Its remembered earlier states, newest first.
     earlier: tuple[EarlierState, ...] = ()
     #: Values that are missing.
     failed: FailedNote = field(default_factory=FailedNote)
-    #: The source is in the database of the view, and stays so wherever that is copied or moved.
+    #: The source is in the database of the view, also after that was copied or moved.
     in_own_database: bool = False
 
     @property
     def computed(self) -> dict[str, str]:
-        """Return, by name of each function column with values, what computed them, as `ViewFunction.identity` says it.
+        """Return, by name of each function column with values, the identity (`ViewFunction.identity`) of the values.
 
-        The inputs are those of the query: a column that gets others is not among the filled ones any more.
+        The inputs are those of the query: a column that gets other inputs is not filled any more.
         """
         inputs = {function.name: function.inputs for function in self.query.functions}
         return {name: f"{by}({', '.join(inputs[name])})" for name, by in self.filled.items() if name in inputs}
 
     @property
     def stale(self) -> tuple[str, ...]:
-        """Return the function columns whose values are of another function, or of other inputs, than the query says."""
+        """Return the function columns whose values are of another function, or of other inputs, than in the query."""
         wanted = {f.name: f"{f.udf_name}@{f.udf_version}" for f in self.query.functions}
         return tuple(name for name, function in wanted.items() if self.filled.get(name) != function)
 
 
 def is_view(metadata: Mapping[bytes, bytes]) -> bool:
-    """Return whether a table is a view by the schema's metadata, a damaged one too."""
+    """Return whether a table is a view by the schema's metadata, also a damaged view."""
     return QUERY.encode() in metadata or DIGEST.encode() in metadata
 
 
 def from_metadata(metadata: Mapping[bytes, bytes], uri: str = "") -> ViewDefinition | None:
-    """Return the definition in the metadata of a table's schema; None where the table is no view.
+    """Return the definition in the metadata of a table's schema; None if the table is not a view.
 
     Args:
         metadata: Of the schema.
-        uri: Where the view lies: a source in its own database is looked for there. Empty: where it lay.
+        uri: The place of the view: a source in its own database is in the same place. Empty: the stored place.
 
     Raises:
         Damaged: the metadata is not as it was written.
@@ -206,12 +202,12 @@ def write(schema: pa.Schema, definition: ViewDefinition) -> pa.Schema:
 
 
 def updates(definition: ViewDefinition) -> dict[str, str]:
-    """Return the metadata of a view; a refresh changes part of it, also where the view lies once it was moved."""
+    """Return the metadata of a view. A refresh changes part of it, also the place of a view that was moved."""
     return {**_stored(definition), **_place(definition), **_sealed(definition)}
 
 
 def with_query(definition: ViewDefinition) -> dict[str, str]:
-    """Return the metadata that another query changes, with what it then says."""
+    """Return the part of the metadata that another query changes."""
     return {
         QUERY: _text(query_json(definition.query)),
         BASE_DATABASE: definition.query.database,
@@ -224,9 +220,9 @@ def with_query(definition: ViewDefinition) -> dict[str, str]:
 
 
 def remembering(definition: ViewDefinition, state: EarlierState | None) -> ViewDefinition:
-    """Return a definition whose view was `state` before; the oldest states are forgotten.
+    """Return a definition that remembers `state` as an earlier one, and drops the oldest.
 
-    Neither what the view is itself nor what is remembered already is remembered twice.
+    A state that equals the current one, or one that is remembered already, is not added.
     """
     now = EarlierState(view_version=0, source_version=definition.base_version, computed=definition.computed)
     if state is None or state.is_like(now):
@@ -295,7 +291,7 @@ def query_json(query: ViewQuery) -> dict[str, Any]:
 
 
 def _read(stored: Mapping[str, str], home: str) -> ViewDefinition:
-    """Return the definition that is stored, of a view in the database `home`; empty: it is not known."""
+    """Return the stored definition of a view in the database `home`; empty: the database is not known."""
     covered = (*_COVERED, *(key for key in _LATER if key in stored))
     if stored[DIGEST] != stored_documents.digest_of({key: stored[key] for key in covered}):
         raise ValueError("its digest does not match")
@@ -321,7 +317,7 @@ def _read(stored: Mapping[str, str], home: str) -> ViewDefinition:
 
 
 def failed_in(metadata: Mapping[bytes, bytes]) -> FailedNote:
-    """Return what a table's metadata says of failed rows; nothing where it is no view's, or damaged."""
+    """Return the failed rows in a table's metadata; none if it is not a view's, or is damaged."""
     try:
         return _failed(json.loads(metadata.get(FAILED.encode(), b"{}")))
     except (ValueError, TypeError, AttributeError):

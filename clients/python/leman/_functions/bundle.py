@@ -1,16 +1,9 @@
 """The bundle of a function: its code and the user's own code that it uses, pickled by value.
 
-What classes and functions of modelling libraries are made of.
-
-Pydantic, SQLModel, msgspec and beartype keep what they derived from a class in it: schemas with addresses of objects,
-compiled validators, generated code. None of that is the same in another process. The version looks at what the user
-wrote instead: fields, settings, and which method checks which field.
-
-What the standard library makes of a user's own functions and types, taken apart so that these travel by value.
-
-pickle sends such objects by their name, which workers do not have, or not at all.
-
-The bundle of a function: its code and all of the user's own code that it uses, pickled by value.
+The standard library makes objects of a user's functions and types that pickle sends by a name that workers do not have,
+or not at all: these are taken apart. Pydantic, SQLModel, msgspec and beartype keep in a class what they derived from
+it: schemas with addresses of objects, compiled validators, generated code. None of that is the same in another process:
+versions digest what the user wrote instead, that is, fields, settings, and which method checks which field.
 """
 
 from __future__ import annotations
@@ -37,13 +30,13 @@ from typing import Any, cast
 
 import cloudpickle
 
-from leman._installed import is_installed, is_installed_code, loaded_user_modules
+from leman._functions.source_code import is_installed, is_installed_code, loaded_user_modules
 from leman.errors import UdfDefinitionError
 
 #: Libraries whose wrappers keep results of earlier calls in a dictionary.
 CACHES = frozenset({"cachetools", "toolz", "cytoolz"})
 
-#: Attributes in which objects of a class keep what calls have made, or addresses; they do as well with nothing there.
+#: Attributes in which objects of a class keep results of calls, or addresses; they work without these as well.
 _LEFT_BY_CALLS = {
     ("numpy", "vectorize"): ("_ufunc",),
     ("sklearn", "CountVectorizer"): ("_stop_words_id",),
@@ -56,7 +49,7 @@ _DERIVED_NAMES = {"__signature__", "__table__", "__mapper__", "__class_vars__", 
 
 
 def described(value: type) -> list[Any] | None:
-    """The fields and settings of a class of such a library; None for other classes."""
+    """Return the fields and settings of a class of a modelling library; None for other classes."""
     kind = _base(value, "pydantic", "BaseModel")
     if kind is not None:
         return _pydantic(value)
@@ -74,7 +67,7 @@ def is_derived(name: str, item: Any) -> bool:
 
 
 def described_object(value: Any) -> Any | None:
-    """What an object of such a library was made from, where it keeps compiled validators; None for others."""
+    """Return what an object of such a library was made from, if it keeps compiled validators; None for others."""
     home, name = type(value).__module__.partition(".")[0], type(value).__name__
     made: list[Any] | None = None
     match home, name:
@@ -100,7 +93,7 @@ def described_object(value: Any) -> Any | None:
 
 
 def before_calls(value: Any, parts: Any) -> Any:
-    """What pickle makes of an object, without what calls have left in it."""
+    """Return the pickled form of an object without what calls have left in it."""
     if type(value) is decimal.Context:  # what was inexact, by rules that it has
         return parts[0], (*parts[1][:6], [], *parts[1][7:])
     if type(value).__name__ == "ModelPrivateAttr" and type(value).__module__.partition(".")[0] == "pydantic":
@@ -112,7 +105,7 @@ def before_calls(value: Any, parts: Any) -> Any:
 
 
 def compiler_options(value: Any) -> dict[str, Any]:
-    """The options of a function that numba compiles which change what it computes; empty for other objects."""
+    """Return numba's options of a function that change what it computes; empty for other objects."""
     if type(value).__module__.partition(".")[0] != "numba":
         return {}
     options = getattr(value, "targetoptions", {})
@@ -120,13 +113,13 @@ def compiler_options(value: Any) -> dict[str, Any]:
 
 
 def made_from_seeds(name: str, item: Any) -> bool:
-    """Return whether attrs made a method with a number in it that is another one in each process."""
+    """Return whether attrs made a method with a number in it that differs between processes."""
     code = getattr(item, "__code__", None)
     return name == "__hash__" and code is not None and code.co_filename.startswith("<attrs generated")
 
 
 def checked_function(value: FunctionType) -> tuple[FunctionType, list[Any]] | None:
-    """The function within one that beartype generated, and what it was told; None for others."""
+    """Return the function inside one that beartype generated, and its settings; None for others."""
     if not value.__code__.co_filename.startswith("<@beartype("):
         return None
     inner = value.__dict__.get("__wrapped__")
@@ -178,18 +171,18 @@ _ALSO_MADE = {"cache_parameters", "__wrapped__", *functools.WRAPPER_ASSIGNMENTS}
 
 
 def cached_function(value: Any) -> Any | None:
-    """The function within a cache that is sent by value; None for anything else."""
+    """Return the function in a cache that is sent by value; None for anything else."""
     return value.__wrapped__ if type(value) is _CACHE and not has_name(value) else None
 
 
 def implementations(value: Any) -> dict[type, Callable[..., Any]] | None:
-    """What a dispatcher of `functools.singledispatch` that is sent by value chooses from; None for anything else."""
+    """Return the functions of a `functools.singledispatch` that is sent by value; None for anything else."""
     made = isinstance(value, FunctionType) and value.__code__ is _DISPATCH
     return dict(value.registry) if made and not has_name(value) else None
 
 
 def taken_apart(value: Any) -> tuple[Any, ...] | None:
-    """How a worker makes such an object again, as `object.__reduce__` has it; None where pickle knows that itself."""
+    """Return how a worker recreates such an object, as `object.__reduce__` does; None if pickle can do it."""
     way = _WAYS.get(type(value)) or (_derived if issubclass(type(value), tuple(_DESCRIPTORS)) else None)
     if way is None and type(value).__name__ == "Meta" and type(value).__module__ == "msgspec":
         way = _struct_meta
@@ -198,10 +191,10 @@ def taken_apart(value: Any) -> tuple[Any, ...] | None:
 
 
 def proxied(value: Any) -> tuple[Any, ...] | None:
-    """What a proxy of a function, or a curried one, is made of: how it is made, and from what; None for anything else.
+    """Return how a proxy of a function, or a curried one, is made, and from what; None for anything else.
 
-    Such an object says that it is a function, and pickling that would lose what it does. Raises UdfDefinitionError for
-    one that this cannot take apart.
+    Such an object says that it is a function, and its pickle would lose what it does. Raises UdfDefinitionError for one
+    that cannot be taken apart.
     """
     kind: Any = type(value)
     if kind.__name__ == "curry" and kind.__module__.partition(".")[0] in ("toolz", "cytoolz"):
@@ -229,8 +222,10 @@ def _says_function(value: Any) -> bool:
 
 
 def pickled_form(value: Any, registered: Any, protocol: int) -> Any:
-    """What pickle makes of an object. A class of the user's own keeps its attributes where its base class, such as
-    numpy's array, leaves them out. Raises UdfDefinitionError for one that workers could not make."""
+    """Return the pickled form of an object. Raises UdfDefinitionError for one that workers cannot recreate.
+
+    A class of the user's own keeps its attributes also if its base class, such as numpy's array, leaves them out.
+    """
     if type(value).__module__.startswith("beartype.vale"):  # what it pickles can be neither loaded nor compared
         raise UdfDefinitionError(
             f"a value of type {type(value).__qualname__} of beartype.vale cannot be sent to workers. Check it in a"
@@ -257,13 +252,15 @@ def pickled_form(value: Any, registered: Any, protocol: int) -> Any:
 
 
 def member_attributes(value: enum.Enum) -> dict[str, Any]:
-    """Attributes of an enum member other than its name and value."""
+    """Return the attributes of an enum member other than its name and value."""
     return {name: item for name, item in vars(value).items() if not (name[:1] == name[-1:] == "_")}
 
 
 def class_apart(kind: Any, parts: tuple[Any, ...]) -> tuple[Any, ...]:
-    """How a worker makes a class of the user's own, given what cloudpickle sends of it, which lacks some of them
-    and has attributes in the order of their names."""
+    """Return how a worker recreates a class of the user's own, from what cloudpickle sends of it.
+
+    cloudpickle cannot send some classes, and sorts their attributes by name.
+    """
     if len(parts) <= _WITHOUT_STATE:
         return parts
     state, slots = parts[2]
@@ -281,7 +278,7 @@ def class_apart(kind: Any, parts: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def _struct_apart(kind: Any, parts: tuple[Any, ...]) -> tuple[Any, ...]:
-    """How a worker makes a Struct of msgspec, whose fields are made from its annotations and defaults alone."""
+    """Return how a worker recreates a Struct of msgspec, whose fields come from its annotations and defaults alone."""
     names = dict(zip(kind.__struct_fields__, kind.__struct_encode_fields__, strict=True))
     defaults = dict(zip(reversed(kind.__struct_fields__), reversed(kind.__struct_defaults__), strict=False))
     hints = vars(kind).get("__annotations__", {})
@@ -310,12 +307,9 @@ def _struct_meta(value: Any) -> tuple[Any, ...]:
 
 
 def _enum_apart(kind: Any, parts: tuple[Any, ...]) -> tuple[Any, ...]:
-    """How a worker makes an enum of the user's own. cloudpickle leaves out aliases and attributes of members, and calls
-    `__new__` and `__init__` with the value alone.
+    """Return how a worker recreates an enum of the user's own, from what cloudpickle sends of it.
 
-    Args:
-        kind: the class.
-        parts: what cloudpickle sends of it.
+    cloudpickle leaves out aliases and attributes of members, and calls `__new__` and `__init__` with the value alone.
     """
     held = {name: member_attributes(member) for name, member in kind.__members__.items()}
     has_own_code = any(isinstance(vars(base).get(name), FunctionType) for base in _own_bases(kind) for name in _MAKES)
@@ -336,18 +330,19 @@ def _own_bases(kind: type) -> Iterator[type]:
 
 
 def descriptor_attributes(value: Any) -> dict[str, Any]:
-    """Attributes, other than its functions, of an object whose class derives from one of Python's descriptors."""
+    """Return the attributes, without functions, of an object whose class derives from one of Python's descriptors."""
     made = {*_ALSO_MADE, "func", "lock"}
     return {name: item for name, item in getattr(value, "__dict__", {}).items() if name not in made}
 
 
 def pickled_module(value: Any, name: str) -> str:
-    """The module by which pickle sends an object, where that is one that workers do not have; else an empty text."""
+    """Return the module by which pickle sends an object if workers do not have that module; else an empty text."""
     module = pickle.whichmodule(value, name)  # type: ignore[attr-defined]
     return "" if is_installed(module) else module
 
 
-# These two travel by value themselves: workers may have another release of the SDK.
+# These builders travel by value themselves, as workers may have another release of the SDK. Their bytes are part of
+# bundles: leave them as they are.
 
 
 def cached(function: Callable[..., Any], maxsize: int | None, typed: bool) -> Any:  # noqa: FBT001
@@ -469,7 +464,7 @@ def _derived(value: Any) -> tuple[Any, ...] | None:
     return descriptor, (type(value), base, functions, descriptor_attributes(value))
 
 
-#: Descriptors whose functions pickle leaves out of what it sends of an object of a derived class, and those functions.
+#: Descriptors, and those of their functions that pickle leaves out of an object of a derived class.
 _DESCRIPTORS: dict[type, tuple[str, ...]] = {
     property: ("fget", "fset", "fdel", "__doc__"),
     staticmethod: ("__func__",),
@@ -479,7 +474,7 @@ _DESCRIPTORS: dict[type, tuple[str, ...]] = {
 
 
 def has_name(value: Any) -> bool:
-    """Whether workers find the very object by its name."""
+    """Return whether workers find this very object by its name."""
     module, name = getattr(value, "__module__", None), getattr(value, "__qualname__", None)
     if not isinstance(module, str) or not isinstance(name, str) or not is_installed(module):
         return False
@@ -489,25 +484,25 @@ def has_name(value: Any) -> bool:
     return found is value
 
 
-#: What to do about a value that cannot be sent.
+#: The advice for a value that cannot be sent.
 BUILD_IT_THERE = "Build what it holds inside the function, or in __init__ of a class."
-#: What Python says when another thread changes a dictionary while it is pickled. It is pickled again, at most so often.
+#: Python's messages if another thread changes a dictionary while it is pickled, and how often that is retried.
 _CHANGED, _TRIES = ("changed size during iteration", "keys changed during iteration"), 10
 _PLACE_OF_FILE = 10  # among the arguments of CodeType, since Python 3.11
 
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """Pickled code. `sha256` says whether it is whole; it is no identity: pickles of equal code differ."""
+    """Pickled code. `sha256` detects damage; it is not an identity, as pickles of equal code differ."""
 
     data: bytes
     sha256: str
 
 
 def make_bundle(target: Any) -> Bundle:
-    """Pickles a callable so that workers need none of the user's modules.
+    """Pickle a callable so that workers need none of the user's modules.
 
-    Raises UdfDefinitionError, saying what cannot be pickled, or which import workers could not follow.
+    Raises UdfDefinitionError for what cannot be pickled, and for imports that workers cannot follow.
     """
     for tries_left in reversed(range(_TRIES)):
         try:
@@ -532,7 +527,7 @@ def _pickled(target: Any) -> bytes:
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
-    """Looks at each object on its way into the bundle: none goes by a name that workers do not have."""
+    """Checks each object on its way into the bundle: none is sent by a name that workers do not have."""
 
     def reducer_override(self, obj: Any) -> Any:
         parts = proxied(obj)
@@ -554,7 +549,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         return reduced
 
     def _reduced(self, obj: Any) -> Any:
-        """What pickle would do by itself. Raises UdfDefinitionError for a name in a module of the user's own."""
+        """Reduce an object as pickle does. Raises UdfDefinitionError for a name in a module of the user's own."""
         reduced = pickled_form(obj, self.dispatch_table, self.proto)
         if isinstance(obj, CodeType):
             return _with_file(obj, reduced)
@@ -572,7 +567,7 @@ def _remade(make: Callable[..., Any], *parts: Any) -> tuple[Any, ...]:
 
 
 def by_name_only(kind: type, name: str) -> str:
-    """What is said of an object that cannot be sent."""
+    """Return the message for an object that is sent by its name only."""
     return (
         f"{name}, a value of type {kind.__qualname__}, is sent by its name only, and workers do not have that module."
         f" {BUILD_IT_THERE}"
@@ -598,7 +593,7 @@ def _check_imports(function: FunctionType) -> None:
 
 
 def _add_names_of_class_bodies(code: CodeType) -> None:
-    """Have cloudpickle send globals that are read in the body of a class within a function, too."""
+    """Have cloudpickle also send globals that the body of a class in a function reads."""
     known = cloudpickle.cloudpickle._extract_code_globals(code)
     for body in _class_bodies(code):
         for step in dis.get_instructions(body):
@@ -607,7 +602,7 @@ def _add_names_of_class_bodies(code: CodeType) -> None:
 
 
 def _class_bodies(code: CodeType) -> Iterator[CodeType]:
-    """Code within a function that is run in a namespace of its own."""
+    """Yield code in a function that runs in a namespace of its own."""
     for item in code.co_consts:
         if isinstance(item, CodeType):
             if not item.co_flags & inspect.CO_OPTIMIZED:
@@ -615,7 +610,7 @@ def _class_bodies(code: CodeType) -> Iterator[CodeType]:
             yield from _class_bodies(item)
 
 
-#: cloudpickle's registry is one for the whole process: of two threads, one would take out what the other needs.
+#: The process has one registry of cloudpickle: of two threads, one would remove what the other needs.
 _registry = threading.RLock()
 
 
@@ -634,7 +629,7 @@ def _user_modules_by_value() -> Iterator[None]:
 
 
 def _imports(code: CodeType, package: str) -> Iterator[str]:
-    """Names of the modules that import statements inside a function ask for."""
+    """Yield the names of modules that a function imports."""
     steps = list(dis.get_instructions(code))
     for index, step in enumerate(steps):
         if step.opname == "IMPORT_NAME":

@@ -1,41 +1,27 @@
-"""Functions on their way into a database's registry: bundles, installed and remote ones.
-
-Bundles that do not travel in one message: sent in pieces, before the function is registered.
-
-Functions that are installed on the workers: named, not sent.
-
-Functions that a server of their author's computes: named with its addresses, not sent.
-
-Functions on their way into a database's registry.
-"""
+"""Registers functions in a database: bundles, which are sent, and installed and remote functions, which are named."""
 
 from __future__ import annotations
 
 import os
 import warnings
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Literal
 
 import grpc
 
+from leman._arrow import pa
 from leman._call_boundary import warn
 from leman._functions.udf_decorator import UDF, UdfOptions
 from leman._signature import check_columns, is_blob
 from leman._wire.channel import Services
 from leman._wire.conversions import schema
-from leman._wire.wire_values import duration_message, function_ref, or_none, seconds
+from leman._wire.wire_values import function_ref, or_none, seconds
 from leman.error_handling import ErrorHandlingConfig
 from leman.errors import DataLoss, InvalidArgument, UdfDefinitionError, UdfExists, UdfNotFound
 from leman.v1 import catalog_pb2, udf_pb2
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-else:
-    from leman import _arrow as pa
-
-
 INLINE_BYTES = 512 << 10
-"""A bundle of so many bytes fits into a message, whatever the services allow."""
+"""A bundle of this size fits into a message, whatever limit the services have."""
 
 _SERVICE = "planner"
 _PIECE_BYTES = 512 << 10
@@ -43,7 +29,7 @@ _AN_HOUR = 3600.0
 
 
 def upload_bundle(services: Services, database: str, bundle: udf_pb2.PythonBundle, data: bytes) -> None:
-    """Store a bundle. It is sent again where the service was away. Raises LemanError."""
+    """Store a bundle that does not fit into a message, in pieces, with retries. Raises LemanError."""
     header = catalog_pb2.UploadBundleHeader(database=database, sha256=bundle.sha256, size_bytes=bundle.size_bytes)
     patience = services.patient()
     while True:
@@ -74,7 +60,7 @@ def entrypoint_definition(
     kind: Kind,
     error_handling: ErrorHandlingConfig | None,
 ) -> udf_pb2.UdfDefinition:
-    """The definition on the wire. Raises UdfDefinitionError, InvalidArgument."""
+    """Return the definition of a function that is installed on the workers. Raises UdfDefinitionError."""
     if kind not in ("scalar", "array", "record_batch"):
         raise UdfDefinitionError(f"kind is 'scalar', 'array' or 'record_batch', not {kind!r}")
     if not isinstance(data_type, pa.DataType):
@@ -99,7 +85,7 @@ def remote_definition(
     input_columns: Sequence[str] | None,
     options: UdfOptions,
 ) -> udf_pb2.UdfDefinition:
-    """The definition on the wire, without what the servers say. Raises UdfDefinitionError, InvalidArgument."""
+    """Return the definition of a remote function, without what its servers say. Raises UdfDefinitionError."""
     if isinstance(addresses, str) or not all(isinstance(address, str) for address in addresses):
         raise UdfDefinitionError(f"addresses is a list of texts, such as ['grpc://host:7815'], not {addresses!r}")
     columns = () if input_columns is None else check_columns(input_columns, "input_columns")
@@ -109,18 +95,11 @@ def remote_definition(
         kind=udf_pb2.UdfDefinition.KIND_REMOTE,
         input_columns=columns,
         remote_function=udf_pb2.RemoteFunction(addresses=addresses, function=function),
-        checkpoint=udf_pb2.CheckpointBounds(
-            checkpoint_size=options.checkpoint_size,
-            min_checkpoint_size=options.min_checkpoint_size,
-            max_checkpoint_size=options.max_checkpoint_size,
-        ),
-        error_policy=options.error_handling.proto(),
-        batch_size=options.batch_size,
-        call_timeout=duration_message(options.timeout),
+        **options.proto(),
     )
 
 
-#: Words in the names of environment variables that hold secrets; shorter values may stand in code by chance.
+#: Words in the names of environment variables that hold secrets; shorter values may be in code by chance.
 _SECRET_WORDS, _SHORTEST_SECRET = ("KEY", "TOKEN", "SECRET", "PASSWORD", "CREDENTIAL"), 8
 
 
@@ -132,13 +111,14 @@ class Registration:
         self._database = database
 
     def resolve(self, udf: UDF | str) -> udf_pb2.UdfDefinition:
-        """The stored definition of a function, which is registered if need be, or of `name[@version]`.
+        """Return the stored definition of a function, which is registered if needed, or of `name[@version]`.
 
         Raises UdfNotFound, UdfExists, UdfDefinitionError, InvalidArgument.
         """
         if isinstance(udf, UDF):
             return self._register(udf)
-        if not _is_name(udf):
+        given: object = udf
+        if not isinstance(given, str) or not given:
             raise InvalidArgument(f"udf is a function made by @leman.udf, or the name of a registered one, not {udf!r}")
         name, _, version = udf.partition("@")
         return self._get(name, version)
@@ -147,7 +127,7 @@ class Registration:
         wanted = udf.describe()
         try:
             found = self._find(wanted.name, wanted.version)
-        except (UdfNotFound, DataLoss):  # of a damaged definition this one takes the place
+        except (UdfNotFound, DataLoss):  # this one replaces a damaged definition
             return self._upload(udf, wanted)
         stored = found.definition
         _check_same(wanted, stored)
@@ -164,7 +144,7 @@ class Registration:
         return stored
 
     def _set_options(self, wanted: udf_pb2.UdfDefinition, stored: udf_pb2.UdfDefinition) -> udf_pb2.UdfDefinition:
-        """The stored function with the options of `wanted`."""
+        """Store the function with the options of `wanted`, and return it."""
         definition = udf_pb2.UdfDefinition()
         definition.CopyFrom(stored)
         for option in ("batch_size", "call_timeout", "checkpoint", "error_policy", "resources"):
@@ -203,7 +183,7 @@ class Registration:
                 f" instead of holding it in a global. ({error.message})",
                 reason=error.reason,
             ) from None
-        except UdfExists:  # by someone else at the same moment: the same code pickles differently elsewhere
+        except UdfExists:  # registered concurrently by another process, where the same code pickles differently
             stored = self._get(definition.name, definition.version)
             _check_same(definition, stored)
             return stored
@@ -218,7 +198,7 @@ class Registration:
 
 
 def _warn_of_secrets(name: str, bundle: bytes) -> None:
-    """Warn where a function's code holds the value of an environment variable that is named like a secret."""
+    """Warn if a function's code holds the value of an environment variable that is named like a secret."""
     for variable, value in os.environ.items():
         secret = len(value) >= _SHORTEST_SECRET and any(word in variable.upper() for word in _SECRET_WORDS)
         if secret and value.encode(errors="surrogateescape") in bundle:
@@ -230,7 +210,7 @@ def _warn_of_secrets(name: str, bundle: bytes) -> None:
 
 
 def _check_same(wanted: udf_pb2.UdfDefinition, stored: udf_pb2.UdfDefinition) -> None:
-    """Raises UdfExists where what is registered differs in more than the bytes of its pickle and its options."""
+    """Raise UdfExists if the registered function differs in more than the bytes of its pickle and its options."""
     who = f"UDF '{wanted.name}' is registered with version {wanted.version!r}"
     changed = _differences(_interface(wanted), _interface(stored))
     if changed:
@@ -278,7 +258,3 @@ def _rule(rule: udf_pb2.ErrorRule) -> list[object]:
     retry = rule.action == udf_pb2.ErrorRule.ACTION_RETRY
     pauses = [rule.max_attempts, seconds(rule.initial_backoff), seconds(rule.max_backoff)] if retry else []
     return [rule.action, list(rule.exception_types), rule.message_pattern, *pauses]
-
-
-def _is_name(value: Any) -> bool:
-    return isinstance(value, str) and bool(value)

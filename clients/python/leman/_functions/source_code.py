@@ -1,10 +1,7 @@
-"""The source of loaded code: in a normal form, as text for people, and digests of plain values.
+"""Loaded code: which is installed and which is the user's own, its source in a normal form and as text for people.
 
-Digests of plain values: the same on every machine, for values of different types never the same.
-
-The source of loaded code, in a form that comments, layout and docstrings do not change.
-
-The text of a function and of what it uses, for people who want to see what changed between two versions.
+Comments, layout and docstrings do not change the normal form. Digests of plain values are the same on every machine,
+and never the same for values of different types.
 """
 
 from __future__ import annotations
@@ -13,27 +10,136 @@ import ast
 import contextlib
 import functools
 import hashlib
+import importlib.util
 import linecache
 import struct
 import sys
+import sysconfig
 import textwrap
 import threading
+import types
 import typing
 from collections.abc import Iterator
-from types import CodeType, FunctionType
-from typing import TYPE_CHECKING, Any
+from importlib.machinery import BuiltinImporter, FrozenImporter
+from pathlib import Path
+from types import CodeType, FunctionType, ModuleType
+from typing import Any
 
-from leman._installed import is_installed
+from leman._arrow import pa
 from leman.errors import VersionRequired
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-else:
-    from leman import _arrow as pa
+#: Packages of the services' distribution.
+_PACKAGES = frozenset(
+    {"leman_coordinator", "leman_core", "leman_executor", "leman_internal", "leman_local", "leman_planner"}
+)
+_INSTALLED_FOLDERS = ("site-packages", "dist-packages")
+
+
+def is_installed(name: str) -> bool:
+    """Return True for a module of the standard library, of an installed distribution or of Leman itself.
+
+    Such code is named, not shipped: workers have it. Everything else is the user's own and travels by value. That
+    includes distributions in editable mode, whose code changes without their version. The place of the module's file
+    decides, not its name: a user's `profile.py` is not part of Python.
+    """
+    top = name.partition(".")[0]
+    if top == "__main__" or not name:
+        return False
+    if top == "leman" or top in _PACKAGES or _is_built_in(name):
+        return True
+    places = _locations(name)
+    if not places:  # parts of a module that have no file, and modules that this platform lacks
+        return is_installed(top) if top != name else name in sys.stdlib_module_names
+    return any(_is_installed_path(path) for path in places)
+
+
+def is_installed_code(namespace: dict[str, Any]) -> bool:
+    """Return True if the module with these globals is installed, whatever `sys.modules` has under its name."""
+    name = str(namespace.get("__name__") or "")
+    module = sys.modules.get(name)
+    file = namespace.get("__file__")
+    if not isinstance(file, str) or name == "__main__" or (module is not None and vars(module) is namespace):
+        return is_installed(name)
+    return _is_installed_path(file) or name.partition(".")[0] == "leman"
+
+
+def is_installed_class(value: type) -> bool:
+    """Return True for a class that workers have.
+
+    The standard library names `types` as the module of classes that it makes for others, such as those of
+    `dataclasses.make_dataclass`; metaclasses name their own. A class of a file that was loaded under the name of an
+    installed module is known by its methods.
+    """
+    if value.__module__ == "types":
+        return getattr(types, value.__qualname__, None) is value
+    if not is_installed(value.__module__) or _is_named_by_metaclass(value):
+        return False
+    methods = (item for item in vars(value).values() if isinstance(item, FunctionType))
+    own = next((m for m in methods if m.__code__.co_qualname == f"{value.__qualname__}.{m.__name__}"), None)
+    return own is None or own.__module__ != value.__module__ or is_installed_code(own.__globals__)
+
+
+def _is_named_by_metaclass(value: type) -> bool:
+    """Return True for a class that got the module of the code that made it: `type("C", (abc.ABC,), {})` is in `abc`."""
+    home = value.__module__
+    if home == "builtins" or home not in [kind.__module__ for kind in type.mro(type(value))]:
+        return False
+    return getattr(sys.modules.get(home), value.__qualname__.partition(".")[0], None) is None
+
+
+def loaded_user_modules() -> list[ModuleType]:
+    """Return all loaded modules of the user's own except `__main__`."""
+    return [module for name, module in list(sys.modules.items()) if _is_user(name, module)]
+
+
+def _is_built_in(name: str) -> bool:
+    """Return True for a module of the interpreter itself, which has no file, or does not read it."""
+    module = sys.modules.get(name)
+    if module is None:
+        return name in sys.builtin_module_names
+    spec = getattr(module, "__spec__", None)
+    return getattr(spec, "loader", None) in (BuiltinImporter, FrozenImporter)
+
+
+def _locations(name: str) -> list[str]:
+    module = sys.modules.get(name)
+    if module is not None:
+        file = getattr(module, "__file__", None)
+        return [file] if file else [str(path) for path in getattr(module, "__path__", ())]
+    try:
+        spec = importlib.util.find_spec(name)
+    except (ImportError, ValueError):
+        return []
+    if spec is None:
+        return []
+    return [spec.origin] if spec.origin and spec.has_location else list(spec.submodule_search_locations or ())
+
+
+@functools.cache
+def _is_installed_path(path: str) -> bool:
+    """Return True for a file of the standard library or of an installed distribution."""
+    if any(part in _INSTALLED_FOLDERS for part in Path(path).parts):
+        return True
+    return any(place.is_relative_to(folder) for place in {Path(path), Path(path).resolve()} for folder in _folders())
+
+
+@functools.cache
+def _folders() -> frozenset[Path]:
+    """Return the folders of this Python, also with links resolved, and its archive, if it has one."""
+    kinds = ("purelib", "platlib", "stdlib", "platstdlib")
+    found = {Path(folder) for kind in kinds if (folder := sysconfig.get_paths().get(kind))}
+    found.add(Path(functools.__file__).parent)
+    return frozenset(found | {folder.resolve() for folder in found})
+
+
+def _is_user(name: str, module: ModuleType | None) -> bool:
+    if not isinstance(module, ModuleType) or module.__name__ != name or name == "__main__":
+        return False
+    return bool(_locations(name)) and not is_installed(name)
 
 
 def plain(value: Any) -> tuple[bytes, ...] | None:
-    """Type and content of values that hold no others; None for anything else."""
+    """Return type and content of a value that holds no others; None for anything else."""
     kind = type(value)
     if kind is int:
         return (b"int", hex(value).encode())  # repr refuses very long ones
@@ -51,7 +157,7 @@ def plain(value: Any) -> tuple[bytes, ...] | None:
 
 
 def _arrow_notes(value: Any) -> list[bytes]:
-    """What the text of an Arrow type, field or schema leaves out: metadata, and parameters of extension types."""
+    """Return what the text of an Arrow type, field or schema lacks: metadata, and parameters of extension types."""
     found = []
     if not isinstance(value, pa.DataType) and value.metadata:
         found.append(of_parts(*(part for pair in value.metadata.items() for part in pair)))
@@ -80,7 +186,7 @@ def of_tree(tree: Any) -> bytes:
 
 
 def of_parts(*parts: bytes) -> bytes:
-    """sha256 over the parts, each with its length before it."""
+    """Return the sha256 of the parts, each with its length before it."""
     digest = hashlib.sha256()
     for part in parts:
         digest.update(struct.pack(">Q", len(part)) + part)
@@ -97,10 +203,9 @@ _parsing = threading.RLock()  # a finalizer may parse in the midst of a parse
 
 
 def function_node(function: FunctionType) -> FunctionNode | None:
-    """The syntax tree of a loaded function; None where it was typed in (`python -c`, a REPL, `exec`), and no one keeps
-    its source.
+    """Return the syntax tree of a loaded function; None if it was typed in (`python -c`, a REPL, `exec`).
 
-    Raises VersionRequired where its file cannot be read, or is not what was loaded.
+    Raises VersionRequired if its file cannot be read, or is not what was loaded.
     """
     code = function.__code__
     linecache.checkcache(code.co_filename)
@@ -121,10 +226,10 @@ def function_node(function: FunctionType) -> FunctionNode | None:
 
 
 def normal_form(node: FunctionNode) -> list[Any]:
-    """What the function does, as nested lists: parameters and body.
+    """Return the parameters and the body of a function as nested lists.
 
-    Left out because they change nothing or are looked at as values: docstrings, decorators, defaults, the
-    function's own annotations.
+    Docstrings, decorators, defaults and the function's own annotations are left out: they change nothing, or are
+    digested as values.
     """
     body = [node.body] if isinstance(node, ast.Lambda) else _without_docstring(node.body)
     names = [arg.arg for arg in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)]
@@ -133,14 +238,14 @@ def normal_form(node: FunctionNode) -> list[Any]:
 
 
 def attribute_chains(node: ast.AST) -> dict[str, set[tuple[str, ...]]]:
-    """How each name is used: `a.b.c` gives {"a": {("b", "c")}}, a bare `a` gives {"a": {()}}."""
+    """Return how each name is used: `a.b.c` gives {"a": {("b", "c")}}, a bare `a` gives {"a": {()}}."""
     chains: dict[str, set[tuple[str, ...]]] = {}
     _collect(node, (), chains)
     return chains
 
 
 def order_free(node: ast.AST) -> set[str]:
-    """Names of what is used only where the order of keys changes nothing: `a[k]`, `k in a`, `a.get(k)`, `len(a)`."""
+    """Return names whose only uses do not depend on the order of keys: `a[k]`, `k in a`, `a.get(k)`, `len(a)`."""
     free: dict[str, bool] = {}
     blind: set[int] = set()
     for item in ast.walk(node):
@@ -175,7 +280,7 @@ def _dotted(node: ast.AST) -> str:
 
 
 def names_in(text: str) -> set[str]:
-    """The names that an annotation written as a text speaks of."""
+    """Return the names in an annotation that is written as a text."""
     try:
         return {node.id for node in ast.walk(_tree(text.strip())) if isinstance(node, ast.Name)}
     except SyntaxError:
@@ -183,8 +288,7 @@ def names_in(text: str) -> set[str]:
 
 
 def is_plain_hint(hint: Any) -> bool:
-    """Return whether the text of an annotation says all about it: it holds no class of the user's own, and no
-    object."""
+    """Return whether the text of an annotation says all about it: it holds no user's class, and no object."""
     if isinstance(hint, type) and not typing.get_args(hint):
         return is_installed(hint.__module__)
     if typing.get_origin(hint) is typing.Literal:
@@ -195,19 +299,19 @@ def is_plain_hint(hint: Any) -> bool:
 
 
 def text_of(function: FunctionType, node: FunctionNode) -> str:
-    """The source of a function as it is written."""
+    """Return the source of a function as it is written."""
     lines = linecache.getlines(function.__code__.co_filename, function.__globals__)
     first = min([node.lineno, *(item.lineno for item in getattr(node, "decorator_list", []))])
     return "".join(lines[first - 1 : node.end_lineno])
 
 
-#: Stands among the names that code mentions for one that it makes up, such as `getattr(x, NAMES[0])`.
+#: A mentioned name for one that code computes, as in `getattr(x, NAMES[0])`.
 ANY_NAME = "getattr(...)"
 _BY_NAME = {"getattr", "hasattr"}
 
 
 def reads_any_name(code: CodeType, node: FunctionNode | None) -> bool:
-    """Return whether a function asks for attributes by names that do not stand in it."""
+    """Return whether a function asks for attributes by names that it computes."""
     if not any(not _BY_NAME.isdisjoint(inner.co_names) for inner in (code, *_nested(code))):
         return False
     if node is None:
@@ -239,7 +343,7 @@ class _Parsed:
         self.functions = self._in(code)
 
     def of_cell(self) -> _Functions:
-        """As a notebook compiles a cell, each statement by itself: calls of what it imports are other code then."""
+        """Return the functions compiled as in a notebook's cell, each statement by itself, which changes their code."""
         alone = (ast.Module([statement], type_ignores=[]) for statement in self._tree.body)
         codes = (compile(module, "<cell>", "exec", _FLAGS, dont_inherit=True) for module in alone)
         return [found for code in codes for found in self._in(code)]
@@ -265,9 +369,9 @@ def _parse(filename: str, text: str) -> _Parsed | None:
 def _tree(text: str) -> ast.Module:
     """Parse `text`, one thread at a time.
 
-    Up to 3.11.7 and 3.12.1 CPython counts the depth of all parses together (its issue 106905): one that begins during
-    another, in a thread or in a finalizer (tracebacks parse), ends either with a SystemError. The lock does not reach
-    what others parse, so a parse is tried again.
+    Up to 3.11.7 and 3.12.1, CPython counts the depth of all parses together (its issue 106905): two concurrent ones,
+    also one of a finalizer (tracebacks parse), can fail with a SystemError. The lock does not cover the parses of
+    other code, so a parse is retried.
     """
     with _parsing:
         for _ in range(_PARSES - 1):
@@ -293,12 +397,12 @@ def _find(functions: _Functions, code: CodeType) -> FunctionNode | None:
 
 
 def _place(code: CodeType) -> tuple[Any, ...]:
-    """Where code stands: all there is to go by in test modules, whose assertions were rewritten on import."""
+    """Return where code stands, to find it in test modules, whose assertions were rewritten on import."""
     return (code.co_qualname, code.co_firstlineno)
 
 
 def _essence(code: CodeType) -> CodeType:
-    """Code without its place in the file, and without marks of `__future__` imports: cells inherit those."""
+    """Return code without its place in the file, and without marks of `__future__` imports, which cells inherit."""
     constants = tuple(_essence(item) if isinstance(item, CodeType) else item for item in code.co_consts)
     return code.replace(
         co_filename="",
@@ -318,7 +422,7 @@ def _nested(code: CodeType) -> Iterator[CodeType]:
 
 
 def _lambda_of(code: CodeType, candidates: list[ast.Lambda]) -> ast.Lambda | None:
-    """The lambda on a line that holds this code: the innermost whose body spans all of its instructions."""
+    """Return the lambda of this code: the innermost on its line whose body spans all of its instructions."""
     if code.co_name != "<lambda>":
         return None
     places = [
@@ -343,7 +447,7 @@ def _without_docstring(body: list[ast.stmt]) -> list[ast.stmt]:
 
 
 def _dump(item: Any) -> Any:
-    """A syntax tree as nested lists. Empty fields are left out: those that later Pythons add do no harm."""
+    """Return a syntax tree as nested lists, without empty fields: those that later Pythons add change nothing."""
     if isinstance(item, list):
         return [_dump(child) for child in item]
     if not isinstance(item, ast.AST):
@@ -369,7 +473,7 @@ def _collect(node: ast.AST, tail: tuple[str, ...], chains: dict[str, set[tuple[s
         _collect(child, (), chains)
 
 
-#: The services take a source of so many bytes.
+#: The services take a source of this size.
 MAX_BYTES = 64 << 10
 _SHOWN = (bool, int, float, complex, type(None))
 _NAMED = (str, bytes, list, tuple, dict, set, frozenset)
@@ -378,7 +482,7 @@ _CELL = "ipykernel"
 
 
 class SourceText:
-    """Functions and values in the order in which they are met; each is told once."""
+    """The text of functions and values in the order in which they are met, each once."""
 
     def __init__(self) -> None:
         self._functions: dict[tuple[str, int], str] = {}
@@ -386,7 +490,7 @@ class SourceText:
         self._values: dict[str, str] = {}
 
     def function(self, function: FunctionType, node: FunctionNode | None) -> None:
-        """Take a function whose syntax tree is known to be what was loaded; None: it has no source to show."""
+        """Add a function by its syntax tree; None: it has no source."""
         if node is None:
             return
         first = min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", []))])
@@ -396,11 +500,11 @@ class SourceText:
             self._functions[place] = textwrap.dedent("".join(lines[first - 1 : node.end_lineno])).rstrip()
 
     def declared(self, value: type) -> None:
-        """Take a class for the fields that it declares; its methods are taken as functions."""
+        """Add a class for the fields that it declares; its methods are added as functions."""
         self._classes[value] = None
 
     def value(self, name: str, value: Any) -> None:
-        """Take a constant that a function reads; values of other types are left out."""
+        """Add a constant that a function reads, unless it is of another type."""
         if type(value) in (*_SHOWN, *_NAMED):
             self._values.setdefault(name, constant(value))
 
@@ -412,7 +516,7 @@ class SourceText:
 
 
 def _declaration(value: type) -> str:
-    """The fields of a class as it declares them, with decorators and settings; empty if it has none, or no source."""
+    """Return the fields of a class as declared, with decorators and settings; empty if it has none, or no source."""
     node = _class_node(value)
     if node is None:
         return ""
@@ -427,14 +531,14 @@ def _is_made_by_call(item: ast.stmt) -> bool:
 
 
 def _without_text(item: ast.stmt) -> ast.stmt:
-    """A field with a mark in place of a default that is a text, which may be secret."""
+    """Return a field with a mark instead of a default that is a text, which may be secret."""
     if isinstance(item, ast.AnnAssign) and isinstance(item.value, ast.Constant):
         return ast.AnnAssign(item.target, item.annotation, ast.Name(constant(item.value.value)), item.simple)
     return item
 
 
 def _class_node(value: type) -> ast.ClassDef | None:
-    """The last class of this name and these fields in the files that may declare it; None where there is none."""
+    """Return the last class of this name and these fields in the files that may declare it; None: there is none."""
     fields = set(vars(value).get("__annotations__", {}))
     for file in _files_of(value):
         parsed = _parse(file, "".join(linecache.getlines(file)))
@@ -449,7 +553,7 @@ def _annotated_name(item: ast.stmt) -> str:
 
 
 def _files_of(value: type) -> Iterator[str]:
-    """The file of a class's module; of a notebook, which has none, its cells, the latest first."""
+    """Yield the file of a class's module; for a notebook, which has none, its cells, the latest first."""
     file = getattr(sys.modules.get(value.__module__), "__file__", None)
     if file:
         linecache.checkcache(file)
@@ -459,24 +563,24 @@ def _files_of(value: type) -> Iterator[str]:
 
 
 def constant(value: Any) -> str:
-    """A number in full; of texts and containers, which may hold what is secret, only a mark that tells changes."""
+    """Return a number in full. Texts and containers may be secret: they become a mark that shows changes."""
     if type(value) in _SHOWN:
         return repr(value)
     return f"<{type(value).__name__} {_mark(value)}>"
 
 
 def _mark(value: Any) -> str:
-    """Four hex digits: enough to see that something changed, too few to try out what it is."""
+    """Return four hex digits: enough to see that something changed, too few to guess what it is."""
     held = value.copy() if type(value) is set else value  # other threads may write to it
     try:
         parts = sorted(map(_mark, held)) if isinstance(held, set | frozenset) else repr(held)
-    except Exception:  # noqa: BLE001 - what it holds may be of anybody's classes
+    except Exception:  # noqa: BLE001 - it may hold objects of the user's classes
         parts = type(held).__name__
     return hashlib.sha256(str(parts).encode(errors="replace")).hexdigest()[:4]
 
 
 def own_text(target: Any) -> str:
-    """The text of a function, or of the methods of a class, without what they use; empty where it cannot be read."""
+    """Return the text of a function, or of a class's methods, without what they use; empty if it cannot be read."""
     found = SourceText()
     for function in vars(target).values() if isinstance(target, type) else [target]:
         if isinstance(function, FunctionType):

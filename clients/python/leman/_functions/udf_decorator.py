@@ -1,9 +1,4 @@
-"""The `udf` decorator, what it makes, and its options.
-
-What the author of a function asks for.
-
-The `udf` decorator and what it makes.
-"""
+"""The `udf` decorator, its options, and the UDF that it makes."""
 
 from __future__ import annotations
 
@@ -14,8 +9,9 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, overload
+from typing import Any, overload
 
+from leman._arrow import pa
 from leman._functions.bundle import make_bundle
 from leman._functions.source_code import constant, own_text
 from leman._functions.version_digest import derive_version, source_text, unordered
@@ -26,15 +22,9 @@ from leman.error_handling import ErrorHandlingConfig
 from leman.errors import TypeMismatch, UdfDefinitionError
 from leman.v1 import udf_pb2
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-else:
-    from leman import _arrow as pa
-
-
 _MEMORY = re.compile(r"(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>[kmgt]?)(?:i?b)?", re.IGNORECASE)
 _UNITS = ("", "k", "m", "g", "t")
-#: The most that the wire carries: of cores, and of bytes and rows.
+#: Limits of the wire: of cores, and of bytes and rows.
 _MOST_CORES, _MOST = 2**31 - 1, 2**63 - 1
 #: Spark lets tasks share a GPU in equal parts.
 _SHARED_GPU = 0.5
@@ -42,7 +32,7 @@ _SHARED_GPU = 0.5
 
 @dataclass(frozen=True, slots=True)
 class UdfOptions:
-    """What the author of a function asks for; None: nothing. Meanings: see `udf`."""
+    """The options of a function; None: not given. See `udf` for their meaning."""
 
     batch_size: int | None = None
     checkpoint_size: int | None = None
@@ -54,8 +44,21 @@ class UdfOptions:
     num_gpus: float | None = None
     memory: int | str | None = None
 
+    def proto(self) -> dict[str, Any]:
+        """Return the options as fields of a UdfDefinition, without resources."""
+        return {
+            "checkpoint": udf_pb2.CheckpointBounds(
+                checkpoint_size=self.checkpoint_size,
+                min_checkpoint_size=self.min_checkpoint_size,
+                max_checkpoint_size=self.max_checkpoint_size,
+            ),
+            "error_policy": self.error_handling.proto(),
+            "batch_size": self.batch_size,
+            "call_timeout": duration_message(self.timeout),
+        }
+
     def resources(self) -> udf_pb2.Resources | None:
-        """What it takes on the wire; None where nothing is asked, so that the message is absent."""
+        """Return the resources for the wire; None if none are given, so that the message is absent."""
         asked = udf_pb2.Resources(
             num_cpus=self.num_cpus,
             num_gpus=self.num_gpus,
@@ -74,7 +77,7 @@ class UdfOptions:
 
 
 def bytes_of(memory: Any) -> int:
-    """A number of bytes, or a text like `512m` or `1.5 GiB` (units are powers of 1024). Raises UdfDefinitionError."""
+    """Return a number of bytes; texts like `512m` or `1.5 GiB` have units of 1024. Raises UdfDefinitionError."""
     found = _MEMORY.fullmatch(memory.strip()) if isinstance(memory, str) else None
     if found:
         asked = float(found["number"]) * 1024 ** _UNITS.index(found["unit"].lower())
@@ -91,7 +94,6 @@ def _is_count(value: Any, most: int) -> bool:
 
 
 def _check_resources(num_cpus: Any, num_gpus: Any) -> None:
-    """Raises UdfDefinitionError for what no worker can be asked for."""
     if num_cpus is not None and not _is_count(num_cpus, _MOST_CORES):
         raise UdfDefinitionError(f"num_cpus is a whole number of cores, 1 to {_MOST_CORES}, not {num_cpus!r}")
     if num_gpus is None:
@@ -104,7 +106,6 @@ def _check_resources(num_cpus: Any, num_gpus: Any) -> None:
 
 
 def _check_timeout(timeout: Any) -> None:
-    """Raises UdfDefinitionError unless it is a positive, finite number or None."""
     if timeout is None:
         return
     number = isinstance(timeout, int | float) and not isinstance(timeout, bool)
@@ -113,7 +114,6 @@ def _check_timeout(timeout: Any) -> None:
 
 
 def _check_sizes(batch_size: Any, checkpoint_size: Any, smallest: Any, largest: Any) -> None:
-    """Raises UdfDefinitionError unless each size is a positive int or None, and min <= max."""
     named = {
         "batch_size": batch_size,
         "checkpoint_size": checkpoint_size,
@@ -135,8 +135,8 @@ _NAME_RULE = "1 to 128 letters, digits, '_', '.' and '-', not beginning with '.'
 class UDF(Shown):
     """A function that computes one column. Made by `leman.udf`; immutable.
 
-    Called like the function it was made from. A class is called with its constructor's arguments and gives
-    a UDF that is bound to them, which in turn can be called with values.
+    Call it like the function it was made from. If it was made from a class, call it with the constructor's arguments:
+    that returns a UDF that is bound to them, which can be called with values.
     """
 
     def __init__(
@@ -167,7 +167,7 @@ class UDF(Shown):
 
     @property
     def func(self) -> Callable[..., Any]:
-        """What workers load: the function; for a class, what builds the object when called with nothing."""
+        """What workers load: the function; for a class, a callable without arguments that builds the object."""
         args, kwargs = self._bound or ((), {})
         return functools.partial(self._target, *args, **kwargs) if args or kwargs else self._target
 
@@ -188,22 +188,20 @@ class UDF(Shown):
 
     @property
     def version(self) -> str:
-        """The version given, or one derived from the code as it stands now.
-
-        Raises VersionRequired where it cannot be derived.
-        """
+        """The given version, or one derived from the current code. Raises VersionRequired if that is not possible."""
         return self._explicit_version or derive_version(*self._identity)
 
     @property
     def source(self) -> str:
-        """Its text, with that of your own helpers and the constants that it reads, where the version is derived from
-        these: what is shown when the function of a column has changed."""
+        """Its source, which is shown when the function of a column has changed.
+
+        If the version is derived, it includes your own helpers and the constants that it reads.
+        """
         text = own_text(self._target) if self._explicit_version else source_text(*self._identity)
         return text if self._bound is None else f"{self._called()}\n\n{text}"
 
     @property
     def _identity(self) -> tuple[Any, ...]:
-        """What the version is derived from."""
         s = self._signature
         interface: tuple[Any, ...] = (self.kind, s.input_columns, s.input_types, s.output_type)
         if self.blob:  # others keep the version that they had before there were blobs
@@ -212,7 +210,7 @@ class UDF(Shown):
 
     @property
     def _bound_identity(self) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
-        """The constructor's arguments; the order of keywords counts where it takes them as they come."""
+        """The constructor's arguments. The order of keywords counts if it takes any keyword."""
         if self._bound is None:
             return None
         parameters = inspect.signature(self._target).parameters.values()
@@ -221,7 +219,6 @@ class UDF(Shown):
         return args, kwargs if takes_any else unordered(kwargs)
 
     def _called(self) -> str:
-        """The call that builds the object of a class."""
         args, kwargs = self._bound or ((), {})
         listed = [constant(value) for value in args] + [f"{key}={constant(value)}" for key, value in kwargs.items()]
         return f"{self._target.__name__}({', '.join(listed)})"
@@ -257,10 +254,9 @@ class UDF(Shown):
         return [self.name, self._explicit_version] if self._explicit_version else [self._target, self._bound_identity]
 
     def check_inputs(self, table: pa.Schema, columns: Sequence[str]) -> None:
-        """Raises TypeMismatch where a scalar function's annotation contradicts the column that takes its
-        place.
+        """Raise TypeMismatch if a scalar function's annotation contradicts the column that it is given.
 
-        Columns that the table does not have are left to the service to report.
+        The service reports columns that the table does not have.
         """
         for annotation, column in zip(self._signature.input_values, columns, strict=False):
             if column in table.names and not accepts(annotation, values_type(table.field(column))):
@@ -271,7 +267,7 @@ class UDF(Shown):
                 )
 
     def describe(self) -> udf_pb2.UdfDefinition:
-        """The definition on the wire, without its code."""
+        """Return the definition for the wire, without its code."""
         s, o = self._signature, self.options
         types = s.input_types or (None,) * len(s.input_columns)
         fields = [pa.field(column, type_ or pa.null()) for column, type_ in zip(s.input_columns, types, strict=True)]
@@ -284,30 +280,20 @@ class UDF(Shown):
             input_schema=pa.schema(fields).serialize().to_pybytes(),
             output_schema=pa.schema([output]).serialize().to_pybytes(),
             stateful=self.stateful,
-            checkpoint=udf_pb2.CheckpointBounds(
-                checkpoint_size=o.checkpoint_size,
-                min_checkpoint_size=o.min_checkpoint_size,
-                max_checkpoint_size=o.max_checkpoint_size,
-            ),
-            error_policy=o.error_handling.proto(),
-            batch_size=o.batch_size,
-            call_timeout=duration_message(o.timeout),
             resources=o.resources(),
             source=self.source,
+            **o.proto(),
         )
 
     def bundle(self) -> tuple[udf_pb2.PythonBundle, bytes]:
-        """The pickled callable and its description. For a class, calling it without arguments builds the
-        object.
+        """Return the description of the pickled callable, and the callable. For a class, calling it builds the object.
 
-        Raises UdfDefinitionError where something cannot be pickled.
+        Raises UdfDefinitionError for what cannot be pickled.
         """
         self._check_constructible()
         made = make_bundle(self.func)
         described = udf_pb2.PythonBundle(
-            sha256=made.sha256,
-            python_version="{}.{}".format(*sys.version_info[:2]),
-            size_bytes=len(made.data),
+            sha256=made.sha256, python_version="{}.{}".format(*sys.version_info[:2]), size_bytes=len(made.data)
         )
         return described, made.data
 
@@ -377,33 +363,32 @@ def udf(  # noqa: PLR0913 - the options of a UDF, all by name
     memory: int | str | None = None,
     blob: bool = False,
 ) -> UDF | Callable[[Callable[..., Any]], UDF]:
-    """Make a function, or a class with `__call__`, into one that computes a column.
+    """Turn a function, or a class with `__call__`, into one that computes a column.
 
-    How it is called follows from its annotations: Python types or none (*scalar*: once a row, with Python
-    values), `pa.Array` or a subclass (*array*: once a batch, one array for each column, returns an array of
-    the same length), one `pa.RecordBatch` (the same with a batch; needs `input_columns`). A class is built
+    Its annotations say how it is called. *Scalar*, with Python types or no annotations: once a row, with Python values.
+    *Array*, with `pa.Array` or a subclass: once a batch, with an array for each column; it returns an array of the same
+    length. *Record batch*, with one `pa.RecordBatch`: the same with a batch; it needs `input_columns`. A class is built
     once in each worker process: `Embed` with its defaults, or `Embed(dim=64)`.
 
-    - `data_type`: Arrow type of the values; may be left out where the return annotation is definite (`->
-      int` is int64, `float` float64, `list[float]`, `pa.Int32Array`, …).
-    - `name`: default: the function's. Letters, digits, `_`, `.`, `-`, at most 128.
-    - `version`: identifies the code. Default: derived from the source and all that it uses; needed where
-      that cannot be read. With a version of your own, change it when the code changes: what is registered
-      under it stays.
-    - `input_columns`: the columns to read, in the order of the parameters. Default: the parameters' names,
-      those with a default value excepted.
-    - `batch_size`: the most rows in one call of an array or record-batch function, and in a checkpoint.
-    - `checkpoint_size`, `min_checkpoint_size`, `max_checkpoint_size`: rows between checkpoints; default:
-      about five seconds of work. A call of `backfill` may say otherwise.
-    - `error_handling`: what happens to rows for which it raises; default: the job fails. A row that ends its
-      worker process each time counts as raising `WorkerLost`.
-    - `timeout`: seconds that one call may take (a row of a scalar function, a batch of the others). A call
-      that takes longer is ended with its process, and its row counts as raising `UdfTimeout`.
-    - `num_cpus`, `num_gpus`, `memory` (bytes, or a text like '2g'): what each process that calls the function
-      takes. A Spark cluster gives it to them; on one machine fewer run at once, and GPUs are refused.
-    - `blob`: the function returns bytes that Lance is to keep as blobs, read through `take_blobs`.
+    - `data_type`: Arrow type of the values; may be left out if the return annotation is definite (`-> int` is int64,
+      `float` float64, `list[float]`, `pa.Int32Array`, …).
+    - `name`: at most 128 letters, digits, `_`, `.` and `-`. Default: the function's.
+    - `version`: identifies the code. Default: derived from the source and all that it uses; needed if that cannot be
+      read. Change a version of your own when the code changes: what is registered under it stays.
+    - `input_columns`: the columns to read, in the order of the parameters. Default: the names of the parameters without
+      a default value.
+    - `batch_size`: at most this many rows in one call of an array or record-batch function, and in a checkpoint.
+    - `checkpoint_size`, `min_checkpoint_size`, `max_checkpoint_size`: rows between checkpoints. Default: about five
+      seconds of work. A call of `backfill` may override them.
+    - `error_handling`: what to do with rows for which it raises. Default: the job fails. A row that ends its worker
+      process each time counts as raising `WorkerLost`.
+    - `timeout`: seconds that one call may take, of a row for scalar functions, else of a batch. A call that takes
+      longer is ended with its process, and its row counts as raising `UdfTimeout`.
+    - `num_cpus`, `num_gpus`, `memory` (bytes, or a text like '2g'): what each process that calls the function takes. A
+      Spark cluster provides it; on one machine fewer processes run at once, and GPUs are refused.
+    - `blob`: the function returns bytes that Lance keeps as blobs, read through `take_blobs`.
 
-    Raises UdfDefinitionError (a ValueError and TypeError) for what can be told now.
+    Raises UdfDefinitionError (a ValueError and TypeError).
     """
     options = UdfOptions(
         batch_size,

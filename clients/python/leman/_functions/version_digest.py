@@ -1,15 +1,15 @@
 """The derived version of a function: a digest of its source and of everything that source uses.
 
-Covered: the function's source without comments, layout and docstrings; the same of every function and class
-of the user's own that it uses, however far away; the values of globals, closures, defaults and bound
-arguments. Code that is installed (standard library, distributions) enters by its name. The same sources
-give the same version in any session and on any machine; bytes of a pickle play no part. Where code was typed
-in and has no source, the compiled code takes its place: the same in any session of one Python.
+It covers the source of the function, and of every function and class of the user's own that it uses, however far away,
+without comments, layout and docstrings; and the values of globals, closures, defaults and bound arguments. Installed
+code (standard library, distributions) counts by its name. The same sources give the same version in any session and on
+any machine, as bytes of a pickle play no part. Code that was typed in and has no source counts as compiled code, which
+is the same in any session of one Python.
 
-Docstrings, annotations, attributes of functions, names of classes and the like count where code that is walked
-reads them: it mentions the name by which they are read (`__doc__`, `getdoc`, the attribute's own name). A module, key
-or value that is called so (`schema`) reads nothing. The walk
-repeats until nothing new is mentioned. Most code mentions none of them, so its version does not depend on them.
+Docstrings, annotations, attributes of functions, names of classes and the like count if walked code reads them, that
+is, if it mentions the name by which they are read (`__doc__`, `getdoc`, the attribute's own name). A module, key or
+value of that name (`schema`) reads nothing. The walk repeats until it finds no new mention. Most code mentions none of
+them, so its version does not depend on them.
 """
 
 from __future__ import annotations
@@ -46,16 +46,23 @@ import cloudpickle
 
 from leman._functions import bundle, source_code
 from leman._functions.bundle import BUILD_IT_THERE, by_name_only
-from leman._functions.source_code import SourceText, of_parts, of_tree, plain
-from leman._installed import is_installed, is_installed_class, is_installed_code
+from leman._functions.source_code import (
+    SourceText,
+    is_installed,
+    is_installed_class,
+    is_installed_code,
+    of_parts,
+    of_tree,
+    plain,
+)
 from leman.errors import UdfDefinitionError, VersionRequired
 
 VERSION_LENGTH = 16
 
 _LOADS_GLOBAL = {"LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"}
-#: Mappings whose entries are those of the dictionary that they are; others may make them up.
+#: Mappings with the entries of the dictionary that they are; others may compute theirs.
 _PLAIN_MAPPINGS = (dict, collections.Counter, collections.OrderedDict, collections.defaultdict)
-#: Names by which code reads what is otherwise no part of a version; `_Walker.reads` asks for them.
+#: Names by which code reads what is otherwise not part of a version; `_Walker.reads` asks for them.
 _READS_ATTRIBUTES = ("vars", "__dict__", "getmembers", "getmembers_static")
 _READS_DOCSTRINGS = ("__doc__", "getdoc", "render_doc", "getmembers", "model_json_schema", "json_schema", "schema")
 _READS_HINTS = (
@@ -71,7 +78,7 @@ _READS_BASES = ("__orig_bases__", "get_original_bases", "__parameters__")
 _READS_NAMES = ("__name__", "__qualname__", "__module__")
 _READS_MATCH_ARGS = ("__match_args__", "MATCH_CLASS")
 _READS_CACHES = ("cache_parameters", "cache_info")
-#: Those that are plain words: modules, values and keys are called so, too. See `_words_read`.
+#: Those that are plain words, which modules, values and keys have as names too. See `_words_read`.
 _PLAIN_WORDS = frozenset(
     name
     for names in (_READS_ATTRIBUTES, _READS_DOCSTRINGS, _READS_FIELD_TYPES, _READS_SOURCE, _READS_BASES, _READS_CACHES)
@@ -96,11 +103,10 @@ _NOT_CODE = {  # written by Python itself; annotations matter only where a decor
 
 
 def derive_version(*parts: Any) -> str:
-    """The version of a function that is made of `parts` (functions, classes, plain values), as lower-case
-    hex.
+    """Return the version of a function that is made of `parts` (functions, classes, plain values), in lower-case hex.
 
-    Raises VersionRequired, saying what and where, when something cannot be read, and UdfDefinitionError where
-    it cannot be sent to workers either.
+    Raises VersionRequired, which says what and where, if something cannot be read, and UdfDefinitionError if it cannot
+    be sent to workers either.
     """
     return _walk(parts)[0].hex()[:VERSION_LENGTH]
 
@@ -111,7 +117,7 @@ def unordered(value: dict[str, Any]) -> dict[str, Any]:
 
 
 def _walk(parts: tuple[Any, ...]) -> tuple[bytes, _Walker]:
-    """Walk until all that the code reads by name has been looked at: most code reads none of it."""
+    """Walk until all that the code reads by name is covered: most code reads none of it."""
     read: frozenset[str] = frozenset()
     while True:
         walker = _Walker(read)
@@ -124,9 +130,9 @@ def _walk(parts: tuple[Any, ...]) -> tuple[bytes, _Walker]:
 
 
 def source_text(*parts: Any) -> str:
-    """The text of all that `derive_version` looks at, for people: functions, and constants that they read.
+    """Return the text of what `derive_version` covers, for people: functions, and constants that they read.
 
-    Of what it cannot read, and of what comes after that, it says nothing.
+    It ends before the first thing that cannot be read.
     """
     walker = _Walker(frozenset())
     with contextlib.suppress(UdfDefinitionError):
@@ -141,8 +147,8 @@ class _Unordered(dict[Any, Any]):
 class _Walker:
     """Digests values one inside the other.
 
-    What is met again has the digest it had; what is met inside itself (recursion) enters as its depth. Both
-    follow from the order of the walk, which is the same everywhere.
+    A value that is met again has the same digest; one that is met inside itself (recursion) counts as its depth. Both
+    depend on the order of the walk, which is the same everywhere.
     """
 
     def __init__(self, read: frozenset[str], within: _Walker | None = None) -> None:
@@ -158,7 +164,7 @@ class _Walker:
         self.done: dict[int, tuple[Any, bytes]] = {}  # with the object: ids are unique only while it lives
 
     def digest(self, value: Any) -> bytes:
-        """The digest of any value."""
+        """Return the digest of any value."""
         content = plain(value)
         if content is not None:
             if type(value) is str and source_code.ANY_NAME in self.read and value.isidentifier():
@@ -225,7 +231,7 @@ class _Walker:
         return of_parts(self._container(value), *items, *self._own_state(value))
 
     def _own_state(self, value: Any) -> list[bytes]:
-        """The attributes of an object of a subclass of a container, a descriptor or another type of Python's own."""
+        """Digest the attributes of an object whose class derives from one of Python's containers or other types."""
         own = {} if type(value).__module__ == "builtins" else _slots(value) | (getattr(value, "__dict__", None) or {})
         return [of_parts(b"attributes", self._at("its attributes", _Unordered(own)))] if own else []
 
@@ -234,11 +240,11 @@ class _Walker:
         return kind.__name__.encode() if kind.__module__ == "builtins" else self.digest(kind)
 
     def _apart(self, item: Any) -> bytes:
-        """The digest of an item that comes in no order: what was met before it must not matter."""
+        """Return the digest of an item without order: what was met before it must not matter."""
         return _Walker(self.read, self).digest(item)
 
     def check_subclasses(self) -> None:
-        """Refuse code that asks a class for its subclasses where workers would find fewer of them."""
+        """Refuse code that asks a class for its subclasses if workers would find fewer of them."""
         if "__subclasses__" not in self.mentioned:
             return
         for owner in self.classes:
@@ -278,7 +284,7 @@ class _Walker:
         return self._all(b"partial", value.func, value.args, keywords, *own)
 
     def _attributes_read(self, value: Any) -> list[bytes]:
-        """The attributes that someone gave a function, where the code reads them."""
+        """Digest the attributes that a function was given, if the code reads them."""
         every = self.reads(*_READS_ATTRIBUTES, source_code.ANY_NAME)
         own = {
             name: item
@@ -342,7 +348,7 @@ class _Walker:
         return of_parts(b"class", *parts, *self._read_of_class(value, by_library=_made_by_library(value)))
 
     def _read_of_class(self, value: type, *, by_library: bool) -> list[bytes]:
-        """What a class has besides its code, where its library or the code that is walked reads it."""
+        """Digest what a class has besides its code, if its library or the walked code reads it."""
         own = vars(value)
         parts: list[bytes] = []
         if own.get("__annotations__") and (self.reads(*_READS_HINTS) or by_library or typing.is_typeddict(value)):
@@ -362,14 +368,14 @@ class _Walker:
         return parts + self._name_read(value)
 
     def _name_read(self, value: Any) -> list[bytes]:
-        """The name of a class or function that is met in another way than by that name."""
+        """Digest the name of a class or function that is met in another way than by that name, if it is read."""
         if id(value) in self.by_name or not self.reads(*_READS_NAMES):
             return []
         own = value.__name__ if value.__name__ != value.__qualname__.rpartition(".")[2] else ""
         return [of_parts(b"called", value.__qualname__.encode(), *([own.encode()] if own else []))]
 
     def _hint(self, value: Any, module: str) -> bytes:
-        """An annotation. One that is a text names things of its module, which count where they are the user's own."""
+        """Digest an annotation. One that is a text names things of its module: the user's own count."""
         if not isinstance(value, str):
             return self.digest(value)
         namespace = vars(sys.modules[module]) if module in sys.modules else {}
@@ -383,7 +389,7 @@ class _Walker:
         return is_installed(str(getattr(item, "__module__", None) or type(item).__module__))
 
     def _init_only(self, value: type) -> list[bytes]:
-        """Parameters of a dataclass that are no fields, and where they stand among the others."""
+        """Digest the parameters of a dataclass, in their order, if some of them are not fields."""
         every: dict[str, Any] = vars(value).get("__dataclass_fields__", {})
         names = [name for name, field in every.items() if field._field_type.name != "_FIELD_CLASSVAR"]
         fields = [field.name for field in dataclasses.fields(value)]
@@ -438,7 +444,7 @@ class _Walker:
         return of_parts(b"function", *parts)
 
     def _names_read(self, value: FunctionType) -> set[str]:
-        """Names by which a function may read something, without plain words that it uses in another way."""
+        """Return the names by which a function may read something, without plain words that it uses otherwise."""
         names = _mentions(value.__code__)
         words = names & _PLAIN_WORDS
         if not words:
@@ -447,7 +453,7 @@ class _Walker:
         return names - words | _words_read(value.__code__, words, value, by_text=by_text)
 
     def _check_patches(self, function: FunctionType, node: source_code.FunctionNode | None) -> None:
-        """Refuse what the user's program has put into installed modules and classes: workers have these without it."""
+        """Refuse what the user's program has put into installed modules and classes: workers do not have it."""
         names = _mentions(function.__code__)
         for name, chains in ({} if node is None else source_code.attribute_chains(node)).items():
             found: Any = function.__globals__.get(name)
@@ -464,7 +470,7 @@ class _Walker:
                     )
 
     def _read_of_function(self, value: FunctionType, node: source_code.FunctionNode | None) -> list[bytes]:
-        """What a function has besides its code, where code that is walked reads it."""
+        """Digest what a function has besides its code, if walked code reads it."""
         parts = self._attributes_read(value)
         if value.__doc__ is not None and self.reads(*_READS_DOCSTRINGS):
             parts.append(of_parts(b"docstring", self.digest(value.__doc__)))
@@ -476,7 +482,7 @@ class _Walker:
         return parts + self._name_read(value)
 
     def _code(self, code: CodeType) -> bytes:
-        """Compiled code, without the lines and the file that it came from."""
+        """Digest compiled code, without the lines and the file that it came from."""
         shape = (code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags)
         names = (code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars)
         constants = [self._code(item) if isinstance(item, CodeType) else self.digest(item) for item in code.co_consts]
@@ -484,7 +490,7 @@ class _Walker:
         return self._all(b"typed in", python, shape, names, (code.co_code, code.co_exceptiontable), *constants)
 
     def _installed(self, home: str, value: FunctionType) -> bytes:
-        """A function of a library: its name, and what it encloses where the library's decorator made it."""
+        """Digest a function of a library: its name, and what it encloses if the library's decorator made it."""
         name = f"{home}:{value.__code__.co_qualname}".encode()
         self.mentioned.add(value.__name__)  # such as `from inspect import getdoc as words`
         found: Any = sys.modules.get(value.__module__ or "")
@@ -509,7 +515,7 @@ class _Walker:
             raise self._refuse(error.message) from None
 
     def _used(self, function: FunctionType, node: source_code.FunctionNode | None) -> Iterator[tuple[str, Any]]:
-        """Names and values of the closure and of the globals that it reads, its inner functions included."""
+        """Yield names and values of the closure and of the globals that it and its inner functions read."""
         chains = {} if node is None else source_code.attribute_chains(node)
         found = dict(_closure(function))
         missing = object()
@@ -546,7 +552,7 @@ class _Walker:
         return self._reduced(value)
 
     def _cache_settings(self, value: Any) -> list[bytes]:
-        """What shows of a cache: whether 1 and 1.0 have one entry, its size where the code reads it, attributes."""
+        """Digest what shows of a cache: whether 1 and 1.0 are one entry, its size and attributes if they are read."""
         settings = value.cache_parameters()
         parts = [b"typed"] if settings["typed"] else []
         if self.reads(*_READS_CACHES):
@@ -560,8 +566,10 @@ class _Walker:
             raise UdfDefinitionError(f"{error.message} (at {self._place()})") from None
 
     def _settings(self, value: Any, wrapped: FunctionType) -> list[bytes]:
-        """What an object that wraps a function holds besides it. Objects of libraries may hold caches: of these only
-        code of the user's own and plain public values count."""
+        """Digest what an object that wraps a function holds besides it.
+
+        Objects of libraries may hold caches: of these only code of the user's own and plain public values count.
+        """
         ours = is_installed_class(type(value))
         own = {
             name: item
@@ -581,7 +589,7 @@ class _Walker:
         return of_parts(b"builtin", name, self.digest(owner) if bound else b"")
 
     def _reduced(self, value: Any) -> bytes:
-        """Any other object: what copying it would need, which is its class and its state."""
+        """Digest any other object: what a copy needs, which is its class and its state."""
         apart = bundle.taken_apart(value)
         try:
             parts = bundle.pickled_form(value, copyreg.dispatch_table, 4) if apart is None else apart[:2]
@@ -603,8 +611,10 @@ class _Walker:
         return self._all(b"object", make, arguments, content)
 
     def _state(self, kind: type, state: Any) -> Any:
-        """The attributes of an object. Their order counts where the code reads it, and values that a call left there
-        never do."""
+        """Return the attributes of an object that count. Their order counts if the code reads it.
+
+        Values of cached properties, which a call left there, never count.
+        """
         if type(state) is tuple and len(state) == 2 and type(state[0]) is dict:
             return (self._state(kind, state[0]), self._state(kind, state[1]))
         if type(state) is not dict:
@@ -620,13 +630,13 @@ class _Walker:
         return kept if self.reads(*_READS_ATTRIBUTES) else _Unordered(kept)
 
     def _check_name(self, value: Any, name: str) -> None:
-        """Refuse what is sent by its name, where nothing tells what that names."""
+        """Refuse what is sent by a name that workers do not have."""
         module = bundle.pickled_module(value, name)
         if module:
             raise UdfDefinitionError(f"{by_name_only(type(value), f'{module}.{name}')} (at {self._place()})")
 
     def _unreadable(self, value: Any) -> UdfDefinitionError:
-        """What is said of a value that no version can be derived from: mostly it cannot be sent either."""
+        """Return the error for a value that no version can be derived from: most cannot be sent either."""
         kind = type(value).__qualname__
         try:
             cloudpickle.dumps(value)
@@ -645,8 +655,10 @@ class _Walker:
 
 
 def _generated(item: Any) -> bool:
-    """Methods that dataclass, namedtuple and the like made from strings: their input is looked at instead. They were
-    given their names later; a method of a class that was typed in has had its own from the beginning."""
+    """Return whether dataclass, namedtuple and the like made a method from a string: their input counts instead.
+
+    Such methods were given their names later; a method of a class that was typed in has its own from the beginning.
+    """
     function = inspect.unwrap(item.__func__ if isinstance(item, staticmethod | classmethod) else item)
     if not isinstance(function, FunctionType) or not function.__code__.co_filename.startswith("<string>"):
         return False
@@ -654,7 +666,7 @@ def _generated(item: Any) -> bool:
 
 
 def _shown(key: Any) -> str:
-    """A key as the path to a value names it; its class may be anybody's."""
+    """Return a key as the path to a value names it; its class may be the user's."""
     try:
         return repr(key)
     except Exception:  # noqa: BLE001
@@ -662,14 +674,14 @@ def _shown(key: Any) -> str:
 
 
 def _slots(value: Any) -> dict[str, Any]:
-    """The attributes of an object that slots of the user's own classes hold."""
+    """Return the attributes of an object that slots of the user's own classes hold."""
     own = [kind for kind in type(value).__mro__ if "__slots__" in vars(kind) and not is_installed_class(kind)]
     held = (name for kind in own for name, item in vars(kind).items() if isinstance(item, MemberDescriptorType))
     return {name: getattr(value, name) for name in held if hasattr(value, name)}
 
 
 def _registered(value: type) -> list[type]:
-    """The classes that were registered with an abstract class as its own."""
+    """Return the classes that were registered with an abstract class."""
     if not issubclass(type(value), abc.ABCMeta):
         return []
     found = (reference() for reference in abc._get_dump(value)[0])  # type: ignore[attr-defined]
@@ -684,7 +696,7 @@ def _is_own_code(item: Any) -> bool:
 
 
 def _reached(module: ModuleType, chain: tuple[str, ...]) -> Any:
-    """What a chain of attributes of an installed module leads to: the first that is no module."""
+    """Follow a chain of attributes of an installed module to the first that is not a module."""
     found: Any = module
     for name in chain:
         if not isinstance(found, ModuleType):
@@ -694,7 +706,7 @@ def _reached(module: ModuleType, chain: tuple[str, ...]) -> Any:
 
 
 def _patched(value: Any, names: set[str]) -> str:
-    """The name of an attribute of an installed class that is the user's own code; empty where the code names none."""
+    """Return the attribute among `names` of an installed class that is the user's own code; empty: none."""
     for base in value.__mro__ if isinstance(value, type) else ():
         if base.__module__ == "builtins" or not is_installed_class(base):
             continue
@@ -730,13 +742,13 @@ def _only_looked_up(name: str, value: dict[Any, Any], node: source_code.Function
 
 
 def _made_by_library(value: type) -> bool:
-    """Return whether the class of a class is of an installed library, which may read anything that the class has."""
+    """Return whether a metaclass is of an installed library, which may read anything that the class has."""
     home = type(value).__module__
     return home.partition(".")[0] not in sys.stdlib_module_names and is_installed(home)
 
 
 def _mentions(code: CodeType) -> set[str]:
-    """Names by which code may read something: attributes, globals, and texts as `getattr` takes them."""
+    """Return the names by which code may read something: attributes, globals, and texts for `getattr`."""
     found = {item for item in code.co_consts if type(item) is str and item.isidentifier()} | set(code.co_names)
     if dis.opmap["MATCH_CLASS"] in code.co_code[::2]:
         found.add("MATCH_CLASS")
@@ -744,10 +756,10 @@ def _mentions(code: CodeType) -> set[str]:
 
 
 def _words_read(code: CodeType, words: set[str], function: FunctionType, *, by_text: bool) -> set[str]:
-    """Those of some plain words by which code reads an attribute, or a function of a library that may read it.
+    """Return those plain words by which code reads an attribute, or a function of a library that may read it.
 
-    Modules and code of the user's own with such a name are walked themselves, and values are no readers. Of an object
-    that is not known here, an attribute with such a name counts.
+    Modules and code of the user's own with such a name are walked themselves, and values read nothing. An attribute
+    with such a name counts if its object is not known here.
 
     Args:
         by_text: whether texts may be names of attributes.
@@ -758,7 +770,7 @@ def _words_read(code: CodeType, words: set[str], function: FunctionType, *, by_t
     texts = {item for item in code.co_consts if type(item) is str} & words
     found = set(texts) if by_text else set()
     steps = [step for step in dis.get_instructions(code) if step.opname not in ("EXTENDED_ARG", "PUSH_NULL")]
-    held: Any = unknown  # what the step before has led to
+    held: Any = unknown  # the value that the step before has loaded
     source = ""  # the module that is imported from
     for index, step in enumerate(steps):
         name = str(step.argval)
@@ -805,7 +817,7 @@ def _global_names(code: CodeType) -> set[str]:
 
 
 def _attributes(name: str, module: ModuleType, chains: set[tuple[str, ...]]) -> Iterator[tuple[str, Any]]:
-    """The parts of a user module that are used; all of it where it is used as a whole."""
+    """Yield the parts of a user module that are used; all of it if it is used as a whole."""
     for chain in sorted(chains):
         value: Any = module
         path = name

@@ -1,11 +1,4 @@
-"""Embedded services of a local database are found or started; one service of one's own for reads.
-
-One line on a terminal that says what of the embedded services is up, while they start.
-
-Finds the embedded services of a local database, or starts them.
-
-A service of one's own, for what needs no other one and leaves the database as it is.
-"""
+"""Finds or starts the embedded services of a local database, and runs a single service for calls that only read."""
 
 from __future__ import annotations
 
@@ -19,7 +12,6 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from types import TracebackType
@@ -27,11 +19,11 @@ from typing import Any, Self
 
 import grpc
 
-from leman import _installed, _locations, local
+from leman import _locations, local
 from leman._call_boundary import warn
 from leman._local import running_systems
 from leman._local.running_systems import ServiceFile
-from leman._wire.channel import Endpoints, Services, fetch_service_info
+from leman._wire.channel import Endpoints, Locator, Services, fetch_service_info
 from leman.errors import StartFailed
 
 _PARTS = ("redis", "planner", "commit_coordinator", "executor")
@@ -39,10 +31,10 @@ _CLEAR = "\r\x1b[2K"
 
 
 class StartLine:
-    """The line; there is none where standard error is no terminal. It is gone at the end of the `with` block."""
+    """A line on a terminal that shows which services are up while they start, until the end of the `with` block."""
 
     def __init__(self, log: Path, before: int) -> None:
-        """`log`: the supervisor's, from byte `before` on."""
+        """`log`: the supervisor's, read from byte `before` on."""
         self._log = log
         self._before = before
         self._begun = time.monotonic()
@@ -55,13 +47,12 @@ class StartLine:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Take the line away."""
         if self._shown:
             sys.stderr.write(_CLEAR)
             sys.stderr.flush()
 
     def look(self) -> None:
-        """Show how far it is."""
+        """Show the current state."""
         if not self._is_shown:
             return
         up = parts_up(self._log, self._before)
@@ -74,7 +65,7 @@ class StartLine:
 
 
 def parts_up(log: Path, before: int) -> set[str]:
-    """The processes that a supervisor's log says to be up, from byte `before` on."""
+    """Return the processes that are up by a supervisor's log, from byte `before` on."""
     found = set()
     try:
         with log.open("rb") as stream:
@@ -92,23 +83,23 @@ def parts_up(log: Path, before: int) -> set[str]:
 
 
 START_DEADLINE = 120.0
-"""Seconds in which the embedded services must come up: a few, but for a machine that is very busy."""
+"""Seconds in which the embedded services must start. They need a few, unless the machine is very busy."""
 
 _POLL = 0.05
-_ANSWER_SECONDS = 2.0  # after which the supervisor is looked at again
-_OTHER_THERE = (0, 4)  # exit codes of a supervisor that another one has made needless
+_ANSWER_SECONDS = 2.0  # after which the supervisor is checked again
+_OTHER_THERE = (0, 4)  # exit codes of a supervisor if another one runs
 _LOG_LINES = 15
-_MEND_SECONDS = 8.0  # in which a supervisor that runs has long written a damaged service file again
+_REPAIR_SECONDS = 8.0  # more than a running supervisor needs to rewrite a damaged service file
 
 
-class Embedded:
+class Embedded(Locator):
     """Locator for the services of one local database, an absolute path.
 
-    Whichever system serves the database says so in `<database>/_leman/service.json`. Where none does, the system of
-    this environment is told to, and started first where it does not run. `home`: the folder of another one, which alone
-    is to serve it then; it ends with this process if `lifeline`. `direct`: this process reads and writes rows itself,
-    and imports what it needs for that while it waits for services. For calls that only read a database which Leman has
-    written nothing to yet, nothing is written to it.
+    The system that serves the database says so in `<database>/_leman/service.json`. If there is none, the system of
+    this environment is started if needed, and told to serve it. `home`: the folder of another system, which alone may
+    serve it; it ends with this process if `lifeline`. `direct`: this process reads and writes rows itself, and imports
+    what it needs for that while it waits for services. Calls that only read write nothing to a database to which Leman
+    has not written yet.
     """
 
     def __init__(
@@ -134,9 +125,11 @@ class Embedded:
         self._last: dict[str, Any] = {}
 
     def check(self, *, reads: bool) -> Endpoints | None:
-        """Raises NotFound (DATABASE_NOT_FOUND) for a call that reads where there is no database. One that writes has
-        the database served. Where another system serves it by now, that one is to be called: its address is returned,
-        as jobs are known to that one alone."""
+        """Raise NotFound (DATABASE_NOT_FOUND) if a call would read a database that does not exist.
+
+        A call that writes has the database served. If another system serves it by now, return its address: jobs are
+        known to that system alone.
+        """
         if reads:
             _locations.check_database_exists(self._database)
             serves = not self._served and self._own.running() is not None
@@ -156,16 +149,16 @@ class Embedded:
         return None
 
     def expect_writes(self) -> None:
-        """Have Spark start with the services, where they are started before the first call that changes something."""
+        """Start Spark with the services, if they are started before the first call that changes something."""
         self._expects_writes = True
 
     def would_start(self) -> bool:
-        """Whether a call that only reads would have to start them, and no call that changes something is expected."""
+        """Return whether a call that only reads would start them, and no call that changes something is expected."""
         return not (self._home or self._writes or self._expects_writes or self.is_running())
 
     def locate(self) -> Endpoints:
-        """The running services, started first where there are none. Raises StartFailed."""
-        mended_by = 0.0  # when the service file of another system that serves the database must be whole
+        """Return the running services. Start them if there are none. Raises StartFailed."""
+        repaired_by = 0.0  # when the service file of another system that serves the database must be whole
         end = time.monotonic() + self._deadline
         while time.monotonic() < end:
             said = self._own.running()
@@ -184,29 +177,26 @@ class Embedded:
                 self._check_reads(refusal)
                 return self._found(system)
             if self._own.running() is not None:
-                mended_by = 0.0
+                repaired_by = 0.0
                 continue
             time.sleep(_POLL)
             if not self._own.is_held():
-                mended_by = 0.0
+                repaired_by = 0.0
                 continue
-            if mended_by and time.monotonic() > mended_by:
+            if repaired_by and time.monotonic() > repaired_by:
                 raise self._unreachable(self._own, "cannot be understood")
-            mended_by = mended_by or time.monotonic() + _MEND_SECONDS
+            repaired_by = repaired_by or time.monotonic() + _REPAIR_SECONDS
         raise self._unreachable(ServiceFile(self._folder()), "is not taken at its word")
 
     def _check_reads(self, refusal: str) -> None:
-        """Raise StartFailed unless this only reads: a database that cannot be written can be read."""
+        """Raise StartFailed unless all calls so far only read: a database that cannot be written can be read."""
         if self._writes:
             raise StartFailed(
                 f"The embedded services keep their files in {self._own.folder}, which cannot be written: {refusal}"
             )
 
     def locate_first(self) -> Endpoints:
-        """The running services, once the planner answers; a system that has died is not waited for but restarted.
-
-        Raises StartFailed.
-        """
+        """Return the running services once the planner answers; restart a crashed system. Raises StartFailed."""
         begun = time.monotonic()
         while True:
             found = self.locate()
@@ -215,18 +205,18 @@ class Embedded:
                 return found
             file = self._own if self._served else ServiceFile(self._folder())
             seconds, stopped = time.monotonic() - begun, running_systems.is_stopped(file.pid())
-            if answer.code() is grpc.StatusCode.UNAUTHENTICATED and seconds > _MEND_SECONDS:
+            if answer.code() is grpc.StatusCode.UNAUTHENTICATED and seconds > _REPAIR_SECONDS:
                 raise self._unreachable(file, f"has a token that is refused: {answer.details()}")
             if stopped or seconds > self._deadline:
                 raise StartFailed(_silence(file.pid(), found, answer, stopped=stopped))
             time.sleep(_POLL)
 
     def find_restarted(self) -> Endpoints | None:
-        """The services that serve the database now. Those of a system that was killed are restarted; None for one
-        that has ended otherwise, and for that of `leman up`: anyone who ended it starts it again, or wants it to be
-        gone.
+        """Return the services that serve the database now. Restart those of a system that was killed.
 
-        Raises StartFailed."""
+        None: the system ended otherwise, or it is that of `leman up`: who ended it restarts it, or wants it to be gone.
+        Raises StartFailed.
+        """
         if self._own.running() is not None:
             return self.locate()
         if self._is_changing():
@@ -237,11 +227,11 @@ class Embedded:
         return self.locate() if was_killed and is_anyones else None
 
     def is_running(self) -> bool:
-        """True when nothing would have to be started."""
+        """Return True if nothing would have to be started."""
         return self._own.running() is not None or ServiceFile(self._folder()).running() is not None
 
     def _is_changing(self) -> bool:
-        """Whether a system that serves the database is starting, or ending."""
+        """Return whether a system that serves the database is starting or ending."""
         return self._own.is_held() and not self._own.path.exists()
 
     def _found(self, said: dict[str, Any]) -> Endpoints:
@@ -254,17 +244,19 @@ class Embedded:
         )
 
     def _folder(self) -> Path:
-        """The folder of the system that is started where none runs."""
+        """Return the folder of the system that is started if none runs."""
         return self._home or running_systems.shared_home()
 
     def _have_served(self, system: dict[str, Any]) -> str:
-        """Tell a system to serve the database, and return why it cannot; empty: another look shows whether it does, as
-        another system may be faster, or it may end meanwhile."""
+        """Tell a system to serve the database, and return why it cannot.
+
+        Empty: check again, as another system may be faster, or this one may end meanwhile.
+        """
         try:
             answer = running_systems.send_command(
                 system, {"do": "serve", "database": self._database, "warm": self._writes}
             )
-        except OSError as error:  # it has ended: the next one is told
+        except OSError as error:  # it has ended: tell the next one
             if running_systems.is_stopped(system["pid"]):
                 pid = system["pid"]
                 raise StartFailed(
@@ -280,8 +272,10 @@ class Embedded:
         return str(answer.get("error"))
 
     def _replaced(self, said: dict[str, Any]) -> bool:
-        """End a shared system of another release where it is idle. Warn of one that goes on, and of one that runs
-        functions in another Python than this one."""
+        """End a shared system of another release if it is idle, and return whether that was done.
+
+        Warn of one that continues, and of one that runs functions in another Python than this one.
+        """
         if self._warned or "python" not in said:
             return False
         self._warned = True
@@ -305,7 +299,7 @@ class Embedded:
         )
 
     def _system(self) -> dict[str, Any]:
-        """What the system says that is told to serve the database, started first where it does not run."""
+        """Return the service file of the system for the database. Start the system if it does not run."""
         file = ServiceFile(self._folder())
         said = file.running()
         if said is None:
@@ -341,7 +335,7 @@ class Embedded:
         self, file: ServiceFile, child: subprocess.Popen[bytes], log: Path, before: int, line: StartLine
     ) -> dict[str, Any]:
         end = time.monotonic() + self._deadline
-        mended_by = 0.0  # when another one's file must be whole
+        repaired_by = 0.0  # when another one's file must be whole
         while time.monotonic() < end:
             said = file.running()
             if said is not None:
@@ -350,12 +344,12 @@ class Embedded:
             if code is not None and code not in _OTHER_THERE:
                 raise _failure(f"ended at once with exit code {code}", log, before)
             if code is None or not file.path.exists():
-                mended_by = 0.0
-            if code is not None and not file.is_held():  # that one was on its way out: ours is needed after all
-                child, mended_by = self._spawn(file.folder, log), 0.0
+                repaired_by = 0.0
+            if code is not None and not file.is_held():  # the other one was ending: start ours again
+                child, repaired_by = self._spawn(file.folder, log), 0.0
             elif code is not None:
-                mended_by = mended_by or time.monotonic() + _MEND_SECONDS
-                if time.monotonic() > mended_by:
+                repaired_by = repaired_by or time.monotonic() + _REPAIR_SECONDS
+                if time.monotonic() > repaired_by:
                     raise self._unreachable(file, "cannot be understood")
             line.look()
             time.sleep(_POLL)
@@ -366,13 +360,13 @@ class Embedded:
 
         Raises StartFailed.
         """
-        _installed.require_services(StartFailed)
+        running_systems.require_services(StartFailed)
         places = ["--home", str(folder), "--register", str(running_systems.register_system())]
         warm = self._writes or self._expects_writes
         options = [*(["--warm"] if warm else []), *(["--lifeline"] if self._lifeline else [])]
         with log.open("ab") as output:
             child = subprocess.Popen(
-                _installed.services_command("leman_local", *places, *options),
+                running_systems.services_command("leman_local", *places, *options),
                 cwd=folder,
                 stdin=subprocess.PIPE if self._lifeline else subprocess.DEVNULL,
                 stdout=output,
@@ -384,7 +378,7 @@ class Embedded:
 
 
 def _is_of_another_release(said: dict[str, Any]) -> bool:
-    """Whether services that run are of another release than those that would be started."""
+    """Return whether running services are of another release than those that would be started."""
     try:
         return said.get("version", "unknown") not in (metadata.version("leman-services"), "unknown")
     except metadata.PackageNotFoundError:
@@ -411,34 +405,21 @@ _SECONDS = 60.0
 _GOODBYE_SECONDS = 10.0
 
 
-@dataclass(frozen=True, slots=True)
-class _Here:
-    endpoints: Endpoints
-
-    def check(self, *, reads: bool) -> None:
-        """Every call may be made."""
-
-    def expect_writes(self) -> None:
-        """Nothing is to be started."""
-
-    def would_start(self) -> bool:
-        return False
-
-    def locate_first(self) -> Endpoints:
-        return self.endpoints
+class _Here(Locator):
+    def __init__(self, endpoints: Endpoints) -> None:
+        self._endpoints = endpoints
 
     def locate(self) -> Endpoints:
-        return self.endpoints
-
-    def find_restarted(self) -> Endpoints:
-        return self.endpoints
+        return self._endpoints
 
 
 @contextlib.contextmanager
 def reading_service(services: Services, name: str) -> Iterator[Services]:
-    """For a block that only reads by calls of one service: `services`, or one of its own where these would have to be
-    started and are installed here. Raises StartFailed."""
-    if services.reads_alone() and _installed.services_installed():
+    """Give a block that only reads by calls of one service `services`, or a service of its own.
+
+    It gets its own if `services` would have to be started and are installed here. Raises StartFailed.
+    """
+    if services.reads_alone() and running_systems.services_installed():
         with ephemeral_service(name) as own:
             yield own
     else:
@@ -447,15 +428,17 @@ def reading_service(services: Services, name: str) -> Iterator[Services]:
 
 @contextlib.contextmanager
 def ephemeral_service(name: str) -> Iterator[Services]:
-    """Run `planner` or `commit_coordinator` as a child of this process, on loopback, under a token that no one else
-    knows. It keeps no files. Raises StartFailed."""
+    """Run `planner` or `commit_coordinator` as a child of this process, on loopback, with a secret token.
+
+    It keeps no files. Raises StartFailed.
+    """
     token = secrets.token_urlsafe(32)
     ours = {"HOST": "127.0.0.1", "PORT": "0", "TOKEN": token, "TLS_CERT": "", "TLS_KEY": "", "REUSE_PORT": "false"}
-    _installed.require_services(StartFailed)
+    running_systems.require_services(StartFailed)
     settings = {f"LEMAN_SERVER__{key}": value for key, value in ours.items()} | {"LEMAN_EMBEDDED__DATABASE": ""}
     with tempfile.TemporaryFile() as log:
         child = subprocess.Popen(
-            _installed.services_command(_installed.MODULES[name]),
+            running_systems.services_command(running_systems.MODULES[name]),
             env=os.environ | settings,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

@@ -1,7 +1,7 @@
-"""Read tables, views, functions, jobs and failed rows of a folder of this machine, where services would have to start.
+"""Reads of tables, views, functions, jobs and failed rows in a local folder, without starting services.
 
-What is stored, and how it is checked, `leman._format` says. Where it makes no sense here, or is of another release, the
-functions return None: the services are asked then, which say what is wrong or can fix it.
+`leman._format` says what is stored and how it is checked. If stored data makes no sense here, or another release wrote
+it, these functions return None: the caller then asks the services, which say what is wrong or can fix it.
 """
 
 from __future__ import annotations
@@ -17,10 +17,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from leman import _locations, local
 from leman._format import column_bindings, stored_documents, stored_functions, stored_logs, view_definitions
-from leman._format.error_groups import ErrorGrouping
 from leman._format.stored_documents import Unreadable
 from leman._format.stored_functions import UdfDefinition
-from leman._format.stored_logs import PLACE_ONLY, sql_quoted
+from leman._format.stored_logs import PLACE_ONLY, ErrorGrouping, sql_quoted
 from leman._format.view_definitions import INTERNAL_COLUMNS, IS_SET, ViewFormat
 from leman._job_model import Job, JobError, JobState, Progress, RefreshResult, Stall, trace_of
 from leman._message_text import translate
@@ -44,18 +43,14 @@ from leman.errors import LemanError, TableNotFound, make
 if TYPE_CHECKING:
     import lance
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-else:
-    from leman import _arrow as pa
-
+from leman._arrow import pa
 
 _ENDING = ".lance"
 _SCRATCH = "__leman_scratch_"
 
 
 def table_names(database: str) -> list[str]:
-    """The names of its tables and views, sorted; none where there is no database. Raises OSError."""
+    """Return the sorted names of tables and views; none if there is no database. Raises OSError."""
     try:
         with os.scandir(database) as found:
             folders = [entry for entry in found if entry.name.endswith(_ENDING) and entry.is_dir()]
@@ -66,7 +61,7 @@ def table_names(database: str) -> list[str]:
 
 
 def local_table(database: str, name: str) -> TableInfo | None:
-    """The latest version of a table or view; None: the services know, or refuse it better.
+    """Return the latest version of a table or view; None: ask the services.
 
     Raises NotFound (DATABASE_NOT_FOUND), TableNotFound.
     """
@@ -85,7 +80,7 @@ def local_table(database: str, name: str) -> TableInfo | None:
 
 def _absence(uri: str, name: str, names: list[str]) -> LemanError:
     if not name.isidentifier():
-        return LemanError("a name that the services look at")
+        return LemanError("the services check such a name")
     close = difflib.get_close_matches(name, names, n=2)
     meant = f"did you mean {' or '.join(map(repr, close))}? Else " if close else ""
     return TableNotFound(
@@ -109,14 +104,14 @@ def _described_table(name: str, uri: str, dataset: lance.LanceDataset) -> TableI
 
 
 def _paths(fields: Iterable[Any], before: str = "") -> Iterable[tuple[int, str]]:
-    """Columns, and fields of structs by names with dots between, by the ids that renames keep."""
+    """Yield the id of each column and each field of a struct, which a rename keeps, and its path with dots."""
     for field in fields:
         yield field.id(), before + field.name()
         yield from _paths(field.children(), f"{before}{field.name()}.")
 
 
 def _computed(field: pa.Field, paths: Mapping[int, str]) -> ComputedColumn | None:
-    """A column as its metadata has it; None: it is no computed one. Raises Unreadable."""
+    """Return a computed column as its metadata has it; None for any other column. Raises Unreadable."""
     bound = column_bindings.read(field)
     if bound is None:
         return None
@@ -133,7 +128,7 @@ _ROW_REFERENCES = {ViewFormat.ADDRESSES: "address", ViewFormat.STABLE_ROW_IDS: "
 
 
 def local_view(table: TableInfo) -> ViewInfo | None:
-    """A view, of which `table` is its table; None: the services know, or refuse it better."""
+    """Return a view, of which `table` is its table; None: ask the services."""
     try:
         return _described_view(table)
     except (LemanError, OSError, Unreadable):
@@ -141,7 +136,7 @@ def local_view(table: TableInfo) -> ViewInfo | None:
 
 
 def local_tables_and_views(database: str, name: str | None = None) -> list[TableInfo] | None:
-    """The tables and views of a database, or one of them, by name; None: as for `describe`.
+    """Return the tables and views of a database, or the named one; None: ask the services.
 
     Raises NotFound (DATABASE_NOT_FOUND), TableNotFound.
     """
@@ -157,7 +152,7 @@ def local_tables_and_views(database: str, name: str | None = None) -> list[Table
 
 
 def local_view_summaries(database: str) -> list[ViewSummary] | None:
-    """All views of a database, by name; None: as for `describe`."""
+    """Return all views of a database, by name; None: ask the services."""
     found = []
     try:
         for name in table_names(database):
@@ -172,13 +167,13 @@ def local_view_summaries(database: str) -> list[ViewSummary] | None:
 
 
 def _described_view(table: TableInfo) -> ViewInfo:
-    """Raises Unreadable where the metadata of its schema does not say what the view is."""
+    """Return a view by its table. Raises Unreadable if the metadata of the schema does not define it."""
     import pyarrow as pa  # noqa: PLC0415 - slow to import; it was for `table`
 
     metadata = table.schema.metadata or {}
     view = view_definitions.from_metadata(metadata, table.uri)
     if view is None or not (view.in_own_database or view_definitions.IN_OWN_DATABASE.encode() in metadata):
-        raise Unreadable("no view, or one of an earlier release: the services know whether it was moved")
+        raise Unreadable("not a view, or one of an earlier release: the services know whether it was moved")
     rows_set = local.open_table(table.uri, table.version).count_rows(IS_SET)
     return ViewInfo(
         name=table.name,
@@ -211,7 +206,7 @@ def _view_query(query: view_definitions.ViewQuery) -> ViewQuery:
 
 
 def _expression(column: view_definitions.ViewColumn) -> str:
-    """What makes a column, where it is a column of the source by its name, or by that in backticks."""
+    """Return the SQL of a column. A column of the source under another name is in backticks."""
     if column.source_column == column.name:
         return column.source_column
     quoted = "`" + column.source_column.replace("`", "``") + "`"
@@ -219,22 +214,14 @@ def _expression(column: view_definitions.ViewColumn) -> str:
 
 
 def _summary(view: ViewInfo) -> ViewSummary:
-    return ViewSummary(
-        name=view.name,
-        uri=view.uri,
-        version=view.version,
-        source_database=view.query.source_database,
-        source_table=view.query.source_table,
-        source_version=view.source_version,
-        row_reference=view.row_reference,
-        row_count=view.row_count,
-        rows_unset=view.rows_unset,
-        stale_columns=view.stale_columns,
-    )
+    names = [field.name for field in dataclasses.fields(ViewSummary) if hasattr(view, field.name)]
+    query = view.query
+    own = {name: getattr(view, name) for name in names}
+    return ViewSummary(**own, source_database=query.source_database, source_table=query.source_table)
 
 
 def local_udfs(database: str) -> list[UdfInfo] | None:
-    """All of them, by name, then newest first; None: the services know, or tell better what is wrong."""
+    """Return the registered functions by name, then newest first; None: ask the services."""
     folder = f"{database}/{stored_functions.FOLDER}"
     found = []
     try:
@@ -251,14 +238,9 @@ def local_udfs(database: str) -> list[UdfInfo] | None:
 
 
 def local_udf(database: str, name: str, version: str) -> UdfInfo | None:
-    """One of them, without a version the newest; None: as for `udfs`, or there is none."""
+    """Return a registered function, without a version the newest; None: ask the services."""
     known = local_udfs(database) or ()
     return next((each for each in known if each.name == name and version in ("", each.version)), None)
-
-
-def without_source(info: UdfInfo) -> UdfInfo:
-    """As listings have it."""
-    return dataclasses.replace(info, source="")
 
 
 def _udf_info(udf: UdfDefinition) -> UdfInfo:
@@ -290,11 +272,22 @@ def _udf_info(udf: UdfDefinition) -> UdfInfo:
 
 _COUNTS = frozenset(field.name for field in dataclasses.fields(Progress))
 _RESULT = frozenset(field.name for field in dataclasses.fields(RefreshResult))
+#: What a job's record has under the same name as `Job`, by what it is where the record lacks it.
+_AS_STORED = {
+    "udf_name": "",
+    "udf_version": "",
+    "plan_summary": "",
+    "retry_of": "",
+    "initiator": "",
+    "table_version": 0,
+    "queue_position": 0,
+    "priority": 0,
+}
 _CAPITAL = re.compile(r"(?<!^)(?=[A-Z])")
 
 
 def local_jobs(database: str) -> list[Job] | None:
-    """All jobs, newest first; None: the services know, or tell better what is wrong."""
+    """Return all jobs, newest first; None: ask the services."""
     uri = f"{database}/{stored_logs.JOBS}"
     folder = os.path.dirname(uri)  # noqa: PTH120 - a str, as on the wire
     if os.path.isdir(f"{folder}/{stored_logs.DAMAGED}"):  # noqa: PTH112
@@ -323,7 +316,7 @@ class _State(NamedTuple):
 
 
 def _states(uri: str) -> Iterator[_State]:
-    """The states of all jobs in the order in which they were written. Raises Unreadable."""
+    """Yield the states of all jobs in the order in which they were written. Raises Unreadable."""
     table = local.open_table(uri)
     ordered = stored_logs.SAVED_FROM in table.schema.names
     columns = ["record", stored_logs.SAVED_FROM] if ordered else ["record"]
@@ -337,45 +330,37 @@ def _states(uri: str) -> Iterator[_State]:
 
 
 def _job(counts: _State, database: str) -> Job:
-    """A job, of the database whose history has it: that may have been copied from elsewhere."""
+    """Return a job of `database`, which has its history: the record may name the place where that lay before."""
     state, said = counts.state, counts.record
     asked = said.get("backfill") or said["refresh"]
     progress = _progress(said.get("progress", {}), state)
     result = said.get("refresh_result")
+    indices = [{**index, "columns": tuple(index["columns"])} for index in said.get("stale_indices", ())]
     return Job(
         job_id=said["job_id"],
         state=state,
         database=database,
         table=asked.get("table") or asked["view"],
         column=asked.get("column", ""),
+        columns=tuple(asked.get("columns", ())),
         where=asked.get("where", ""),
-        udf_name=said.get("udf_name", ""),
-        udf_version=said.get("udf_version", ""),
+        **{name: said.get(name, missing) for name, missing in _AS_STORED.items()},
         progress=progress,
         reasons=tuple(ReasonCount(c["reason"].upper(), c["fragments"], c["rows"]) for c in said.get("reasons", ())),
-        plan_summary=said.get("plan_summary", ""),
         error=_error(said["error"]) if said.get("error") else None,
-        table_version=said.get("table_version", 0),
         attempt=counts.attempt,
         create_time=_time(said["created_at"]),
         update_time=_time(said["updated_at"]),
         stalls=tuple(_stall(stall) for stall in said.get("stalls", ())),
-        retry_of=said.get("retry_of", ""),
         refresh_result=None if result is None else _result(result, said, state, progress),
         failed_in=tuple(said.get("failed_in", ())),
-        queue_position=said.get("queue_position", 0),
-        stale_indices=tuple(
-            IndexCoverage(**{**index, "columns": tuple(index["columns"])}) for index in said.get("stale_indices", ())
-        ),
+        stale_indices=tuple(IndexCoverage(**index) for index in indices),
         labels=said.get("labels", {}),
-        priority=said.get("priority", 0),
-        initiator=said.get("initiator", ""),
-        start_time=_maybe(said.get("started_at")),
-        end_time=_maybe(said.get("ended_at")),
-        expected_start_time=_maybe(said.get("expected_start_at")),
+        start_time=_time_or_none(said.get("started_at")),
+        end_time=_time_or_none(said.get("ended_at")),
+        expected_start_time=_time_or_none(said.get("expected_start_at")),
         env_names=tuple(said.get("env_names", ())),
         trace_id=trace_of(said.get("traceparent", "")),
-        columns=tuple(asked.get("columns", ())),
     )
 
 
@@ -402,7 +387,7 @@ def _result(said: Mapping[str, Any], job: Mapping[str, Any], state: JobState, pr
 def _error(said: Mapping[str, Any]) -> JobError:
     facts = said.get("facts", {})
     if any("://" in text and "@" in text for text in (said["message"], *facts.values())):
-        raise ValueError("there may be a password in it, which the services take out")
+        raise ValueError("it may hold a password, which the services remove")
     code = _CAPITAL.sub("_", said["kind"]).upper()
     error = make(code, said["reason"], translate(said["message"]), facts)
     return JobError(error.reason, error.message, error.facts, error.code)
@@ -418,7 +403,7 @@ def _time(seconds: float) -> datetime.datetime:
     return datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC) + datetime.timedelta(microseconds=int(seconds * 1e6))
 
 
-def _maybe(seconds: float | None) -> datetime.datetime | None:
+def _time_or_none(seconds: float | None) -> datetime.datetime | None:
     return _time(seconds) if seconds else None
 
 
@@ -428,7 +413,7 @@ _FIELDS = tuple(field.name for field in dataclasses.fields(RowError))
 
 
 def local_errors(database: str, job_id: str, column: str, limit: int | None) -> list[RowError] | None:
-    """Those of a job, and of one column where it is named, by row address; None: the services know, or say why not."""
+    """Return the failed rows of a job, of all columns if `column` is empty, by row address; None: ask the services."""
     nothing: list[RowError] = []
     most = None if limit is None else max(limit, 0)
     return _of_failed_rows(database, job_id, nothing, lambda uri: _read_errors(uri, job_id, column)[:most])
@@ -437,7 +422,7 @@ def local_errors(database: str, job_id: str, column: str, limit: int | None) -> 
 def local_error_groups(
     database: str, job_id: str, column: str, limit: int | None, examples: int
 ) -> RowErrorGroups | None:
-    """Those of a job by what went wrong, and of one column where it is named; None: as for `local_errors`."""
+    """Return the failed rows of a job by what went wrong; `column` and None: as for `local_errors`."""
     return _of_failed_rows(
         database, job_id, RowErrorGroups(), lambda uri: _group_errors(uri, job_id, column, limit, examples)
     )
@@ -447,9 +432,8 @@ _Read = TypeVar("_Read")
 
 
 def _of_failed_rows(database: str, job_id: str, nothing: _Read, read: Callable[[str], _Read]) -> _Read | None:
-    """What is read of the table of failed rows; None: the services know, or say why not."""
-    known = local_jobs(database)
-    job = next((job for job in known or () if job.job_id == job_id), None)
+    """Return what `read` returns of the table of failed rows; None: ask the services."""
+    job = next((job for job in local_jobs(database) or () if job.job_id == job_id), None)
     if job is None:
         return None
     uri = f"{database}/{stored_logs.ERRORS}"
@@ -462,11 +446,11 @@ def _of_failed_rows(database: str, job_id: str, nothing: _Read, read: Callable[[
 
 
 class _ManyRows(Exception):
-    """More than are read at once."""
+    """The job has more failed rows than this process reads."""
 
 
 def _read_errors(uri: str, job_id: str, column: str, addresses: Iterable[int] | None = None) -> list[RowError]:
-    """Failed rows, each as it was stored last; `addresses`: only of these."""
+    """Return failed rows, each as it was stored last. `addresses`: only the rows at these."""
     last = {}
     for row in _failed_rows(uri, job_id, column, _FIELDS, addresses).to_pylist():
         row_id = row["row_id"] if row["row_id"] >= 0 else None
@@ -478,7 +462,6 @@ def _failed_rows(
     uri: str, job_id: str, column: str, names: Iterable[str], addresses: Iterable[int] | None = None
 ) -> pa.Table:
     table = local.open_table(uri)
-    # without the type of an error only the row's place is stored
     wanted = f"job_id = {sql_quoted(job_id)} AND error_type <> {sql_quoted(PLACE_ONLY)}"
     if column:
         wanted += f" AND column = {sql_quoted(column)}"

@@ -1,18 +1,15 @@
-"""The embedded systems of a user: their folders, what they say of themselves, how to tell them to end. Without grpc.
+"""The embedded systems of a user: where their folders are, which run, and how to command them. Without grpc.
 
-What an embedded system says of itself in a folder, and whether it is still there to keep its word.
-
-The embedded systems of a user: where each has its folder, which run, and how they are told what to do.
-
-The databases of a user share one, unless they are opened from another Python environment, or with other settings in
-the environment of the program: `leman.connect` starts it, and tells it of each database. Its folder lies in the user's
-folder for state, `$XDG_STATE_HOME/leman` or `~/.local/state/leman`, or, where that cannot be written, in the system's
+The databases of a user share one system, unless they are opened from another Python environment, or with other settings
+in the environment of the program: `leman.connect` starts it, and tells it of each database. Its folder is in the user's
+folder for state, `$XDG_STATE_HOME/leman` or `~/.local/state/leman`, or, if that cannot be written, in the system's
 temporary folder. `leman up` and `leman.session` have systems of their own.
 """
 
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import json
 import os
 import platform
@@ -30,10 +27,40 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from leman.errors import StartFailed
+from leman.errors import LemanError, StartFailed
 
 #: Supervisors that this process has started, by process id.
 child_processes: dict[int, subprocess.Popen[bytes]] = {}
+
+
+#: The module that runs a service.
+MODULES = {"planner": "leman_planner", "executor": "leman_executor", "commit_coordinator": "leman_coordinator"}
+
+
+def services_installed() -> bool:
+    """Return True if the services are installed in this Python environment."""
+    return importlib.util.find_spec("leman_core") is not None
+
+
+def require_services(error: type[LemanError]) -> None:
+    """Raise `error` (SERVICES_NOT_INSTALLED) unless the services are installed in this Python environment."""
+    if not services_installed():
+        raise error(
+            "The services are not installed in this Python environment: install leman[local] for local databases, or"
+            " name running ones with leman.connect(..., endpoint='host:port')",
+            reason="SERVICES_NOT_INSTALLED",
+        )
+
+
+def services_checkout() -> Path:
+    """Return the folder with the source of the services, where they are installed from a checkout."""
+    spec = importlib.util.find_spec("leman_core")
+    return Path(str(spec.origin)).resolve().parents[2] if spec is not None else Path()
+
+
+def services_command(module: str, *arguments: str) -> list[str]:
+    """Return the command that runs a module of the services in this Python."""
+    return [sys.executable, "-P", "-m", module, *arguments]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +71,7 @@ class ServiceFile:
 
     @property
     def path(self) -> Path:
-        """The file; it is there as long as the system can be called."""
+        """The file, which exists as long as the system can be called."""
         return self.folder / "service.json"
 
     @property
@@ -53,7 +80,7 @@ class ServiceFile:
         return self.folder / "supervisor.lock"
 
     def said(self) -> dict[str, Any]:
-        """Its content; empty where there is none that can be read."""
+        """Return its content; empty if it cannot be read."""
         try:
             content = json.loads(self.path.read_text())
         except (OSError, ValueError):
@@ -61,8 +88,10 @@ class ServiceFile:
         return content if isinstance(content, dict) else {}
 
     def running(self) -> dict[str, Any] | None:
-        """Its content, if the process that wrote it lives and says how to reach everything; one of the services may be
-        away for a moment: its supervisor starts it again at the same address."""
+        """Return its content if the process that wrote it lives, and all addresses are in it; else None.
+
+        One of the services may be away for a moment: its supervisor restarts it at the same address.
+        """
         said = self.said()
         names = ("planner", "executor", "commit_coordinator")
         if not isinstance(said.get("pid"), int) or not all(isinstance(said.get(name), str) for name in names):
@@ -70,16 +99,16 @@ class ServiceFile:
         return said if is_alive(said["pid"]) and not self._is_free() else None
 
     def pid(self) -> int:
-        """Process id of the supervisor as it is said; 0: it is not."""
+        """Return the process id of the supervisor in the file; 0: there is none."""
         pid = self.said().get("pid")
         return pid if isinstance(pid, int) else 0
 
     def is_held(self) -> bool:
-        """Whether a supervisor holds the lock."""
+        """Return whether a supervisor holds the lock."""
         return self.lock.exists() and not self._is_free()
 
     def holder(self) -> int:
-        """Process id of the supervisor by its lock; 0 where the system does not tell."""
+        """Return the process id of the supervisor that holds the lock; 0 if it is not known."""
         with suppress(OSError, ValueError, IndexError):
             inode = str(self.lock.stat().st_ino)
             for line in Path("/proc/locks").read_text().splitlines():
@@ -89,8 +118,7 @@ class ServiceFile:
         return 0
 
     def _is_free(self) -> bool:
-        """Whether the lock is there and no one holds it: then anyone who has the supervisor's process id now is not
-        it."""
+        """Return whether the lock exists and is free: then a process with the supervisor's id is another one."""
         try:
             import fcntl  # noqa: PLC0415 - not on Windows, where services run elsewhere
 
@@ -102,7 +130,7 @@ class ServiceFile:
 
 
 def is_alive(pid: int) -> bool:
-    """Whether a process is there, and a supervisor."""
+    """Return whether a process exists and is a supervisor."""
     if pid in child_processes:
         return child_processes[pid].poll() is None  # which also buries it
     try:
@@ -110,15 +138,15 @@ def is_alive(pid: int) -> bool:
     except ProcessLookupError:
         return False
     except PermissionError:
-        pass  # another user's, which may have the id of a supervisor that is gone
-    with suppress(OSError):  # where /proc exists it shows whether the id was given to another program since
+        pass  # another user's, which may have the id of a supervisor that has ended
+    with suppress(OSError):  # /proc, if it exists, shows whether another program has the id now
         command = Path(f"/proc/{pid}/cmdline").read_bytes()
         return b"leman_local" in command or b"embedded" in command  # as releases before 0.2 call it
     return True
 
 
 def is_stopped(pid: int) -> bool:
-    """Whether a process is there and held by a signal; where that can be told."""
+    """Return whether a process is stopped by a signal; False if that is not known."""
     with suppress(OSError):
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in ("T", "t")
     return False
@@ -135,7 +163,7 @@ _ANSWER_SECONDS = 20.0
 
 
 def state_folder() -> Path:
-    """The folder of all systems of this user, which nobody else can read. Raises StartFailed."""
+    """Return the folder of all systems of this user, which no other user can read. Raises StartFailed."""
     base = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")  # noqa: PTH111 - may stay unexpanded
     user = _user()
     shared = Path(tempfile.gettempdir(), f"leman-{user}")
@@ -156,8 +184,10 @@ def _user() -> int:
 
 
 def environment_key(environment: Mapping[str, str] = os.environ) -> str:
-    """What tells the system of one environment from that of another: the machine, as a home may be mounted by several,
-    the interpreter, whichever of its names it was started by, and the settings."""
+    """Return the key of an environment's system, made of the machine, the interpreter and the settings.
+
+    Several machines may mount one home, and an interpreter has several names.
+    """
     settings = sorted(
         (name, value)
         for name, value in environment.items()
@@ -168,23 +198,22 @@ def environment_key(environment: Mapping[str, str] = os.environ) -> str:
 
 
 def is_this_python(program: str) -> bool:
-    """Whether a program is the interpreter of this environment: `python`, `python3` and `python3.11` beside one another
-    are one."""
+    """Return whether a program is this environment's interpreter; `python` and `python3` in one folder are the same."""
     return _interpreter(program) == _interpreter(sys.executable)
 
 
 def _interpreter(program: str) -> list[str]:
-    """The folder in which an interpreter is called, which is what tells environments, and the file that it is."""
+    """Return the folder in which an interpreter is called, which differs between environments, and its file."""
     return [os.path.realpath(os.path.dirname(program)), os.path.realpath(program)]  # noqa: PTH120
 
 
 def shared_home() -> Path:
-    """The folder of the system that databases share which are opened from this environment."""
+    """Return the folder of the system that databases opened from this environment share."""
     return state_folder() / "systems" / environment_key()
 
 
 def register_system() -> Path:
-    """The folder in which each system of this machine says, by its process id, where its own folder is."""
+    """Return the folder in which each system of this machine notes, by its process id, where its own folder is."""
     return state_folder() / "running" / hashlib.sha256(platform.node().encode()).hexdigest()[:8]
 
 
@@ -255,7 +284,7 @@ class System:
 
 
 def list_systems() -> list[System]:
-    """All that this user runs, those that were started first before the others."""
+    """Return all systems that this user runs, the oldest first."""
     found = []
     for file in register_system().glob("*.json"):
         try:
@@ -266,18 +295,18 @@ def list_systems() -> list[System]:
         if said is not None and str(said["pid"]) == file.stem:
             found.append(System(home, said))
         elif not Path(f"/proc/{file.stem}").exists() and Path("/proc/self").exists():
-            file.unlink(missing_ok=True)  # of one that was killed
+            file.unlink(missing_ok=True)  # of a system that was killed
     return sorted(found, key=lambda system: str(system.said.get("started_at")))
 
 
 def system_serving(database: str) -> System | None:
-    """The system that serves a database."""
+    """Return the system that serves a database; None: there is none."""
     said = ServiceFile(Path(database, "_leman")).running()
     return None if said is None else System(Path(said.get("home") or Path(database, "_leman")), said)
 
 
 def send_command(said: Mapping[str, Any], request: dict[str, Any], seconds: float = _ANSWER_SECONDS) -> dict[str, Any]:
-    """Ask the control port of a system, and return what it answers in so many seconds. Raises StartFailed, OSError."""
+    """Send a request to the control port of a system, and return its answer. Raises StartFailed, OSError."""
     host, _, port = str(said.get("control") or "").rpartition(":")
     if not host:
         raise StartFailed(f"process {said.get('pid')} is of a release that has no control port: end it with `kill`")

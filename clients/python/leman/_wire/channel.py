@@ -1,13 +1,4 @@
-"""Channels to the services: retries, first contact, calls that outlast a restart.
-
-How long one call waits for a service that is away.
-
-A channel for generated stubs whose calls outlast a restart of the service.
-
-Channels to the services, and calls that outlast a restart of theirs.
-
-Services at an endpoint that the user names: asked who they are, and where the others are.
-"""
+"""Channels to the services: where they are, how long a call waits for them, and calls that outlast a restart."""
 
 from __future__ import annotations
 
@@ -20,7 +11,7 @@ import time
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import grpc
 from google.protobuf import descriptor_pb2, descriptor_pool
@@ -47,13 +38,16 @@ _LOSSES = 2  # of connections; as in the clients of the other languages
 
 
 def check_timeout(timeout: float | None) -> None:
-    """Raises InvalidArgument for what is no time to wait."""
+    """Raise InvalidArgument unless it is a time to wait, or None."""
     if timeout is not None and not timeout >= 0:  # which NaN is not, either
         raise InvalidArgument(f"timeout is a number of seconds from 0 on, or None, not {timeout:g}")
 
 
 class RetryBudget:
-    """Pauses between attempts, growing from 50 ms to a second, `seconds` in all."""
+    """How often, and for how long, one call may be retried.
+
+    The pauses between attempts grow from 50 ms to a second; they take at most `seconds` in all.
+    """
 
     def __init__(self, seconds: float) -> None:
         self._end = time.monotonic() + seconds
@@ -63,25 +57,25 @@ class RetryBudget:
         self._losses = _LOSSES
 
     def may_renew(self) -> bool:
-        """Whether its token may be renewed for this call: the first time that this is asked."""
+        """Return whether the token may be renewed for this call: only once."""
         self._renewals -= 1
         return self._renewals >= 0
 
     def may_stand_in_line(self) -> bool:
-        """Whether a service that has too much to do may be asked again."""
+        """Return whether an overloaded service may be asked again."""
         self._turns -= 1
         return self._turns >= 0
 
     def may_lose_connection(self) -> bool:
-        """Return whether the call may be made again after its connection was lost while it ran.
+        """Return whether the call may be retried after its connection was lost while it ran.
 
-        A call that loses it twice probably ends the service itself.
+        A call that loses it twice probably crashes the service.
         """
         self._losses -= 1
         return self._losses > 0
 
     def pause(self, at_least: float = 0.0) -> bool:
-        """Wait; False, without waiting, when the time is used up."""
+        """Wait. Return False, without waiting, if the time is used up."""
         wanted = max(at_least, self._next * random.uniform(0.5, 1.0))
         if time.monotonic() + wanted > self._end:
             return False
@@ -97,13 +91,12 @@ _LEVEL = descriptor_pb2.MethodOptions.IdempotencyLevel
 
 
 def is_repeatable(path: str) -> bool:
-    """Whether a method, `/package.Service/Method`, changes nothing, or the same when it is called twice: those that the
-    published retry policy names."""
+    """Return whether a method, `/package.Service/Method`, may be called twice, as the published retry policy says."""
     return is_read(path) or _level(path) == _LEVEL.Value("IDEMPOTENT")
 
 
 def is_read(path: str) -> bool:
-    """Whether a method changes nothing."""
+    """Return whether a method changes nothing."""
     options = _options(path)
     return _level(path) == _LEVEL.Value("NO_SIDE_EFFECTS") or bool(options.Extensions[annotations_pb2.access].reads)
 
@@ -118,87 +111,14 @@ def _options(path: str) -> descriptor_pb2.MethodOptions:
     return options
 
 
-class Connections(Protocol):
-    """What a patient channel asks of anyone who knows where the services are."""
-
-    def channel(self, service: str, *, reads: bool = False) -> grpc.Channel:
-        """Give the channel to a service as it is known now; `reads`: for a call that changes nothing."""
-        ...
-
-    def metadata(self) -> Metadata:
-        """Give what each call carries."""
-        ...
-
-    def patient(self) -> RetryBudget:
-        """Give a new measure of how long one call may wait for its service."""
-        ...
-
-    def wait_or_raise(self, service: str, error: Exception, patience: RetryBudget, *, repeatable: bool = False) -> None:
-        """Return when another try is worth it; raise the Leman error when not. `repeatable`: what the call does is the
-        same when it is made twice, so that it is also made again where the service has too much to do."""
-        ...
-
-
-class PatientChannel:
-    """Has as much of a `grpc.Channel` as a generated stub needs.
-
-    Each call goes to where the service is at that moment. A unary one is sent again while the service is away. A stream
-    is opened once; iterating over it raises `grpc.RpcError`.
-    """
-
-    def __init__(self, connections: Connections, service: str, timeout: float) -> None:
-        """`timeout`: seconds that a unary call may take which names none."""
-        self._connections = connections
-        self._service = service
-        self._timeout = timeout
-
-    def unary_unary(self, method: str, *codecs: Any, **options: Any) -> Callable[..., Any]:
-        """Make a method of a stub."""
-
-        repeatable, reads = is_repeatable(method), is_read(method)
-
-        def call(request: Any, timeout: float | None = None) -> Any:
-            patience = self._connections.patient()
-            while True:
-                channel = self._connections.channel(self._service, reads=reads)
-                send = channel.unary_unary(method, *codecs, **options)
-                try:
-                    return send(request, timeout=timeout or self._timeout, metadata=self._connections.metadata())
-                except (grpc.RpcError, ValueError) as error:  # ValueError: the channel is closed
-                    failure = error
-                self._connections.wait_or_raise(self._service, failure, patience, repeatable=repeatable)
-
-        return call
-
-    def stream_unary(self, method: str, *codecs: Any, **options: Any) -> Callable[..., Any]:
-        """Make a method of a stub that is sent a stream: it is opened once, and raises `grpc.RpcError`."""
-
-        def call(requests: Any, timeout: float | None = None) -> Any:
-            opened = self._connections.channel(self._service).stream_unary(method, *codecs, **options)
-            return opened(requests, timeout=timeout or self._timeout, metadata=self._connections.metadata())
-
-        return call
-
-    def unary_stream(self, method: str, *codecs: Any, **options: Any) -> Callable[..., Any]:
-        """Make a method of a stub that answers with a stream."""
-        reads = is_read(method)
-
-        def call(request: Any, timeout: float | None = None) -> Any:
-            channel = self._connections.channel(self._service, reads=reads)
-            opened = channel.unary_stream(method, *codecs, **options)
-            return opened(request, timeout=timeout, metadata=self._connections.metadata())
-
-        return call
-
-
-os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # gRPC's own notes on standard error are no user's business
+os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # gRPC's own notes on standard error are not for users
 
 
 PATIENCE = 60.0
 """Seconds that a call waits for a service that is being restarted."""
 
 _SILENCE = 60.0
-"""Seconds after which services that were watched and have said nothing did not end just now."""
+"""Seconds of silence after which services that were watched did not end just now."""
 
 _MAX_MESSAGE = 64 << 20
 
@@ -207,8 +127,8 @@ _MAX_MESSAGE = 64 << 20
 class Endpoints:
     """Where the services are, as host:port, and what they ask for.
 
-    `tls_ca`: PEM file; empty: no TLS. `tls_cert`, `tls_key`: PEM files of a certificate to show; empty: none.
-    `plaintext`: whether other machines may be shown the token without TLS.
+    `tls_ca`: PEM file; empty: no TLS. `tls_cert`, `tls_key`: PEM files of a client certificate; empty: none.
+    `plaintext`: the token may be sent to other machines without TLS.
     """
 
     planner: str
@@ -221,47 +141,94 @@ class Endpoints:
     plaintext: bool = False
 
     def exposes(self, address: str) -> bool:
-        """Whether a call of that address would show the token to anyone who is on the way, which no one permitted."""
+        """Return whether a call of that address would send the token in the clear, which is not permitted."""
         return bool(self.token) and not (self.tls_ca or self.plaintext or is_loopback(address))
 
 
-class Locator(Protocol):
-    """Knows where the services are."""
-
-    def check(self, *, reads: bool) -> Endpoints | None:
-        """Asked before each call. Raises where it is not to be made; `reads`: it changes nothing. Returns where the
-        services are, where they may be elsewhere than was said before."""
-        ...
-
-    def expect_writes(self) -> None:
-        """Told that calls which change something follow soon: what they need may start before them."""
-        ...
-
-    def would_start(self) -> bool:
-        """Whether a call that only reads would have to start them."""
-        ...
-
-    def locate_first(self) -> Endpoints:
-        """Where they are, once they answer."""
-        ...
+class Locator:
+    """Knows where the services are. This one is for services that others run: it starts none."""
 
     def locate(self) -> Endpoints:
-        """Where they are now. Asked again when one of them does not answer; must not wait for that one."""
-        ...
+        """Return where they are now, without waiting for a service that does not answer."""
+        raise NotImplementedError
+
+    def locate_first(self) -> Endpoints:
+        """Return where they are, once they answer."""
+        return self.locate()
 
     def find_restarted(self) -> Endpoints | None:
-        """As `locate`, for who watches what they do: None where they have ended and someone else is to start them."""
-        ...
+        """As `locate`, for a watch: None if they have ended and someone else is to start them."""
+        return self.locate()
+
+    def check(self, *, reads: bool) -> Endpoints | None:  # noqa: ARG002 - for those that start services
+        """Raise if the coming call must not be made. Return where the services are if they may have moved.
+
+        `reads`: the call changes nothing.
+        """
+        return None
+
+    def expect_writes(self) -> None:
+        """Note that calls which change something follow soon: what they need may start before them."""
+
+    def would_start(self) -> bool:
+        """Return whether a call that only reads would have to start them."""
+        return False
+
+
+class PatientChannel:
+    """The part of `grpc.Channel` that a generated stub uses.
+
+    Each call goes to where the service is at that moment. A unary call is retried while the service is away. A stream
+    is opened once; iterating over it raises `grpc.RpcError`.
+    """
+
+    def __init__(self, services: Services, service: str, timeout: float) -> None:
+        """`timeout`: in seconds, for unary calls that give none."""
+        self._services = services
+        self._service = service
+        self._timeout = timeout
+
+    def unary_unary(self, method: str, *codecs: Any, **options: Any) -> Callable[..., Any]:
+        repeatable, reads = is_repeatable(method), is_read(method)
+
+        def call(request: Any, timeout: float | None = None) -> Any:
+            patience = self._services.patient()
+            while True:
+                channel = self._services.channel(self._service, reads=reads)
+                send = channel.unary_unary(method, *codecs, **options)
+                try:
+                    return send(request, timeout=timeout or self._timeout, metadata=self._services.metadata())
+                except (grpc.RpcError, ValueError) as error:  # ValueError: the channel is closed
+                    failure = error
+                self._services.wait_or_raise(self._service, failure, patience, repeatable=repeatable)
+
+        return call
+
+    def stream_unary(self, method: str, *codecs: Any, **options: Any) -> Callable[..., Any]:
+        def call(requests: Any, timeout: float | None = None) -> Any:
+            opened = self._services.channel(self._service).stream_unary(method, *codecs, **options)
+            return opened(requests, timeout=timeout or self._timeout, metadata=self._services.metadata())
+
+        return call
+
+    def unary_stream(self, method: str, *codecs: Any, **options: Any) -> Callable[..., Any]:
+        reads = is_read(method)
+
+        def call(request: Any, timeout: float | None = None) -> Any:
+            channel = self._services.channel(self._service, reads=reads)
+            opened = channel.unary_stream(method, *codecs, **options)
+            return opened(request, timeout=timeout, metadata=self._services.metadata())
+
+        return call
 
 
 class Services:
-    """The generated stubs of the services, over channels that are opened when first needed.
+    """The generated stubs of the services, over channels that are opened when first needed. Thread-safe.
 
-    Safe for use by several threads. Every call of the API may be sent twice: reads, calls that carry a request id, and
-    those that say the same thing twice. So each is sent again while the service is away, for `patience` seconds, and
-    has a deadline where it names none. Streams are opened once.
+    Every call of the API may be sent twice: it reads, carries a request id, or is idempotent. So each is retried while
+    the service is away, for `patience` seconds, and has a deadline if it gives none. Streams are opened once.
 
-    `direct`: whether rows are read and written by this process, with pylance, and not through the services.
+    `direct`: this process reads and writes rows itself, with pylance, and not through the services.
     """
 
     def __init__(self, locator: Locator, patience: float = PATIENCE, *, direct: bool = False) -> None:
@@ -275,7 +242,7 @@ class Services:
         self._lock = threading.Lock()
         self._finding = threading.Lock()
         self._closed = False
-        #: Until when services that are away count as ended a moment ago, for watches that begin now.
+        #: Until when a watch that begins now takes services that are away for just ended.
         self.heard_until = 0.0
         planner, catalog = self._stub_channel("planner", 300.0), self._stub_channel("planner", 60.0)
         coordinator = self._stub_channel("commit_coordinator", 600.0)
@@ -287,21 +254,21 @@ class Services:
         self.tables = tables_pb2_grpc.TableServiceStub(coordinator)
 
     def explain(self, service: str, error: grpc.RpcError) -> LemanError:
-        """The Leman error for a failed call of `service`. Raise it `from None`."""
+        """Return the Leman error for a failed call of `service`. Raise it `from None`."""
         endpoints = self._endpoints
         return conversions.from_rpc(error, service=service, address=getattr(endpoints, service, "?"))
 
     def patient(self) -> RetryBudget:
-        """A new measure of how long one call may wait for its service."""
+        """Return a new budget for the retries of one call."""
         return RetryBudget(self._patience)
 
     def hear(self) -> float:
-        """Note that a watch has heard from the services; returns its `heard_until`."""
+        """Note that a watch has heard from the services. Return its `heard_until`."""
         self.heard_until = time.monotonic() + _SILENCE + self._patience
         return self.heard_until
 
     def look_again(self) -> bool:
-        """Ask the locator again; True when the services have moved, or were restarted."""
+        """Ask the locator again. Return whether the services have moved, or were restarted."""
         return self._moved_to(self._locator.locate())
 
     def _moved_to(self, found: Endpoints) -> bool:
@@ -334,11 +301,11 @@ class Services:
         repeatable: bool = False,
         stands_in_line: bool = False,
     ) -> None:
-        """After a failed call: returns when another try is worth it, raises the Leman error when not.
+        """Wait before a failed call is retried; raise its Leman error if a retry is not worth it.
 
-        A ValueError is what gRPC raises on a channel that is closed. A connection that was lost twice while the call
-        ran is not tried again: the call may end the service. `repeatable`: whether the call may also be made
-        again where the service has too much to do, and says when; `stands_in_line`: as long as patience lasts.
+        gRPC raises ValueError on a closed channel. A call that lost its connection twice while it ran is not retried:
+        it may crash the service. `repeatable`: retry a few times if the service is overloaded and says when.
+        `stands_in_line`: then retry as long as patience lasts.
         """
         if not isinstance(error, grpc.RpcError):
             raise (_closed_error() if self._closed else error) from None
@@ -356,10 +323,11 @@ class Services:
         raise self.explain(service, error) from None
 
     def wait_as_watch(self, service: str, error: grpc.RpcError, patience: RetryBudget, heard_until: float) -> None:
-        """As `wait_or_raise`, after a watch was cut. Where its services spoke a moment ago and have ended, it waits for
-        those that come back, and starts none: anyone who restarts them would find others.
+        """As `wait_or_raise`, after a watch was cut.
 
-        `heard_until`: the watch's own, from when it began or last heard: that others have given up changes nothing."""
+        If its services ended just now, wait for their restart and start none: who restarts them would find others.
+        `heard_until`: the watch's own, from when it began or last heard; that other watches gave up changes nothing.
+        """
         is_away = conversions.code_of(error) is grpc.StatusCode.UNAVAILABLE and time.monotonic() < heard_until
         if self._closed or not is_away:
             self.wait_or_raise(service, error, patience, repeatable=True)
@@ -371,8 +339,8 @@ class Services:
             raise self.explain(service, error) from None
         self.heard_until = 0.0
         raise Unavailable(
-            f"the services have ended, and no one has started them again within {self._patience:g} s: what was watched"
-            " goes on once they run, and the next call starts them"
+            f"the services have ended and were not restarted within {self._patience:g} s: the job goes on once they"
+            " run, and the next call starts them"
         )
 
     def _may_try_again(self, code: grpc.StatusCode, delay: float, patience: RetryBudget, *, repeatable: bool) -> bool:
@@ -383,28 +351,29 @@ class Services:
         return code is grpc.StatusCode.UNAVAILABLE
 
     def begin(self) -> None:
-        """Find the services, where that was not done yet."""
+        """Find the services, unless that was done before."""
         with self._finding:
             if self._endpoints is None and not self._closed:
                 self._endpoints = self._locator.locate_first()
 
     def expect_writes(self) -> None:
-        """Say that a call which changes something follows."""
+        """Note that a call which changes something follows."""
         self._locator.expect_writes()
 
     def reads_alone(self) -> bool:
-        """Whether this process looks into tables itself, as it reads their rows: services would have to be started for
-        no more than that."""
+        """Return whether this process reads tables itself, because services would have to be started for that."""
         return self.direct and self._endpoints is None and not self._closed and self._locator.would_start()
 
     def start(self) -> None:
-        """Have the services run, and a local database be served by them. Raises what the locator raises."""
+        """Start the services if they do not run, and have them serve a local database. Raises as the locator."""
         self._check(reads=False)
         self.begin()
 
     def channel(self, service: str, *, reads: bool = False) -> grpc.Channel:
-        """The channel to a service as it is known, opened when first needed; `reads`: for a call that changes nothing.
-        Raises InvalidArgument (CLOSED), and what the locator raises."""
+        """Return the channel to a service, opened when first needed. `reads`: for a call that changes nothing.
+
+        Raises InvalidArgument (CLOSED), and as the locator.
+        """
         if not self._closed:
             self._check(reads=reads)
         if self._endpoints is None:
@@ -419,7 +388,7 @@ class Services:
             return self._channels[address]
 
     def _look_at_files(self, shown: Endpoints) -> None:
-        """Have channels reopened where their certificates were renewed."""
+        """Reopen channels if their certificates were renewed."""
         if not shown.tls_ca:
             return
         if self._tls is None:
@@ -430,18 +399,13 @@ class Services:
             self._channels.clear()  # not closed: calls that other threads have on them end by themselves
 
     def metadata(self) -> Metadata:
-        """What each call carries: the token, and an id of its own."""
+        """Return what each call carries: the token, and an id of its own."""
         return metadata(self._endpoints.token if self._endpoints else "")
 
-    def patient_channel(self, service: str, timeout: float) -> PatientChannel:
-        """What stubs make their calls by. `timeout`: seconds that a call may take which names none."""
-        return PatientChannel(self, service, timeout)
-
     def _stub_channel(self, service: str, timeout: float) -> grpc.Channel:
-        return cast("grpc.Channel", self.patient_channel(service, timeout))
+        return cast("grpc.Channel", PatientChannel(self, service, timeout))
 
     def _renewed(self) -> bool:
-        """Ask the source of tokens again, where there is one."""
         token = self._endpoints.token if self._endpoints else ""
         return isinstance(token, Token) and token.renew()
 
@@ -451,18 +415,18 @@ def _closed_error() -> InvalidArgument:
 
 
 def metadata(token: str | Token) -> Metadata:
-    """What each call carries."""
+    """Return what each call carries."""
     carried = (("x-request-id", uuid.uuid4().hex), *_trace())
     text = token() if isinstance(token, Token) else token
     return (*carried, ("authorization", f"Bearer {text}")) if text else carried
 
 
 def _trace() -> Metadata:
-    """The span at hand, as W3C has it, of a program that is traced by OpenTelemetry."""
+    """Return the current span in the W3C form, if OpenTelemetry traces the program."""
     if "opentelemetry.trace" not in sys.modules:
         return ()
     carrier: dict[str, str] = {}
-    with contextlib.suppress(Exception):  # whatever the program's tracing does: no call ends by it
+    with contextlib.suppress(Exception):  # no call fails because of the program's tracing
         from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator  # noqa: PLC0415
 
         TraceContextTextMapPropagator().inject(carrier)
@@ -470,7 +434,7 @@ def _trace() -> Metadata:
 
 
 def tls_files(shown: Endpoints) -> TlsFiles:
-    """The files that a connection over TLS shows and believes. Raises InvalidArgument."""
+    """Return the certificates of connections over TLS. Raises InvalidArgument."""
     try:
         return TlsFiles(shown.tls_ca, shown.tls_cert, shown.tls_key)
     except OSError as error:
@@ -478,10 +442,7 @@ def tls_files(shown: Endpoints) -> TlsFiles:
 
 
 def open_channel(address: str, shown: Endpoints, pem: Pem | None = None) -> grpc.Channel:
-    """A channel that notices a peer that hangs, and does not wait long between attempts to reach one.
-
-    `pem`: what its files have, where that is known.
-    """
+    """Open a channel that notices a peer that hangs, and reconnects soon. `pem`: the content of its files, if known."""
     options = [
         ("grpc.max_send_message_length", _MAX_MESSAGE),
         ("grpc.max_receive_message_length", _MAX_MESSAGE),
@@ -508,11 +469,11 @@ FIRST_CONTACT = 2.0
 _TRY_SECONDS = 1.0  # in which a named address must answer to be called instead of the endpoint
 
 
-class Remote:
+class Remote(Locator):
     """Locator for `endpoint`, the address of any one service, or of several such as two executors.
 
-    That one answers for all of them, and names the others: those that answer from here are called themselves, which is
-    shorter. Of several one is asked until it does not answer, then the first that does.
+    That service answers for all of them and names the others. Those that answer from here are called directly. Of
+    several endpoints one is used until it does not answer, then the first one that does.
     """
 
     def __init__(
@@ -525,7 +486,7 @@ class Remote:
         *,
         plaintext: bool = False,
     ) -> None:
-        """Raises InvalidArgument, whose `reason` is PLAINTEXT_TOKEN where a token would be sent in the clear."""
+        """Raises InvalidArgument; its `reason` is PLAINTEXT_TOKEN if a token would be sent in the clear."""
         self._endpoints = parse_addresses(endpoint)
         self._endpoint = self._endpoints[0]
         if bool(tls_cert) != bool(tls_key) or (tls_cert and not tls_ca):
@@ -541,26 +502,8 @@ class Remote:
                 raise _in_the_clear(address)
         self._known: Endpoints | None = None
 
-    def check(self, *, reads: bool) -> None:
-        """Every call may be made, and nothing is elsewhere."""
-
-    def expect_writes(self) -> None:
-        """Nothing is to be started."""
-
-    def would_start(self) -> bool:
-        """Never: they run elsewhere."""
-        return False
-
-    def locate_first(self) -> Endpoints:
-        """As `locate`."""
-        return self.locate()
-
-    def find_restarted(self) -> Endpoints:
-        """As `locate`: anyone who runs them starts them again."""
-        return self.locate()
-
     def locate(self) -> Endpoints:
-        """Ask the endpoint, and try what it names; when it does not answer, what it said before still holds."""
+        """Ask the endpoint, and try the addresses that it names. If it does not answer, its last answer holds."""
         seconds = 1.0 if self._known else FIRST_CONTACT
         self._endpoint = self._answering_endpoint()
         info = fetch_service_info(self._endpoint, self._given, timeout=seconds)
@@ -584,14 +527,14 @@ class Remote:
         return self._known
 
     def _answering_endpoint(self) -> str:
-        """Give the endpoint that was asked last, if it answers or is the only one, else the first that answers."""
+        """Return the endpoint that was used last, if it answers or is the only one, else the first that answers."""
         if len(self._endpoints) == 1:
             return self._endpoint
         answering = self._answering({*self._endpoints})
         return next((one for one in (self._endpoint, *self._endpoints) if one in answering), self._endpoint)
 
     def _answering(self, places: set[str]) -> list[str]:
-        """Give those of these places that answer from here at once; they are asked side by side."""
+        """Return the addresses that answer from here at once; they are asked concurrently."""
         with contextlib.ExitStack() as channels:
             asked = {}
             for address in places:
@@ -604,7 +547,7 @@ class Remote:
 def fetch_service_info(
     address: str, endpoints: Endpoints, *, timeout: float
 ) -> info_pb2.GetInfoResponse | grpc.RpcError:
-    """GetInfo of the service at `address`, waiting for it up to `timeout` seconds; or the error."""
+    """Return the answer to GetInfo of the service at `address`, or the error after up to `timeout` seconds."""
     end = time.monotonic() + timeout
     with open_channel(address, endpoints) as channel:
         stub = info_pb2_grpc.InfoServiceStub(channel)
@@ -622,19 +565,19 @@ def fetch_service_info(
 
 def _in_the_clear(address: str) -> InvalidArgument:
     return InvalidArgument(
-        f"{address} is another machine, and without TLS anyone who is on the way reads the token: give tls_ca=, or"
-        " plaintext=True (on the command line LEMAN_PLAINTEXT=true) where the network is protected",
+        f"{address} is another machine, and without TLS anyone on the way can read the token: give tls_ca=, or"
+        " plaintext=True (on the command line LEMAN_PLAINTEXT=true) if the network is protected",
         reason="PLAINTEXT_TOKEN",
     )
 
 
 def _no_contact(error: grpc.RpcError, endpoints: Sequence[str], *, tls: bool) -> LemanError:
-    """The error for endpoints that did not answer: where they were looked for, how, and what came back."""
+    """Return the error for endpoints that did not answer: how they were tried, and what came back."""
     address = " or ".join(endpoints)
     told = conversions.from_rpc(error, service="endpoint", address=address)
     if conversions.code_of(error) is grpc.StatusCode.UNIMPLEMENTED:
-        what = f"what answers at {address} is no service of Leman, or of another release: check the address"
-        return NotSupported(f"{what}, and whether a proxy stands before it")
+        what = f"what answers at {address} is not a service of Leman, or is of another release: check the address"
+        return NotSupported(f"{what}, and whether a proxy is in front of it")
     if conversions.code_of(error) not in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
         return told
     if conversions.tls_failure(error):
@@ -642,7 +585,7 @@ def _no_contact(error: grpc.RpcError, endpoints: Sequence[str], *, tls: bool) ->
     details = (error.details() or "").rpartition("last error: ")[2].strip()
     way = "with TLS" if tls else "without TLS (tls_ca= turns it on)"
     tried = f"cannot reach the endpoint at {address}: tried for {FIRST_CONTACT:g} s {way}"
-    return Unavailable(f"{tried}; {details or 'no answer'}. Is it host:port of a service that runs?")
+    return Unavailable(f"{tried}; {details or 'no answer'}. Is it host:port of a running service?")
 
 
 def _is_refused(info: info_pb2.GetInfoResponse | grpc.RpcError) -> bool:

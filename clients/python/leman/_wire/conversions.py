@@ -1,23 +1,19 @@
-"""From messages and statuses to what callers see, and back.
-
-From gRPC errors and google.rpc.Status to the errors of `leman.errors`.
-
-From protobuf messages to what callers see, and back.
-
-From messages about views to what callers see, and back.
-"""
+"""From messages and statuses to what callers see, and back."""
 
 from __future__ import annotations
 
 import dataclasses
+import datetime
+import functools
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, TypeVar, cast
 
 import grpc
 from google.rpc import code_pb2, error_details_pb2, status_pb2
 from grpc_status import rpc_status
 
 from leman import errors
+from leman._arrow import pa
 from leman._columns import OnStaleInput, on_stale_input_to_wire
 from leman._job_model import Job, JobError, JobEvent, JobState, Progress, RefreshResult, Stall, trace_of
 from leman._message_text import translate
@@ -47,12 +43,6 @@ from leman._table_model import (
 from leman._wire.wire_values import enum_word, or_none, seconds, time
 from leman.errors import InvalidArgument
 from leman.v1 import catalog_pb2, commit_pb2, jobs_pb2, planner_pb2, udf_pb2
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-else:
-    from leman import _arrow as pa
-
 
 MAX_MESSAGE = 4000
 #: What gRPC says of TLS that cannot come about, and what that means.
@@ -173,53 +163,72 @@ def _details(
 
 
 _DURATIONS = ("udf", "read", "checkpoint", "write", "commit", "load", "elapsed")
-_COUNTS = [f.name for f in dataclasses.fields(Progress) if not f.name.endswith("_seconds") and f.name != "bottleneck"]
+_PLAIN = (str, bytes, int, float)
+_Seen = TypeVar("_Seen")
+
+
+@functools.cache
+def _shared_fields(kind: Any, descriptor: Any) -> tuple[str, ...]:
+    """Return the fields with plain values that a dataclass and a message both have."""
+    names = {field.name for field in dataclasses.fields(kind)}
+    return tuple(f.name for f in descriptor.fields if f.name in names and f.message_type is f.enum_type is None)
+
+
+def seen(kind: type[_Seen], message: Any, /, **others: Any) -> _Seen:
+    """Return what callers see of a message: a dataclass with `others`, and else the fields that both have by name."""
+    values = {
+        name: getattr(message, name)
+        for name in _shared_fields(cast("Any", kind), message.DESCRIPTOR)
+        if name not in others
+    }
+    return kind(**{name: v if isinstance(v, _PLAIN) else tuple(v) for name, v in values.items()}, **others)
+
+
+def _time_of(message: Any, field: str) -> datetime.datetime | None:
+    return time(getattr(message, field)) if message.HasField(field) else None
+
+
+def seconds_of(message: Any, field: str) -> float | None:
+    """Return a duration that may be left out in seconds; None if it is."""
+    return seconds(getattr(message, field)) if message.HasField(field) else None
 
 
 def job(message: jobs_pb2.Job) -> Job:
-    """A job."""
+    """Convert a job."""
     backfill = message.backfill
     table = message.refresh.view if message.HasField("refresh") else backfill.table
-    return Job(
-        job_id=message.job_id,
+    return seen(
+        Job,
+        message,
         state=_state(message),
         database=table.database,
         table=table.table,
         column=backfill.column,
         where=backfill.where,
+        columns=tuple(backfill.columns),
         udf_name=message.udf.name,
         udf_version=message.udf.version,
         progress=_progress(message.progress),
-        reasons=tuple(_reason_count(count) for count in message.reasons),
-        plan_summary=message.plan_summary,
+        reasons=tuple(map(_reason_count, message.reasons)),
         error=_job_error(message) if message.HasField("error") else None,
-        table_version=message.table_version,
-        attempt=message.attempt,
         create_time=time(message.create_time),
         update_time=time(message.update_time),
         refresh_result=refresh_result(message) if message.HasField("refresh_result") else None,
-        stalls=tuple(_stall(stall) for stall in message.stalls),
-        retry_of=message.retry_of,
-        failed_in=tuple(message.failed_in),
-        queue_position=message.queue_position,
-        stale_indices=tuple(index_coverage(index) for index in message.stale_indices),
+        stalls=tuple(map(_stall, message.stalls)),
+        stale_indices=tuple(map(index_coverage, message.stale_indices)),
         labels=dict(message.labels),
-        priority=message.priority,
-        initiator=message.initiator,
-        env_names=tuple(message.env_names),
         trace_id=trace_of(message.traceparent),
-        columns=tuple(backfill.columns),
-        start_time=time(message.start_time) if message.HasField("start_time") else None,
-        end_time=time(message.end_time) if message.HasField("end_time") else None,
-        expected_start_time=(time(message.expected_start_time) if message.HasField("expected_start_time") else None),
+        start_time=_time_of(message, "start_time"),
+        end_time=_time_of(message, "end_time"),
+        expected_start_time=_time_of(message, "expected_start_time"),
     )
 
 
 def _progress(message: jobs_pb2.Progress) -> Progress:
-    values: dict[str, Any] = {name: getattr(message, name) for name in _COUNTS}
-    values |= {f"{name}_seconds": seconds(getattr(message, f"{name}_duration")) for name in _DURATIONS}
-    return Progress(
-        **values,
+    return seen(
+        Progress,
+        message,
+        **{f"{name}_seconds": seconds(getattr(message, f"{name}_duration")) for name in _DURATIONS},
         eta_seconds=seconds(message.remaining_duration),
         bottleneck=enum_word(jobs_pb2.Progress.Bottleneck, message.bottleneck, "BOTTLENECK_"),
     )
@@ -230,48 +239,33 @@ def _state(message: jobs_pb2.Job) -> JobState:
 
 
 def commit(message: commit_pb2.Commit) -> Commit:
-    """A version that Leman made."""
-    return Commit(
-        version=message.version,
-        operation=message.operation,
-        fragments=message.fragments,
-        request_ids=tuple(message.request_ids),
-        job_ids=tuple(message.job_ids),
-    )
+    """Convert a version that Leman made."""
+    return seen(Commit, message)
 
 
 def index_coverage(message: planner_pb2.IndexCoverage) -> IndexCoverage:
-    """How much of a table an index covers."""
-    return IndexCoverage(
-        name=message.name,
-        kind=message.kind,
-        columns=tuple(message.columns),
-        fragments=message.fragments,
-        fragments_covered=message.fragments_covered,
-        rows_left_out=message.rows_left_out,
-    )
+    """Convert how much of a table an index covers."""
+    return seen(IndexCoverage, message)
 
 
 def _stall(message: jobs_pb2.Stall) -> Stall:
-    return Stall(
-        worker=message.worker,
+    return seen(
+        Stall,
+        message,
         fragment_id=or_none(message, "fragment_id"),
         rows=(message.rows.start, message.rows.end),
         idle_seconds=seconds(message.idle_duration),
-        silent=message.silent,
-        message=message.message,
     )
 
 
 def refresh_result(job: jobs_pb2.Job) -> RefreshResult:
-    """What a refresh did, with what its job says of failed rows."""
+    """Convert what a refresh did, with what its job says of failed rows."""
     message = job.refresh_result
-    numbers = {f.name for f in dataclasses.fields(RefreshResult)} & set(message.DESCRIPTOR.fields_by_name)
-    return RefreshResult(
-        refresh_mode(message.mode),
-        refresh_reason(message.reason),
-        **{name: getattr(message, name) for name in numbers - {"mode", "reason", "warnings"}},
-        warnings=tuple(message.warnings),
+    return seen(
+        RefreshResult,
+        message,
+        mode=_refresh_mode(message.mode),
+        reason=_refresh_reason(message.reason),
         rows_failed=job.progress.rows_failed,
         rows_failed_before=job.progress.rows_failed_before,
         job_id=job.job_id,
@@ -280,54 +274,35 @@ def refresh_result(job: jobs_pb2.Job) -> RefreshResult:
     )
 
 
-def refresh_mode(value: int) -> str:
-    """How a refresh works, as callers see it."""
+def _refresh_mode(value: int) -> str:
     return enum_word(planner_pb2.RefreshMode, value, "REFRESH_MODE_")
 
 
-def refresh_reason(value: int) -> str:
-    """Why it works so, as callers see it."""
+def _refresh_reason(value: int) -> str:
     return enum_word(planner_pb2.RefreshReason, value, "REFRESH_REASON_")
 
 
 def event(message: jobs_pb2.JobEvent) -> JobEvent:
-    """Something that happened in a job."""
+    """Convert something that happened in a job."""
     kind = enum_word(jobs_pb2.JobEvent.Kind, message.kind, "KIND_")
     return JobEvent(message.sequence, time(message.event_time), kind, message.message)
 
 
 def row_error(message: jobs_pb2.RowError) -> RowError:
-    """A failed row."""
-    values = {f.name: getattr(message, f.name) for f in dataclasses.fields(RowError)}
-    return RowError(**{**values, "row_id": or_none(message, "row_id")})
+    """Convert a failed row."""
+    return seen(RowError, message, row_id=or_none(message, "row_id"))
 
 
 def row_error_group(message: jobs_pb2.RowErrorGroup) -> RowErrorGroup:
-    """Failed rows with one cause."""
-    examples = tuple(row_error(example) for example in message.examples)
-    return RowErrorGroup(message.error_type, message.error_message, message.rows, examples)
+    """Convert failed rows with one cause."""
+    return seen(RowErrorGroup, message, examples=tuple(map(row_error, message.examples)))
 
 
 def udf_info(message: udf_pb2.UdfDefinition) -> UdfInfo:
-    """A registered function."""
-    return UdfInfo(
-        name=message.name,
-        version=message.version,
-        kind=udf_pb2.UdfDefinition.Kind.Name(message.kind).removeprefix("KIND_").lower(),
-        input_columns=tuple(message.input_columns),
-        data_type=schema(message.output_schema).field(0).type,
-        stateful=message.stateful,
-        sql_expression=message.sql_expression,
-        options=_udf_options(message),
-        addresses=tuple(message.remote_function.addresses),
-        source=message.source,
-    )
-
-
-def _udf_options(message: udf_pb2.UdfDefinition) -> dict[str, object]:
-    """Those options of `leman.udf` that were given; `error_handling` is left out."""
+    """Convert a registered function."""
+    output = schema(message.output_schema).field(0)
     bounds, resources = message.checkpoint, message.resources
-    all_of_them: dict[str, object] = {
+    options = {
         "batch_size": message.batch_size,
         "checkpoint_size": bounds.checkpoint_size,
         "min_checkpoint_size": bounds.min_checkpoint_size,
@@ -336,67 +311,54 @@ def _udf_options(message: udf_pb2.UdfDefinition) -> dict[str, object]:
         "num_cpus": resources.num_cpus,
         "num_gpus": resources.num_gpus,
         "memory": resources.memory_bytes,
-        "blob": is_blob(schema(message.output_schema).field(0)),
+        "blob": is_blob(output),
     }
-    return {name: value for name, value in all_of_them.items() if value}
+    return seen(
+        UdfInfo,
+        message,
+        kind=enum_word(udf_pb2.UdfDefinition.Kind, message.kind, "KIND_"),
+        data_type=output.type,
+        options={name: value for name, value in options.items() if value},
+        addresses=tuple(message.remote_function.addresses),
+    )
 
 
 def table_info(name: str, message: catalog_pb2.DescribeTableResponse) -> TableInfo:
-    """A table."""
-    return TableInfo(
-        name=name,
-        uri=message.uri,
-        version=message.version,
-        row_count=message.row_count,
-        fragment_count=message.fragment_count,
-        schema=schema(message.schema),
-        computed_columns=tuple(
-            ComputedColumn(
-                c.name,
-                c.udf.name,
-                c.udf.version,
-                tuple(c.input_columns),
-                tuple(f"{kept.name}@{kept.version}" for kept in c.kept),
-            )
-            for c in message.computed_columns
-        ),
-        stable_row_ids=message.stable_row_ids,
+    """Convert a table."""
+    computed = (
+        ComputedColumn(
+            c.name, c.udf.name, c.udf.version, tuple(c.input_columns), tuple(f"{k.name}@{k.version}" for k in c.kept)
+        )
+        for c in message.computed_columns
     )
+    return seen(TableInfo, message, name=name, schema=schema(message.schema), computed_columns=tuple(computed))
 
 
 def plan(table: str, message: planner_pb2.ExplainPlanResponse) -> Plan:
-    """A dry run's answer."""
-    return Plan(
+    """Convert the answer of a dry run."""
+    return seen(
+        Plan,
+        message,
         table=table,
-        column=message.column,
         udf_name=message.udf.name,
         udf_version=message.udf.version,
-        input_columns=tuple(message.input_columns),
-        read_version=message.read_version,
-        inputs_version=message.inputs_version,
-        where=message.where,
-        rows_total=message.rows_total,
-        rows_reused=message.rows_reused,
-        rows_to_compute=message.rows_to_compute,
-        rows_failed_before=message.rows_failed_before,
-        reasons=tuple(_reason_count(count) for count in message.reasons),
-        fragments=tuple(_decision(decision) for decision in message.decisions),
-        summary=message.summary,
+        reasons=tuple(map(_reason_count, message.reasons)),
+        fragments=tuple(map(_decision, message.decisions)),
         kept=_kept(message.kept),
-        expected_seconds=seconds(message.expected_duration) if message.HasField("expected_duration") else None,
-        stale_inputs=stale_inputs(message.stale_inputs),
+        expected_seconds=seconds_of(message, "expected_duration"),
+        stale_inputs=_stale_inputs(message.stale_inputs),
     )
 
 
-def stale_inputs(messages: Iterable[planner_pb2.StaleInput]) -> tuple[StaleInput, ...]:
-    """Computed columns that are not current."""
+def _stale_inputs(messages: Iterable[planner_pb2.StaleInput]) -> tuple[StaleInput, ...]:
     return tuple(StaleInput(message.column, message.rows) for message in messages)
 
 
 def row_states(message: planner_pb2.GetRowStatesResponse) -> RowStates:
-    """Counts of rows by state."""
-    return RowStates(
-        version=message.version,
+    """Convert counts of rows by state."""
+    return seen(
+        RowStates,
+        message,
         computed=message.rows_computed,
         null=message.rows_null,
         failed=message.rows_failed,
@@ -412,7 +374,7 @@ def _kept(messages: Iterable[planner_pb2.KeptRows]) -> tuple[KeptRows, ...]:
 
 
 def schema(data: bytes) -> pa.Schema:
-    """The schema in an Arrow IPC schema message."""
+    """Read the schema in an Arrow IPC schema message."""
     return pa.ipc.read_schema(pa.py_buffer(data))
 
 
@@ -421,12 +383,12 @@ def _reason_count(message: planner_pb2.ReasonCount) -> ReasonCount:
 
 
 def _decision(message: planner_pb2.FragmentDecision) -> FragmentDecision:
-    return FragmentDecision(
-        fragment_id=message.fragment_id,
+    return seen(
+        FragmentDecision,
+        message,
         reason=_reason(message.reason),
         rows=message.physical_rows - message.deleted_rows,
         missing=tuple((r.start, r.end) for r in message.missing),
-        checkpoints_reused=message.checkpoints_reused,
     )
 
 
@@ -443,75 +405,65 @@ _POLICIES = ("auto", "incremental", "full")
 
 
 def view_info(table: TableInfo, message: catalog_pb2.MaterializedView) -> ViewInfo:
-    """A view, of which `table` is its table."""
-    return ViewInfo(
-        name=message.name,
-        uri=message.uri,
-        version=message.version,
+    """Convert a view, of which `table` is its table."""
+    return seen(
+        ViewInfo,
+        message,
         row_count=message.rows_set,
         fragment_count=table.fragment_count,
         schema=schema(message.schema),
         computed_columns=(),
         stable_row_ids=table.stable_row_ids,
-        query=view_query(message.query),
-        source_version=message.source_version,
+        query=_view_query(message.query),
         rows_unset=message.row_count - message.rows_set,
-        row_reference=enum_word(catalog_pb2.RowReference, message.row_reference, "ROW_REFERENCE_"),
-        stale_columns=tuple(message.stale_columns),
+        row_reference=_row_reference(message.row_reference),
     )
 
 
 def view_summary(message: catalog_pb2.MaterializedViewSummary) -> ViewSummary:
-    """A view in a list."""
+    """Convert a view in a list."""
     rows_set = or_none(message, "rows_set")
-    return ViewSummary(
-        name=message.name,
-        uri=message.uri,
-        version=message.version,
+    return seen(
+        ViewSummary,
+        message,
         source_database=message.source.database,
         source_table=message.source.table,
-        source_version=message.source_version,
-        row_reference=enum_word(catalog_pb2.RowReference, message.row_reference, "ROW_REFERENCE_"),
+        row_reference=_row_reference(message.row_reference),
         row_count=rows_set,
         rows_unset=None if rows_set is None else message.row_count - rows_set,
-        stale_columns=tuple(message.stale_columns),
     )
 
 
-def view_query(message: catalog_pb2.ViewQuery) -> ViewQuery:
-    """What a view holds."""
-    return ViewQuery(
+def _row_reference(value: int) -> str:
+    return enum_word(catalog_pb2.RowReference, value, "ROW_REFERENCE_")
+
+
+def _view_query(message: catalog_pb2.ViewQuery) -> ViewQuery:
+    return seen(
+        ViewQuery,
+        message,
         source_database=message.source.database,
         source_table=message.source.table,
         columns=tuple(ViewColumn(c.name, c.expression or c.name) for c in message.columns),
-        functions=tuple(_function(function) for function in message.functions),
-        where=message.where,
+        functions=tuple(
+            ViewFunction(f.name, f.udf.name, f.udf.version, tuple(f.input_columns)) for f in message.functions
+        ),
         shuffle_seed=or_none(message, "shuffle_seed"),
         limit=or_none(message, "limit"),
-        offset=message.offset,
     )
 
 
-def _function(message: catalog_pb2.ViewFunction) -> ViewFunction:
-    return ViewFunction(message.name, message.udf.name, message.udf.version, tuple(message.input_columns))
-
-
 def refresh_plan(name: str, message: planner_pb2.ExplainRefreshResponse) -> RefreshPlan:
-    """What a refresh would do."""
+    """Convert what a refresh would do."""
     kinds = planner_pb2.SourceChangeKind
-    return RefreshPlan(
+    return seen(
+        RefreshPlan,
+        message,
         view=name,
-        mode=refresh_mode(message.mode),
-        reason=refresh_reason(message.reason),
-        message=message.message,
-        version=message.version,
-        source_version=message.source_version,
-        target_version=message.target_version,
-        rows=message.rows,
-        fragments_unset=message.fragments_unset,
+        mode=_refresh_mode(message.mode),
+        reason=_refresh_reason(message.reason),
         changes={enum_word(kinds, change.kind, "SOURCE_CHANGE_KIND_"): change.fragments for change in message.changes},
-        stale=tuple(message.stale),
-        stale_inputs=stale_inputs(message.stale_inputs),
+        stale_inputs=_stale_inputs(message.stale_inputs),
     )
 
 
@@ -523,7 +475,7 @@ def refresh_spec(
     concurrency: int | None,
     on_stale_input: OnStaleInput | None = None,
 ) -> planner_pb2.RefreshSpec:
-    """What is asked of a refresh. Raises InvalidArgument."""
+    """Return the request of a refresh. Raises InvalidArgument."""
     if policy not in _POLICIES:
         raise InvalidArgument(f"policy is one of {', '.join(_POLICIES)}, not {policy!r}", facts={"field": "policy"})
     return planner_pb2.RefreshSpec(
@@ -537,7 +489,7 @@ def refresh_spec(
 
 
 def count(name: str, value: object, *, least: int = 1, bits: int = 63) -> int | None:
-    """A number on the wire; None leaves it out. Raises InvalidArgument."""
+    """Return a whole number for the wire; None leaves it out. Raises InvalidArgument."""
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value < 1 << bits:

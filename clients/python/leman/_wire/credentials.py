@@ -1,11 +1,4 @@
-"""Who calls, what a side of TLS shows and believes, and addresses. Without grpc: function servers use it.
-
-Addresses of services, as callers write them.
-
-What says who calls: a token that stays, or a source that is asked for one.
-
-The PEM files that a side of TLS shows and believes; renewed ones hold for connections made from then on.
-"""
+"""Addresses of services, tokens, and the PEM files of TLS. Without grpc: function servers use it."""
 
 from __future__ import annotations
 
@@ -21,13 +14,13 @@ from typing import Any, NamedTuple
 from leman.errors import InvalidArgument
 
 _ADDRESS = re.compile(r"(?:\[[0-9A-Fa-f:.%\w]+\]|[^\s:/,@\[\]]+):([0-9]+)", re.ASCII)
-_AS_GRPC_HAS_IT = "dns:///"
+_GRPC_SCHEME = "dns:///"
 _LARGEST_PORT = 65535
 _SUCH_AS = "such as 'leman.internal:7443'"
 
 
 def parse_addresses(endpoint: str | Sequence[str]) -> tuple[str, ...]:
-    """The endpoints that were given, once each: of a str those between its commas. Raises InvalidArgument."""
+    """Return the given endpoints, each once; a str may have several with commas. Raises InvalidArgument."""
     given: Any = endpoint
     if isinstance(given, bytes) or not isinstance(given, Iterable):
         raise _bad(given, f"is not host:port, {_SUCH_AS}, nor several of these")
@@ -38,7 +31,7 @@ def parse_addresses(endpoint: str | Sequence[str]) -> tuple[str, ...]:
 
 
 def is_loopback(address: str) -> bool:
-    """Whether host:port is of this machine and nothing else."""
+    """Return whether host:port is a loopback address."""
     host = address.rpartition(":")[0].strip("[]")
     try:
         found = ipaddress.ip_address(host)
@@ -50,7 +43,7 @@ def is_loopback(address: str) -> bool:
 def _address(given: Any) -> str:
     if not isinstance(given, str):
         raise _bad(given, f"is not a str like host:port, {_SUCH_AS}")
-    address = given.strip().removeprefix(_AS_GRPC_HAS_IT)
+    address = given.strip().removeprefix(_GRPC_SCHEME)
     scheme, separator, rest = address.partition("://")
     if separator:
         place = rest.strip("/") or "host:port"
@@ -68,15 +61,18 @@ def _bad(given: Any, what: str) -> InvalidArgument:
 
 
 class Token:
-    """A token, or where tokens come from: a source is asked before the first call, and again where its token was
-    refused. Safe for use by several threads: what a source said last counts for all of them."""
+    """A token, or a source of tokens.
+
+    A source is called before the first call, and again if its token was refused. Thread-safe: all threads use the token
+    that a source returned last.
+    """
 
     def __init__(self, given: str | Callable[[], str] | None) -> None:
-        """Raises InvalidArgument for what is neither, and for an empty token; None: there is none."""
+        """None: no token. Raises InvalidArgument, also for an empty token."""
         if given is not None and not isinstance(given, str) and not callable(given):
-            raise InvalidArgument(f"token is a text, or a function that gives one, not a {type(given).__name__}")
+            raise InvalidArgument(f"token is a text, or a function that returns one, not a {type(given).__name__}")
         if given == "":
-            raise InvalidArgument("the token is empty: leave it out where the services ask for none")
+            raise InvalidArgument("the token is empty: leave it out if the services ask for none")
         self._source = given if callable(given) else None
         self._last = None if callable(given) else checked_token(given or "")
 
@@ -85,30 +81,30 @@ class Token:
         return self._source is not None or bool(self._last)
 
     def __call__(self) -> str:
-        """The token that calls carry now; empty: none."""
+        """Return the token for calls; empty: none."""
         if self._last is None:
             self.renew()
         return self._last or ""
 
     def renew(self) -> bool:
-        """Ask the source again; False where there is none. Raises InvalidArgument, and what the source raises."""
+        """Call the source again. Return False if there is none. Raises InvalidArgument, and what the source raises."""
         if self._source is None:
             return False
         found = self._source()
         if not isinstance(found, str):
-            raise InvalidArgument(f"the source of tokens gave a {type(found).__name__}, which is no text")
+            raise InvalidArgument(f"the source of tokens returned a {type(found).__name__}, not a text")
         if not found:
-            raise InvalidArgument("the source of tokens gave an empty one")
+            raise InvalidArgument("the source of tokens returned an empty one")
         self._last = checked_token(found)
         return True
 
 
 def checked_token(token: str) -> str:
-    """The token, which no message shows. Raises InvalidArgument for one that no call can carry."""
+    """Return the token. Raises InvalidArgument, which does not show it, for one that no call can carry."""
     if not all("!" <= letter <= "~" for letter in token):
         raise InvalidArgument(
-            "the token has a blank, a line end or a letter beyond ASCII: no token of services has; take it without, "
-            "such as open(path).read().strip()"
+            "the token has a blank, a line end or a letter beyond ASCII, and calls cannot carry it: remove these, for"
+            " example with open(path).read().strip()"
         )
     return token
 
@@ -125,10 +121,10 @@ class Pem(NamedTuple):
 
 
 class TlsFiles:
-    """PEM files that may be replaced at any time; looked at when someone asks, once a second at most.
+    """PEM files that may be replaced at any time; they are checked on use, at most once a second.
 
-    While they do not fit one another, as one of them is replaced and another is not yet, those of before hold. An empty
-    path is no file. Raises OSError where they cannot be used at first.
+    While they do not fit one another, because only some are replaced yet, the earlier ones are used. An empty path is
+    no file. Raises OSError if they cannot be used at first.
     """
 
     def __init__(self, ca: str, cert: str, key: str) -> None:
@@ -138,7 +134,7 @@ class TlsFiles:
         self._pem = self._read()
 
     def current(self) -> Pem:
-        """What the files have now; the same object while they have not changed."""
+        """Return the content of the files; the same object while they have not changed."""
         with self._lock:
             if time.monotonic() - self._looked >= _LOOK_SECONDS:
                 self._looked = time.monotonic()

@@ -1,33 +1,23 @@
-"""Rows through the services, as Arrow IPC streams: sent and read.
-
-Rows that come through the services, as Arrow IPC streams: for anyone who cannot, or shall not, read a table's files.
-
-Rows that go through the services, as an Arrow IPC stream: for anyone who cannot, or shall not, write their files.
-"""
+"""Rows that are read and written through the services, as Arrow IPC streams, by callers without access to the files."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import grpc
 
+from leman._arrow import pa
 from leman._wire.channel import Services
 from leman._wire.wire_values import checked_request_id
 from leman.errors import InvalidArgument
 from leman.v1 import catalog_pb2, tables_pb2
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-else:
-    from leman import _arrow as pa
-
-
 _SERVICE = "commit_coordinator"
 
 
 class _Incoming:
-    """A file for pyarrow: the bytes of a stream's answers, one after the other."""
+    """A file for pyarrow with the bytes of a stream's answers."""
 
     closed = False
 
@@ -38,7 +28,7 @@ class _Incoming:
         self.incarnation = ""
 
     def read(self, size: int = -1) -> bytes:
-        """The next `size` bytes, fewer at the end."""
+        """Return the next `size` bytes, fewer at the end."""
         parts, wanted = [], size if size >= 0 else 1 << 62
         while wanted:
             if not self._left:
@@ -54,24 +44,25 @@ class _Incoming:
         return b"".join(parts)
 
     def close(self) -> None:
-        """End the call, whatever is still to come."""
+        """Cancel the call."""
         self.closed = True
         self._answers.cancel()
 
 
 class RowStream:
-    """The rows of one version of a table. An interrupted read resumes where it was; one with checkpointed values
-    restarts, as there may be more of them by then."""
+    """The rows of one version of a table.
+
+    An interrupted read resumes where it was; one with checkpointed values restarts, as there may be more by then.
+    """
 
     def __init__(self, services: Services, request: tables_pb2.ReadRowsRequest) -> None:
-        """Ask for the rows, and wait for their schema. Raises LemanError."""
+        """Request the rows, and wait for their schema. Raises LemanError."""
         self._services = services
         self._request = request
         self._incoming, self._reader = self._opened()
 
     @property
     def schema(self) -> pa.Schema:
-        """That of all batches."""
         return self._reader.schema
 
     @property
@@ -80,8 +71,7 @@ class RowStream:
         return self._incoming.version
 
     def reader(self) -> pa.RecordBatchReader:
-        """Return the rows as a reader. Once it has given rows, a read that cannot resume raises the error that
-        interrupted it."""
+        """Return the rows as a reader. If it cannot resume after its first rows, it raises the error."""
         return pa.RecordBatchReader.from_batches(self.schema, self._batches(None))
 
     def read_all(self) -> pa.Table:
@@ -92,10 +82,10 @@ class RowStream:
         return pa.Table.from_batches(found, self.schema)
 
     def _batches(self, forget: Callable[[], None] | None) -> Iterator[pa.RecordBatch]:
-        """`forget` drops the batches so far when the read restarts; None: it cannot restart once it has given rows."""
-        anew = tables_pb2.ReadRowsRequest()
-        anew.CopyFrom(self._request)
-        can_go_on = not anew.include_checkpointed
+        """`forget` drops the batches so far when the read restarts; None: it cannot restart after its first rows."""
+        first = tables_pb2.ReadRowsRequest()
+        first.CopyFrom(self._request)
+        can_resume = not first.include_checkpointed
         patience, given = self._services.patient(), False
         try:
             while True:
@@ -106,17 +96,17 @@ class RowStream:
                         self._request.offset += batch.num_rows
                         if self._request.HasField("limit"):
                             self._request.limit -= batch.num_rows
-                        patience = self._services.patient() if can_go_on else patience
+                        patience = self._services.patient() if can_resume else patience
                     return
                 except (grpc.RpcError, ValueError) as error:  # ValueError: the channel is closed
                     failure = error
-                if given and not can_go_on and forget is None and isinstance(failure, grpc.RpcError):
+                if given and not can_resume and forget is None and isinstance(failure, grpc.RpcError):
                     raise self._services.explain(_SERVICE, failure) from None
                 self._services.wait_or_raise(_SERVICE, failure, patience, repeatable=True)
-                if can_go_on:
+                if can_resume:
                     self._request.version, self._request.incarnation = self.version, self._incoming.incarnation
                 else:
-                    self._request.CopyFrom(anew)
+                    self._request.CopyFrom(first)
                     if forget is not None:
                         forget()
                 self._incoming, self._reader = self._opened()
@@ -145,7 +135,7 @@ def read_request(
     batch_size: int = 0,
     include_checkpointed: bool = False,
 ) -> tables_pb2.ReadRowsRequest:
-    """What is asked of the services. Raises InvalidArgument."""
+    """Return the request of a read. Raises InvalidArgument."""
     if isinstance(columns, str):
         raise InvalidArgument(f"columns is a list of names, not {columns!r}")
     request = tables_pb2.ReadRowsRequest(table=table, columns=columns or (), where=where or "", offset=offset)
@@ -173,8 +163,11 @@ def append_rows(
     max_rows: int | None,
     request_id: str | None = None,
 ) -> tables_pb2.AppendRowsResponse:
-    """Add rows to a table, all or none. A table of rows is sent again where the service was away, or had too many
-    uploads at work; a reader is not, as what it gave is gone. Raises LemanError, and what the reader raises."""
+    """Add rows to a table, all or none.
+
+    A table of rows is sent again if the service was away or had too many uploads; a reader is not, as its rows are
+    gone. Raises LemanError, and what the reader raises.
+    """
     header = tables_pb2.AppendRowsHeader(
         table=table, request_id=checked_request_id(request_id), max_rows_per_fragment=max_rows or 0
     )
@@ -187,14 +180,14 @@ def merge_rows(
     rows: pa.Table | pa.RecordBatchReader,
     request_id: str | None = None,
 ) -> tables_pb2.MergeRowsResponse:
-    """Bring rows together with those of a table; sent again, and raising, as `append`."""
+    """Merge rows with those of a table. Retries and errors: as for `append_rows`."""
     header = tables_pb2.MergeRowsHeader(request_id=checked_request_id(request_id))
     header.MergeFrom(rules)
     return _sent(services, tables_pb2.MergeRowsRequest, header, rows, services.tables.MergeRows)
 
 
 def ipc_stream(rows: pa.Table | pa.RecordBatchReader) -> bytes:
-    """Rows as the bytes of an Arrow IPC stream."""
+    """Return rows as the bytes of an Arrow IPC stream."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, rows.schema) as writer:
         for batch in rows.to_batches() if isinstance(rows, pa.Table) else rows:
@@ -209,7 +202,7 @@ def _sent(
     rows: pa.Table | pa.RecordBatchReader,
     call: Callable[..., Answer],
 ) -> Answer:
-    """Make a call of a header and rows, in messages of one kind."""
+    """Make a call with a header and rows, in messages of one kind."""
     patience = services.patient()
     while True:
         messages = _Messages(message, header, rows)
@@ -225,7 +218,7 @@ def _sent(
 
 
 class _Messages:
-    """The messages of one call. What the rows raise is kept: gRPC would only say that it was raised."""
+    """The messages of one call. It keeps an error of the rows, of which gRPC would only say that it was raised."""
 
     def __init__(self, message: Callable[..., Any], header: Any, rows: pa.Table | pa.RecordBatchReader) -> None:
         self._messages = _messages(message, header, rows)
@@ -245,7 +238,7 @@ class _Messages:
 
 
 class _Sink:
-    """A file for pyarrow that keeps what is written until it is taken."""
+    """A file for pyarrow that keeps what is written until `taken` returns it."""
 
     closed = False
 
@@ -256,13 +249,13 @@ class _Sink:
         self._parts.append(bytes(memoryview(data)))  # type: ignore[arg-type]
 
     def flush(self) -> None:
-        """Nothing: what is written is there."""
+        """Do nothing, as nothing is buffered elsewhere."""
 
     def close(self) -> None:
         self.closed = True
 
     def taken(self) -> Iterator[bytes]:
-        """What was written since, in pieces for messages."""
+        """Yield what was written since the last call, in pieces for messages."""
         content = b"".join(self._parts)
         self._parts.clear()
         for at in range(0, len(content), _PIECE_BYTES):

@@ -1,54 +1,61 @@
-"""`leman databases`, `leman tables`, `leman udfs`, `leman views`, `leman refresh`.
-
-`leman databases`.
-
-`leman views` and `leman refresh`.
-
-`leman tables` and `leman udfs`.
-"""
+"""`leman databases`, `tables`, `udfs`, `views`, `refresh`, `checkpoints` and `verify`."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
-import warnings
+import sys
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from leman._locations import database_uri, far_uri
-from leman._table_model import ViewInfo, column_tree, columns_read
-from leman.cli._backfill_commands import IndexesOption, OnStaleInput, StaleOption, end, follow_job
-from leman.cli._options import (
-    DatabaseArgument,
-    DatabaseLabelOption,
-    EndpointOption,
+from leman._locations import check_database_exists, database_uri, far_uri
+from leman._table_model import TableInfo, UdfInfo, ViewInfo, column_tree, columns_read
+from leman.cli._job_commands import (
+    INTERRUPTED,
+    IndexesOption,
+    NoWaitOption,
+    OnStaleInput,
+    QuietOption,
+    StaleOption,
+    WhereOption,
+    end,
+    follow_job,
+)
+from leman.cli._terminal import (
+    Connection,
     EnvOption,
     JsonOption,
     LabelOption,
+    LimitOption,
     PriorityOption,
     TableArgument,
-    TlsOption,
-    TokenOption,
-    connect_registry,
+    connected,
+    connected_registry,
     env_of,
     labels_of,
-    local_relations,
-    open_database,
+    note,
+    plain,
+    print_found,
+    print_json,
+    print_line,
+    print_table,
+    warnings_as_notes,
 )
-from leman.cli._output import note, plain, print_json, print_line, print_table
 from leman.errors import InvalidArgument, NotSupported
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
     from leman._connect import DatabaseInfo
     from leman._database import Database
     from leman._jobs import JobFuture
+    from leman._maintenance import CheckpointCollection, StoredFile, Verification
     from leman._relation import FunctionColumn
     from leman._table import Table
-    from leman._table_model import RefreshPolicy, RowStates, ViewSummary
+    from leman._table_model import IndexCoverage, RefreshPolicy, RowStates, ViewSummary
     from leman._view import View, ViewFunctionColumn
+    from leman._wire.channel import Services
 
 
 _HEADINGS = ("database", "root", "labels", "jobs at once", "jobs waiting", "description")
@@ -56,44 +63,35 @@ _HEADINGS = ("database", "root", "labels", "jobs at once", "jobs waiting", "desc
 databases = typer.Typer(help="Registers, lists, shows and unregisters databases by name.", no_args_is_help=True)
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of the database.")]
-RemoteOption = Annotated[str, typer.Option("--endpoint", help="host:port of running services.")]
+DatabaseLabelOption = Annotated[
+    list[str] | None, typer.Option("--label", metavar="KEY=VALUE", help="A label of the database; may be given again.")
+]
 DescriptionOption = Annotated[str | None, typer.Option(help="What people should know of it.")]
 RunningOption = Annotated[int | None, typer.Option(min=1, help="Jobs of it that an executor runs at once.")]
 WaitingOption = Annotated[int | None, typer.Option(min=0, help="Jobs of it that may wait for their turn.")]
 
 
 @databases.command("ls")
-def databases_ls(
-    *, endpoint: RemoteOption, token: TokenOption = None, tls_ca: TlsOption = None, as_json: JsonOption = False
-) -> None:
+@connected_registry
+def databases_ls(connection: Connection, *, as_json: JsonOption = False) -> None:
     """List the registered databases."""
-    with connect_registry(endpoint, token, tls_ca) as registered, warnings.catch_warnings(record=True) as remarks:
-        warnings.simplefilter("always")
+    with connection.registry() as registered, warnings_as_notes():
         found = registered.all()
-    for remark in remarks:
-        note(str(remark.message))
-    if as_json:
-        print_json(found)
-        return
-    print_table(_HEADINGS, [_row(database) for database in found])
+    print_found(found, as_json=as_json, show=_print_databases)
 
 
 @databases.command("show")
-def databases_show(
-    name: NameArgument,
-    *,
-    endpoint: RemoteOption,
-    token: TokenOption = None,
-    tls_ca: TlsOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Show what a name stands for."""
-    with connect_registry(endpoint, token, tls_ca) as registered:
-        _show(registered.get(name), as_json=as_json)
+@connected_registry
+def databases_show(connection: Connection, name: NameArgument, *, as_json: JsonOption = False) -> None:
+    """Show the database that a name stands for."""
+    with connection.registry() as registered:
+        print_found(registered.get(name), as_json=as_json, show=_print_database)
 
 
 @databases.command("register")
-def databases_register(  # noqa: PLR0913 - a command's options, all by name
+@connected_registry
+def databases_register(
+    connection: Connection,
     name: NameArgument,
     root: Annotated[str, typer.Argument(metavar="ROOT", help="Path or uri of the database, as the services reach it.")],
     *,
@@ -101,136 +99,101 @@ def databases_register(  # noqa: PLR0913 - a command's options, all by name
     label: DatabaseLabelOption = None,
     max_running_jobs: RunningOption = None,
     max_waiting_jobs: WaitingOption = None,
-    endpoint: RemoteOption,
-    token: TokenOption = None,
-    tls_ca: TlsOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Give a database a name."""
     from leman._connect import DatabaseLimits  # noqa: PLC0415 - slow to import
 
     labels, limits = labels_of(label), DatabaseLimits(max_running_jobs, max_waiting_jobs)
-    with connect_registry(endpoint, token, tls_ca) as registered:
+    with connection.registry() as registered:
         found = registered.register(name, root, description=description or "", labels=labels, limits=limits)
-    _show(found, as_json=as_json)
+    print_found(found, as_json=as_json, show=_print_database)
 
 
 @databases.command("update")
-def databases_update(  # noqa: PLR0913 - a command's options, all by name
+@connected_registry
+def databases_update(
+    connection: Connection,
     name: NameArgument,
     *,
     description: DescriptionOption = None,
     label: DatabaseLabelOption = None,
     max_running_jobs: RunningOption = None,
     max_waiting_jobs: WaitingOption = None,
-    endpoint: RemoteOption,
-    token: TokenOption = None,
-    tls_ca: TlsOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Change the description of a database, its labels or its limits: all labels or limits that it is to have."""
+    """Change the description, the labels or the limits of a database. Give all labels, or all limits, that it keeps."""
     from leman._connect import DatabaseLimits  # noqa: PLC0415 - slow to import
 
     labels = labels_of(label) if label is not None else None
     limited = max_running_jobs is not None or max_waiting_jobs is not None
     limits = DatabaseLimits(max_running_jobs, max_waiting_jobs) if limited else None
-    with connect_registry(endpoint, token, tls_ca) as registered:
+    with connection.registry() as registered:
         found = registered.update(name, description=description, labels=labels, limits=limits)
-    _show(found, as_json=as_json)
+    print_found(found, as_json=as_json, show=_print_database)
 
 
 @databases.command("unregister")
+@connected_registry
 def databases_unregister(
+    connection: Connection,
     name: NameArgument,
     *,
     force: Annotated[bool, typer.Option("--force", help="Although jobs of the database have not ended.")] = False,
-    endpoint: RemoteOption,
-    token: TokenOption = None,
-    tls_ca: TlsOption = None,
 ) -> None:
-    """Take the name from a database. All that is in it stays."""
-    with connect_registry(endpoint, token, tls_ca) as registered:
+    """Remove the name of a database. All that is in the database stays."""
+    with connection.registry() as registered:
         registered.unregister(name, force=force)
     print_line(f"{name} is not registered any more")
 
 
-def _show(database: DatabaseInfo, *, as_json: bool) -> None:
-    if as_json:
-        print_json(database)
-    else:
-        print_table(_HEADINGS, [_row(database)])
+def _print_database(database: DatabaseInfo) -> None:
+    _print_databases([database])
 
 
-def _row(database: DatabaseInfo) -> tuple[object, ...]:
-    labels = " ".join(f"{key}={value}" for key, value in sorted(database.labels.items()))
-    limits = database.limits
-    return database.name, database.root, labels, limits.max_running_jobs, limits.max_waiting_jobs, database.description
+def _print_databases(found: list[DatabaseInfo]) -> None:
+    rows = []
+    for each in found:
+        labels = " ".join(f"{key}={value}" for key, value in sorted(each.labels.items()))
+        limits = each.limits
+        rows.append((each.name, each.root, labels, limits.max_running_jobs, limits.max_waiting_jobs, each.description))
+    print_table(_HEADINGS, rows)
 
 
 views = typer.Typer(help="Makes, lists, shows and drops materialized views.", no_args_is_help=True)
 
 ViewArgument = Annotated[str, typer.Argument(metavar="VIEW", help="Name of the view.")]
 RowsOption = Annotated[int | None, typer.Option(min=1, help="Rows in each new fragment.")]
+_FUNCTION_FORM = "NAME=UDF[@VERSION][(COLUMN,…)]"
 
 
 @views.command("ls")
-def views_ls(
-    db: DatabaseArgument,
-    *,
-    endpoint: EndpointOption = None,
-    token: TokenOption = None,
-    tls_ca: TlsOption = None,
-    as_json: JsonOption = False,
-) -> None:
+@connected
+def views_ls(connection: Connection, *, as_json: JsonOption = False) -> None:
     """List the views of a database."""
-    with (
-        open_database(db, endpoint, token, tls_ca, direct=True) as database,
-        warnings.catch_warnings(record=True) as remarks,
-    ):
-        warnings.simplefilter("always")
+    with connection.open(direct=True) as database, warnings_as_notes():
         found = database.views()
-    for remark in remarks:
-        note(str(remark.message))
-    if as_json:
-        print_json(found)
-        return
-    rows = [
-        (v.name, _count(v.row_count), _count(v.rows_unset), v.source_table, v.source_version, v.version, _names(v))
-        for v in found
-    ]
+    print_found(found, as_json=as_json, show=_print_views)
+
+
+def _print_views(found: list[ViewSummary]) -> None:
+    rows = []
+    for v in found:
+        counts = ["" if number is None else f"{number:,}" for number in (v.row_count, v.rows_unset)]
+        rows.append((v.name, *counts, v.source_table, v.source_version, v.version, ", ".join(v.stale_columns)))
     print_table(("view", "rows", "waiting", "source", "source version", "version", "stale columns"), rows)
 
 
-def _count(number: int | None) -> str:
-    """A number, or nothing where it is not known."""
-    return "" if number is None else f"{number:,}"
-
-
-def _names(view: ViewSummary) -> str:
-    return ", ".join(view.stale_columns)
-
-
 @views.command("show")
-def views_show(
-    db: DatabaseArgument,
-    view: ViewArgument,
-    *,
-    endpoint: EndpointOption = None,
-    token: TokenOption = None,
-    tls_ca: TlsOption = None,
-    as_json: JsonOption = False,
-) -> None:
+@connected
+def views_show(connection: Connection, view: ViewArgument, *, as_json: JsonOption = False) -> None:
     """Show what a view holds, and which version of its source it is right for."""
-    with open_database(db, endpoint, token, tls_ca, direct=True) as database:
+    with connection.open(direct=True) as database:
         found = database.open_view(view).describe()
-    if as_json:
-        print_json(found)
-    else:
-        print_view(found)
+    print_found(found, as_json=as_json, show=_print_view)
 
 
-def print_view(view: ViewInfo) -> None:
-    """A view for people."""
+def _print_view(view: ViewInfo) -> None:
     query = view.query
     waiting = f", {view.rows_unset:,} wait for a refresh" if view.rows_unset else ""
     fixed = "" if view.row_reference == "stable_row_id" else ", can be refreshed to that version only"
@@ -246,94 +209,76 @@ def print_view(view: ViewInfo) -> None:
 
 
 @views.command("create")
+@connected
 def views_create(  # noqa: PLR0913 - a command's options, all by name
-    db: DatabaseArgument,
+    connection: Connection,
     view: ViewArgument,
     *,
     source: Annotated[str, typer.Option(metavar="TABLE", help="The table or view that it is made from.")],
     source_db: Annotated[str | None, typer.Option(metavar="DB", help="Database of the source; else this one.")] = None,
-    where: Annotated[str | None, typer.Option(help="Only rows for which this SQL expression is true.")] = None,
+    where: WhereOption = None,
     select: Annotated[
         list[str] | None, typer.Option(metavar="NAME[=SQL]", help="A column; may be given often. Without: all.")
     ] = None,
     column: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME=UDF[@VERSION][(COLUMN,…)]", help="A column computed by a registered function."),
+        list[str] | None, typer.Option(metavar=_FUNCTION_FORM, help="A column computed by a registered function.")
     ] = None,
     shuffle: Annotated[int | None, typer.Option(metavar="SEED", help="Rows in random order.")] = None,
     limit: Annotated[int | None, typer.Option(min=0, help="At most so many rows.")] = None,
     offset: Annotated[int | None, typer.Option(min=0, help="Leave out so many rows.")] = None,
     max_rows_per_fragment: RowsOption = None,
     exist_ok: Annotated[bool, typer.Option("--exist-ok", help="Show an existing view with the same query.")] = False,
-    endpoint: EndpointOption = None,
-    token: TokenOption = None,
-    tls_ca: TlsOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Make a view. It has no values before `leman refresh`."""
-    with open_database(db, endpoint, token, tls_ca) as database:
-        query = _source(database, source, source_db, far=endpoint is not None).search(None)
+    """Create a view. It has no values before `leman refresh`."""
+    with connection.open() as database:
+        query = _source(database, source, source_db, far=connection.endpoint is not None).search(None)
         query = query.where(where) if where is not None else query
         query = query.select(_selected(select)) if select else query
         query = query.shuffle(shuffle) if shuffle is not None else query
         query = query.limit(limit) if limit is not None else query
         query = query.offset(offset) if offset is not None else query
         query = dataclasses.replace(query, functions=tuple(map(_function, column or [])))
-        with warnings.catch_warnings(record=True) as remarks:
-            warnings.simplefilter("always")
+        with warnings_as_notes():
             found = database.create_materialized_view(view, query, max_rows_per_fragment, exist_ok=exist_ok).describe()
-    for remark in remarks:
-        note(str(remark.message))
-    if as_json:
-        print_json(found)
-    else:
-        print_view(found)
+    print_found(found, as_json=as_json, show=_print_view)
 
 
 @views.command("alter")
+@connected
 def views_alter(
-    db: DatabaseArgument,
+    connection: Connection,
     view: ViewArgument,
     *,
-    column: Annotated[
-        list[str],
-        typer.Option(metavar="NAME=UDF[@VERSION][(COLUMN,…)]", help="A column of the view, and its function now."),
-    ],
-    endpoint: EndpointOption = None,
-    token: TokenOption = None,
-    tls_ca: TlsOption = None,
+    column: Annotated[list[str], typer.Option(metavar=_FUNCTION_FORM, help="A column of the view, and its function.")],
     as_json: JsonOption = False,
 ) -> None:
     """Give columns of a view other registered functions. `leman refresh` then computes these columns, and no others."""
     wanted: dict[str, ViewFunctionColumn] = {c.name: (c.function, c.inputs) for c in map(_function, column)}
-    with open_database(db, endpoint, token, tls_ca) as database:
+    with connection.open() as database:
         opened = database.open_view(view)
         opened.alter_columns(wanted)
         found = opened.describe()
-    if as_json:
-        print_json(found)
-    else:
-        print_view(found)
+    print_found(found, as_json=as_json, show=_print_view)
 
 
 @views.command("drop")
+@connected
 def views_drop(
-    db: DatabaseArgument,
+    connection: Connection,
     view: ViewArgument,
     *,
     force: Annotated[bool, typer.Option("--force", help="Although other views of the database rest on it.")] = False,
-    endpoint: EndpointOption = None,
-    token: TokenOption = None,
-    tls_ca: TlsOption = None,
 ) -> None:
     """Remove a view. Its source and its functions stay."""
-    with open_database(db, endpoint, token, tls_ca) as database:
+    with connection.open() as database:
         database.drop_view(view, force=force)
     print_line(f"{view} is dropped")
 
 
+@connected
 def refresh(  # noqa: PLR0913 - a command's options, all by name
-    db: DatabaseArgument,
+    connection: Connection,
     view: ViewArgument,
     *,
     src_version: Annotated[int | None, typer.Option(min=1, help="Bring it to this version of its source.")] = None,
@@ -347,11 +292,8 @@ def refresh(  # noqa: PLR0913 - a command's options, all by name
     priority: PriorityOption = 0,
     env: EnvOption = None,
     plan: Annotated[bool, typer.Option("--plan", help="Only show what would be done, and why.")] = False,
-    no_wait: Annotated[bool, typer.Option("--no-wait", help="Return when the job has begun.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
-    endpoint: EndpointOption = None,
-    token: TokenOption = None,
-    tls_ca: TlsOption = None,
+    no_wait: NoWaitOption = False,
+    quiet: QuietOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Bring a view to the latest version of its source."""
@@ -359,13 +301,13 @@ def refresh(  # noqa: PLR0913 - a command's options, all by name
         raise InvalidArgument("--plan goes without --optimize-indices")
     if cascade and (src_version is not None or plan or no_wait):
         raise InvalidArgument("--cascade goes without --src-version, --plan and --no-wait")
-    ways = cast("RefreshPolicy", policy)  # checked by what takes it
+    ways = cast("RefreshPolicy", policy)  # `refresh_spec` checks it
     given = env_of(env)
-    with open_database(db, endpoint, token, tls_ca, direct=plan) as database:
+    with connection.open(direct=plan) as database:
         found = database.open_view(view)
         if plan:
             planned = found.plan_refresh(src_version, max_rows_per_fragment, ways, on_stale_input=on_stale_input.value)
-            return print_json(planned) if as_json else print_line(str(planned))
+            return print_found(planned, as_json=as_json)
         begin = functools.partial(
             found.refresh_async,
             src_version,
@@ -385,9 +327,7 @@ def refresh(  # noqa: PLR0913 - a command's options, all by name
         else:
             future = begin(env=given)
         job = future.job() if no_wait else follow_job(future, view, quiet=quiet)
-    if no_wait and not as_json:
-        print_line(job.job_id)
-    return end(job, as_json=as_json)
+    return end(job, as_json=as_json, no_wait=no_wait)
 
 
 def _refresh_sources(
@@ -399,7 +339,7 @@ def _refresh_sources(
     *,
     quiet: bool,
 ) -> bool:
-    """Refresh the views that it rests on, and return whether `env` was given to one."""
+    """Refresh the views that it rests on. Return whether one of them was given `env`."""
     from leman._jobs import check_ended  # noqa: PLC0415 - slow to import
 
     had_env = False
@@ -414,7 +354,7 @@ def _refresh_sources(
 
 
 def _begin(begin: Callable[..., JobFuture], env: Mapping[str, str] | None) -> tuple[JobFuture, bool]:
-    """Begin a refresh, with `env` where a function of it can have that, and return whether one can."""
+    """Begin a refresh, with `env` if one of its functions can have that. Return whether one can."""
     from leman._jobs import with_usable_env  # noqa: PLC0415 - slow to import
 
     return with_usable_env(lambda usable: (begin(env=usable), usable is not None), env)
@@ -452,57 +392,42 @@ udfs = typer.Typer(help="Lists and shows registered functions.", no_args_is_help
 
 
 @tables.command("ls")
-def tables_ls(
-    db: DatabaseArgument,
-    *,
-    endpoint: EndpointOption = None,
-    token: TokenOption = None,
-    tls_ca: TlsOption = None,
-    as_json: JsonOption = False,
-) -> None:
+@connected
+def tables_ls(connection: Connection, *, as_json: JsonOption = False) -> None:
     """List the tables of a database."""
-    found = local_relations(db, endpoint)
+    found = connection.local_relations()
     if found is None:
-        with open_database(db, endpoint, token, tls_ca) as database:
+        with connection.open() as database:
             found = [database.open_table(name).describe() for name in database.table_names()]
-    if as_json:
-        print_json(found)
-        return
-    headings = ("table", "kind", "rows", "fragments", "version", "computed columns")
-    kinds = {True: "view", False: "table"}
-    rows = [
-        (
-            t.name,
-            kinds[isinstance(t, ViewInfo)],
-            f"{t.row_count:,}",
-            t.fragment_count,
-            t.version,
-            ", ".join(c.name for c in t.computed_columns),
-        )
-        for t in found
-    ]
-    print_table(headings, rows)
+    print_found(found, as_json=as_json, show=_print_tables)
+
+
+def _print_tables(found: list[TableInfo]) -> None:
+    rows = []
+    for t in found:
+        kind, columns = "view" if isinstance(t, ViewInfo) else "table", ", ".join(c.name for c in t.computed_columns)
+        rows.append((t.name, kind, f"{t.row_count:,}", t.fragment_count, t.version, columns))
+    print_table(("table", "kind", "rows", "fragments", "version", "computed columns"), rows)
 
 
 @tables.command("optimize-indices")
+@connected
 def tables_optimize_indices(
-    db: DatabaseArgument,
+    connection: Connection,
     table: TableArgument,
     *,
     column: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="Only indexes on this column; may be given often.")
     ] = None,
-    endpoint: EndpointOption = None,
-    token: TokenOption = None,
-    tls_ca: TlsOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Bring the indexes of a table or view up to date, so that a fast search misses nothing."""
-    with open_database(db, endpoint, token, tls_ca) as database:
+    with connection.open() as database:
         found = database.open_table(table).optimize_indices(column)
-    if as_json:
-        print_json(found)
-        return
+    print_found(found, as_json=as_json, show=_print_indices)
+
+
+def _print_indices(found: tuple[IndexCoverage, ...]) -> None:
     headings = ("index", "kind", "columns", "fragments covered", "rows left out")
     rows = [
         (i.name, i.kind, ", ".join(i.columns), f"{i.fragments_covered:,} of {i.fragments:,}", f"{i.rows_left_out:,}")
@@ -512,8 +437,9 @@ def tables_optimize_indices(
 
 
 @tables.command("show")
+@connected
 def tables_show(
-    db: DatabaseArgument,
+    connection: Connection,
     table: TableArgument,
     *,
     with_states: Annotated[
@@ -522,18 +448,15 @@ def tables_show(
     with_graph: Annotated[
         bool, typer.Option("--graph", help="Show which columns are computed from which, instead of the list.")
     ] = False,
-    endpoint: EndpointOption = None,
-    token: TokenOption = None,
-    tls_ca: TlsOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Show the columns of a table and what computes them."""
-    read = None if with_states else local_relations(db, endpoint, table)
+    read = None if with_states else connection.local_relations(table)
     states = {}
     if read is not None:
         found = read[0]
     else:
-        with open_database(db, endpoint, token, tls_ca, direct=True) as database:
+        with connection.open(direct=True) as database:
             opened = database.open_table(table)
             found = opened.describe()
             if with_states and isinstance(found, ViewInfo):
@@ -546,10 +469,13 @@ def tables_show(
         if with_graph:
             more["graph"] = {c.name: columns_read(c) for c in found.computed_columns}
         print_json({**plain(found), **more} if more else found)
-        return
-    if isinstance(found, ViewInfo):
-        print_view(found)
-        return
+    elif isinstance(found, ViewInfo):
+        _print_view(found)
+    else:
+        _print_columns(found, states, with_graph=with_graph)
+
+
+def _print_columns(found: TableInfo, states: Mapping[str, RowStates], *, with_graph: bool) -> None:
     ids = "" if found.stable_row_ids else ", no stable row ids"
     print_line(
         f"{found.name}: {found.row_count:,} rows in {found.fragment_count:,} fragments,"
@@ -577,54 +503,183 @@ def _counts(states: RowStates) -> list[str]:
 
 
 @udfs.command("ls")
-def udfs_ls(
-    db: DatabaseArgument,
+@connected
+def udfs_ls(connection: Connection, *, as_json: JsonOption = False) -> None:
+    """List the registered functions of a database, newest version first."""
+    with connection.open(direct=True) as database:
+        found = database.udfs()
+    print_found(found, as_json=as_json, show=_print_udfs)
+
+
+def _print_udfs(found: list[UdfInfo]) -> None:
+    rows = [(u.name, u.version, _kind(u), ", ".join(u.input_columns), u.data_type) for u in found]
+    print_table(("function", "version", "kind", "reads", "returns"), rows)
+
+
+def _kind(udf: UdfInfo) -> str:
+    return udf.kind + (", class" if udf.stateful else "")
+
+
+@udfs.command("show")
+@connected
+def udfs_show(
+    connection: Connection,
+    name: Annotated[str, typer.Argument(help="The function's name, or name@version.", show_default=False)],
     *,
-    endpoint: EndpointOption = None,
-    token: TokenOption = None,
-    tls_ca: TlsOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List the registered functions of a database, newest version first."""
-    with open_database(db, endpoint, token, tls_ca, direct=True) as database:
-        found = database.udfs()
-    if as_json:
-        print_json(found)
-        return
+    """Show a registered function with its options: one version, or else the newest."""
+    with connection.open(direct=True) as database:
+        found = database.udf(name)
+    print_found(found, as_json=as_json, show=_print_udf)
+
+
+def _print_udf(udf: UdfInfo) -> None:
+    facts = {
+        "kind": _kind(udf),
+        "reads": ", ".join(udf.input_columns),
+        "returns": udf.data_type,
+        **({"expression": udf.sql_expression} if udf.sql_expression else {}),
+        **({"served at": ", ".join(udf.addresses)} if udf.addresses else {}),
+        **udf.options,
+    }
+    print_line(f"{udf.name}@{udf.version}\n")
+    print_table(("", ""), list(facts.items()))
+    if udf.source:
+        print_line(f"\n{udf.source}")
+
+
+checkpoints = typer.Typer(help="Lists checkpoints and removes those that nothing needs.", no_args_is_help=True)
+
+AgeOption = Annotated[str, typer.Option(help="Garbage younger than this stays: 7d, 12h, 30m.")]
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Only say what would be deleted.")]
+
+
+@checkpoints.command("ls")
+@connected
+def checkpoints_ls(
+    connection: Connection, table: TableArgument, *, limit: LimitOption = 1000, as_json: JsonOption = False
+) -> None:
+    """List checkpoints, fragment records and staged column files: what each is for, and whether it is needed."""
+    with connection.open(direct=True) as database:
+        found = database.open_table(table).checkpoints(limit=limit)
+    print_found(found, as_json=as_json, show=_print_files)
+
+
+@checkpoints.command("gc")
+@connected
+def checkpoints_gc(
+    connection: Connection,
+    table: TableArgument,
+    *,
+    older_than: AgeOption = "7d",
+    dry_run: DryRunOption = False,
+    limit: LimitOption = 100,
+    as_json: JsonOption = False,
+) -> None:
+    """Delete checkpoints and staged files of a table that nothing can need any more."""
+    with connection.open() as database:
+        found = database.open_table(table).collect_checkpoints(older_than=older_than, dry_run=dry_run, limit=limit)
+    print_found(found, as_json=as_json, show=_print_collection)
+
+
+def _print_collection(found: CheckpointCollection) -> None:
+    if found.files:
+        _print_files(found.files)
+        if found.files_removed > len(found.files):
+            note(f"{found.files_removed - len(found.files):,} more are not listed: see --limit")
+    print_line(str(found))
+
+
+def _print_files(files: tuple[StoredFile, ...]) -> None:
     print_table(
-        ("function", "version", "kind", "reads", "returns"),
+        ("kind", "column", "function", "fragment", "rows", "bytes", "written", "why"),
         [
-            (u.name, u.version, u.kind + (", class" if u.stateful else ""), ", ".join(u.input_columns), u.data_type)
-            for u in found
+            (
+                f.kind.replace("_", " "),
+                f.column or f.path,
+                f"{f.udf_name}@{f.udf_version}" if f.udf_name else None,
+                f.fragment_id,
+                f"{f.start}-{f.end}" if f.start is not None else None,
+                f"{f.size_bytes:,}",
+                f"{f.modify_time:%Y-%m-%d %H:%M:%S}",
+                f.why,
+            )
+            for f in files
         ],
     )
 
 
-@udfs.command("show")
-def udfs_show(
-    db: DatabaseArgument,
-    name: Annotated[str, typer.Argument(help="The function's name, or name@version.", show_default=False)],
-    *,
-    endpoint: EndpointOption = None,
-    token: TokenOption = None,
-    tls_ca: TlsOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Show a registered function with its options: one version, or else the newest."""
-    with open_database(db, endpoint, token, tls_ca, direct=True) as database:
-        found = database.udf(name)
-    if as_json:
-        print_json(found)
+_WITH_FINDINGS = 3
+
+ResumeOption = Annotated[str, typer.Option(help="Continue where an interrupted run stopped, which told this token.")]
+
+
+@connected
+def verify(connection: Connection, *, resume: ResumeOption = "", as_json: JsonOption = False) -> None:
+    """Compare all that a database keeps with what was written. Changes nothing. Exit code 3: there are findings."""
+    from leman import _maintenance  # noqa: PLC0415 - slow to import
+
+    seen = [_maintenance.Verification(resume_token=resume)]
+    interrupted = False
+    try:
+        with _coordinator(connection) as (services, uri), _progress(quiet=as_json) as show:
+
+            def progress(found: Verification) -> None:
+                seen[0] = found
+                show(found)
+
+            _maintenance.verify(services, uri, resume, progress)
+    except KeyboardInterrupt:
+        interrupted = True
+        if seen[0].resume_token:
+            note(f"interrupted; continue with --resume {seen[0].resume_token}")
+    found = seen[0]
+    document = {name: getattr(found, name) for name in ("sound", "complete", "resume_token", "checked", "findings")}
+    print_json(document) if as_json else _print_verification(found)
+    if interrupted or found.findings:
+        raise typer.Exit(INTERRUPTED if interrupted else _WITH_FINDINGS)
+
+
+@contextlib.contextmanager
+def _coordinator(connection: Connection) -> Iterator[tuple[Services, str]]:
+    """Use services that run; else a coordinator of our own, as starting those of the database would write to it."""
+    from leman._connect import connect  # noqa: PLC0415 - slow to import
+    from leman._local.embedded_services import Embedded, ephemeral_service  # noqa: PLC0415 - likewise
+
+    uri = database_uri(connection.db)
+    if connection.endpoint is None and "://" not in uri:
+        check_database_exists(uri)
+        if not Embedded(uri).is_running():
+            with ephemeral_service("commit_coordinator") as services:
+                yield services, uri
+            return
+    with connect(connection.db) if connection.endpoint is None else connection.remote() as database:
+        yield database._services, database.uri
+
+
+@contextlib.contextmanager
+def _progress(*, quiet: bool) -> Iterator[Callable[[Verification], object]]:
+    """Give what shows the progress in one line, on a terminal."""
+    if quiet or not sys.stderr.isatty():
+        yield lambda _found: None
         return
-    facts = {
-        "kind": found.kind + (", class" if found.stateful else ""),
-        "reads": ", ".join(found.input_columns),
-        "returns": found.data_type,
-        **({"expression": found.sql_expression} if found.sql_expression else {}),
-        **({"served at": ", ".join(found.addresses)} if found.addresses else {}),
-        **found.options,
-    }
-    print_line(f"{found.name}@{found.version}\n")
-    print_table(("", ""), list(facts.items()))
-    if found.source:
-        print_line(f"\n{found.source}")
+    from rich.console import Console  # noqa: PLC0415 - slow to import
+
+    with Console(stderr=True).status("verifying") as line:
+        yield lambda found: line.update(f"{found}{f'; at {found.table}' if found.table else ''}")
+
+
+def _print_verification(found: Verification) -> None:
+    print_table(
+        ("looked at", "number", "not verifiable", "with findings", "bytes"),
+        [
+            (c.subject.replace("_", " "), f"{c.looked:,}", f"{c.unverifiable:,}", f"{c.flawed:,}", f"{c.bytes:,}")
+            for c in found.checked
+        ],
+    )
+    for finding in found.findings:
+        place = f" ({', '.join(finding.columns)}; fragment {finding.fragment_id}, {finding.rows:,} rows)"
+        about = place if finding.fragment_id is not None else ""
+        print_line(f"{finding.flaw} {finding.subject.replace('_', ' ')}{about}: {finding.message}")
+    print_line(str(found))

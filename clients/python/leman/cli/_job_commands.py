@@ -1,50 +1,306 @@
-"""`leman jobs`, `leman errors`.
-
-Failed rows, counted by what went wrong.
-
-`leman jobs` and `leman errors`.
-"""
+"""`leman plan`, `backfill`, `preview`, `jobs` and `errors`."""
 
 from __future__ import annotations
 
-import contextlib
-import warnings
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated
+import enum
+import importlib
+import importlib.util
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from leman._functions.source_code import is_installed
 from leman._job_model import Job, JobState
-from leman._table_model import RowErrorGroup, RowErrorGroups
-from leman.cli._backfill_commands import end, follow_job
-from leman.cli._options import (
-    DatabaseArgument,
-    EndpointOption,
+from leman._table_model import RowError, RowErrorGroup, RowErrorGroups
+from leman.cli._terminal import (
+    ColumnArgument,
+    Connection,
     EnvOption,
     JobArgument,
     JsonOption,
     LabelOption,
     LimitOption,
-    TlsOption,
-    TokenOption,
+    PriorityOption,
+    TableArgument,
+    connected,
     env_of,
     labels_of,
-    open_database,
+    moment,
+    note,
+    plain_table,
+    print_found,
+    print_json,
+    print_line,
+    print_table,
+    warnings_as_notes,
 )
-from leman.cli._output import moment, note, print_json, print_line, print_table
-from leman.progress import duration, result_line, state_line
+from leman.errors import InvalidArgument, JobCancelled, JobFailed
+from leman.progress import duration, make_display, result_line, state_line
 
 if TYPE_CHECKING:
+    from leman._functions.udf_decorator import UDF
     from leman._jobs import JobFuture
+    from leman._preview import Preview
 
 
-def print_groups(groups: RowErrorGroups, *, as_json: bool) -> None:
-    """Failed rows by what went wrong, and how many groups the limit left out."""
+class OnStaleInput(enum.StrEnum):
+    """The values of `BackfillParameters.on_stale_input`."""
+
+    ERROR = "error"
+    WARN = "warn"
+    FIRST = "first"
+
+
+INTERRUPTED = 130
+EXIT_CODES = {JobState.DONE_WITH_ERRORS: 3, JobState.FAILED: 1, JobState.CANCELLED: 1}
+
+NoWaitOption = Annotated[bool, typer.Option("--no-wait", help="Return when the job has begun.")]
+QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
+ColumnsArgument = Annotated[list[str] | None, typer.Argument(metavar="[COLUMN]...", help="The columns' names.")]
+WhereOption = Annotated[str | None, typer.Option(help="Only rows for which this SQL expression is true.")]
+UdfOption = Annotated[str | None, typer.Option(metavar="NAME[@VERSION]", help="Use this registered function instead.")]
+VersionOption = Annotated[
+    str | None, typer.Option(metavar="NUMBER|TAG", help="Compute from this version of the table, or that of a tag.")
+]
+FragmentsOption = Annotated[int | None, typer.Option(min=1, help="At most this many fragments, for a sample run.")]
+StaleOption = Annotated[
+    OnStaleInput,
+    typer.Option(
+        "--on-stale-input",
+        help="If it reads computed columns that are not current: refuse, use them with a warning, or compute them.",
+    ),
+]
+IndexesOption = Annotated[
+    bool, typer.Option("--optimize-indices", help="Then bring the indexes on what was written up to date.")
+]
+
+
+@connected
+def plan(
+    connection: Connection,
+    table: TableArgument,
+    column: ColumnArgument,
+    *,
+    where: WhereOption = None,
+    udf: UdfOption = None,
+    read_version: VersionOption = None,
+    num_frags: FragmentsOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show what a backfill would compute, what it would reuse, and why. Changes nothing."""
+    with connection.open(direct=True) as database:
+        found = plain_table(database, table).plan_backfill(
+            column, udf=udf, where=where, read_version=_version(read_version), num_frags=num_frags
+        )
+    print_found(found, as_json=as_json)
+
+
+@connected
+def backfill(  # noqa: PLR0913 - a command's options, all by name
+    connection: Connection,
+    table: TableArgument,
+    columns: ColumnsArgument = None,
+    *,
+    where: WhereOption = None,
+    udf: UdfOption = None,
+    concurrency: Annotated[int | None, typer.Option(min=1, help="Worker processes at the most.")] = None,
+    intra_applier_concurrency: Annotated[int | None, typer.Option(min=1, help="Threads in each of them.")] = None,
+    checkpoint_size: Annotated[int | None, typer.Option(min=1, help="Rows between checkpoints at the most.")] = None,
+    min_checkpoint_size: Annotated[int | None, typer.Option(min=1, help="… at the least.")] = None,
+    max_checkpoint_size: Annotated[int | None, typer.Option(min=1, help="… at the most.")] = None,
+    task_size: Annotated[int | None, typer.Option(min=1, help="Rows in a unit of work.")] = None,
+    task_shuffle_diversity: Annotated[
+        int | None, typer.Option(min=1, help="Fragments whose units are handed out in turn.")
+    ] = None,
+    commit_granularity: Annotated[int | None, typer.Option(min=1, help="Fragments between commits.")] = None,
+    commit_rows: Annotated[int | None, typer.Option(min=1, help="Rows between commits, inside fragments too.")] = None,
+    read_version: VersionOption = None,
+    num_frags: FragmentsOption = None,
+    on_stale_input: StaleOption = OnStaleInput.ERROR,
+    optimize_indices: IndexesOption = False,
+    label: LabelOption = None,
+    priority: PriorityOption = 0,
+    env: EnvOption = None,
+    no_wait: NoWaitOption = False,
+    quiet: QuietOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Compute the missing and stale values of a column, or of several: of all computed ones where none is named."""
+    with connection.open() as database:
+        named = columns or []
+        future = plain_table(database, table).backfill_async(
+            named[0] if len(named) == 1 else named or None,
+            udf=udf,
+            labels=labels_of(label),
+            priority=priority,
+            env=env_of(env),
+            where=where,
+            concurrency=concurrency,
+            intra_applier_concurrency=intra_applier_concurrency,
+            checkpoint_size=checkpoint_size,
+            min_checkpoint_size=min_checkpoint_size,
+            max_checkpoint_size=max_checkpoint_size,
+            task_size=task_size,
+            task_shuffle_diversity=task_shuffle_diversity,
+            commit_granularity=commit_granularity,
+            commit_rows=commit_rows,
+            read_version=_version(read_version),
+            num_frags=num_frags,
+            on_stale_input=on_stale_input.value,
+            optimize_indices=optimize_indices,
+        )
+        name = f"{table}.{named[0]}" if len(named) == 1 else f"{table}: {len(named) or 'all'} columns"
+        job = future.job() if no_wait else follow_job(future, name, quiet=quiet)
+    end(job, as_json=as_json, no_wait=no_wait)
+
+
+def follow_job(future: JobFuture, name: str, *, quiet: bool, cancel: bool = True) -> Job:
+    """Show a job on standard error until its end. `cancel`: whether Ctrl-C cancels it."""
+    from leman._jobs import follow  # noqa: PLC0415 - slow to import
+
+    try:
+        return follow(future, make_display(False if quiet else None, name), cancel=cancel)
+    except KeyboardInterrupt as error:
+        note(str(error))
+        raise typer.Exit(INTERRUPTED) from None
+
+
+def end(job: Job, *, as_json: bool, no_wait: bool = False) -> None:
+    """Exit with the code for a job's state. Print the job with `as_json`, else its id with `no_wait`.
+
+    Raises JobFailed, JobCancelled.
+    """
+    from leman._jobs import check_ended  # noqa: PLC0415 - slow to import
+
     if as_json:
-        print_json([_described(group) for group in groups])
-        return
+        print_json(job)
+    elif no_wait:
+        print_line(job.job_id)
+    try:
+        check_ended(job)
+    except (JobFailed, JobCancelled) as error:
+        if not as_json:
+            raise
+        note(f"{error.message.splitlines()[0]} [{error.reason}]")
+    raise typer.Exit(EXIT_CODES.get(job.state, 0))
+
+
+def _version(given: str | None) -> int | str | None:
+    return int(given) if given is not None and given.isdecimal() else given
+
+
+FunctionArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="COLUMN|FUNCTION",
+        help="A computed column; or module:function, file.py:function, NAME@VERSION, or a SQL expression.",
+    ),
+]
+
+
+@connected
+def preview(  # noqa: PLR0913 - a command's options, all by name
+    connection: Connection,
+    table: TableArgument,
+    function: FunctionArgument,
+    *,
+    rows: Annotated[int, typer.Option("-n", "--rows", min=1, max=100, help="How many rows.")] = 5,
+    where: Annotated[str | None, typer.Option(help="The first rows for which this SQL expression is true.")] = None,
+    udf: UdfOption = None,
+    read_version: VersionOption = None,
+    column: Annotated[
+        list[str] | None,
+        typer.Option("--column", metavar="NAME", help="Column for the function's next parameter; may be given again."),
+    ] = None,
+    env: EnvOption = None,
+    timeout: Annotated[float | None, typer.Option(help="Seconds that it may take; 30 by itself.")] = None,
+    concurrency: Annotated[int | None, typer.Option(min=1, help="Worker processes of the backfill to come.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Try a function on a few rows: values, errors and time, and what the whole table would take. Writes nothing."""
+    with connection.open() as database:
+        found: Any = load(function) or function
+        made = plain_table(database, table).preview(
+            (found, column) if column else found,
+            rows,
+            where=where,
+            udf=udf,
+            read_version=_version(read_version),
+            timeout=timeout,
+            concurrency=concurrency,
+            env=env_of(env),
+        )
+    print_found(document(made) if as_json else made, as_json=as_json)
+    if any(row.state != "computed" for row in made.rows) or made.timed_out:
+        raise typer.Exit(EXIT_CODES[JobState.DONE_WITH_ERRORS])
+
+
+def load(named: str) -> UDF | None:
+    """Return the function that `module:function` or `file.py:function` names; None if the text has neither form.
+
+    Raises InvalidArgument if it cannot be imported.
+    """
+    module, colon, name = named.rpartition(":")
+    dotted = module.replace(".", "_").isidentifier()
+    if not colon or not name.replace(".", "_").isidentifier() or not (dotted or module.endswith(".py")):
+        return None
+    try:
+        target: Any = _file(Path(module)) if module.endswith(".py") else _module(module)
+        for part in name.split("."):
+            target = getattr(target, part)
+    except Exception as error:  # noqa: BLE001 - importing runs the caller's code
+        raise InvalidArgument(f"{named} cannot be imported: {type(error).__name__}: {error}") from None
+    from leman._functions.udf_decorator import UDF, udf  # noqa: PLC0415 - slow to import
+
+    return target if isinstance(target, UDF) else udf(target)
+
+
+def document(made: Preview) -> dict[str, Any]:
+    """Return a preview as JSON can hold it: values are texts."""
+    names = [*made.input_columns, "output"]
+    rows = [
+        {
+            **{name: getattr(row, name) for name in ("state", "row_address", "row_id")},
+            "values": dict(zip(names, row.texts, strict=True)),
+            **{name: getattr(row, name) for name in ("seconds", "error")},
+        }
+        for row in made.rows
+    ]
+    before = ("table", "input_columns", "data_type", "read_version", "where")
+    after = ["fails", "timed_out", "rows_to_compute", "workers", "seconds_per_row", "expected_seconds"]
+    after += ["set_up_seconds", "printed", "printed_bytes"]
+    return {
+        "function": f"{made.udf_name}@{made.udf_version}",
+        **{name: getattr(made, name) for name in before},
+        "rows": rows,
+        **{name: getattr(made, name) for name in after},
+    }
+
+
+def _module(name: str) -> Any:
+    """Import a module, also one that lies in the current folder."""
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    return importlib.import_module(name)
+
+
+def _file(path: Path) -> Any:
+    name = f"{path.stem}_" if is_installed(path.stem) else path.stem  # an installed module keeps its name
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{path} is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def _print_groups(groups: RowErrorGroups) -> None:
     headings = ("rows", "error", "message", "for example")
-    print_table(headings, [(f"{g.rows:,}", g.error_type, g.error_message, _place(g)) for g in groups])
+    print_table(headings, [(f"{g.rows:,}", g.error_type, g.error_message, _place(g.examples[0])) for g in groups])
     if groups.total > len(groups):
         print_line(f"and {groups.total - len(groups):,} more kinds; --limit shows more")
     if groups.rows_ungrouped:
@@ -56,72 +312,47 @@ def _described(group: RowErrorGroup) -> dict[str, object]:
     return {**shown, "example": group.examples[0].row_address}
 
 
-def _place(group: RowErrorGroup) -> str:
-    example = group.examples[0]
-    return f"fragment {example.fragment_id}, row {example.offset}"
+def _place(row: RowError) -> str:
+    return f"fragment {row.fragment_id}, row {row.offset}"
 
 
-#: What is said in the place of a result.
-_UNFINISHED = {JobState.PENDING: "waits for its turn", JobState.PAUSED: "paused: `leman jobs resume` has it go on"}
+#: Replaces the result of a job that has not ended.
+_UNFINISHED = {JobState.PENDING: "waits for its turn", JobState.PAUSED: "paused: `leman jobs resume` continues it"}
 
 app = typer.Typer(help="Lists, shows, watches, pauses, cancels, retries and deletes jobs.", no_args_is_help=True)
 
 
 @app.command("ls")
-def ls(  # noqa: PLR0913 - a command's options, all by name
-    db: DatabaseArgument,
+@connected
+def ls(
+    connection: Connection,
     *,
     table: Annotated[str | None, typer.Option(help="Only jobs of this table.")] = None,
     state: Annotated[list[str] | None, typer.Option(help="Only in this state; may be given again.")] = None,
     label: LabelOption = None,
     limit: LimitOption = 20,
-    endpoint: EndpointOption = None,
-    token: TokenOption = None,
-    tls_ca: TlsOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """List jobs, newest first."""
-    with open_database(db, endpoint, token, tls_ca, direct=True) as database, _remarks():
+    with connection.open(direct=True) as database, warnings_as_notes():
         found = database.jobs(table, limit, states=[word.upper() for word in state or ()], labels=labels_of(label))
-    if as_json:
-        print_json(found)
-        return
-    headings = ("job", "state", "column", "rows", "failed", "took", "begun", "plan")
-    print_table(headings, [_row(job) for job in found], whole=("job", "state"), cut_last=True)
+    print_found(found, as_json=as_json, show=_print_jobs)
 
 
 @app.command("show")
-def show(
-    db: DatabaseArgument,
-    job_id: JobArgument,
-    *,
-    endpoint: EndpointOption = None,
-    token: TokenOption = None,
-    tls_ca: TlsOption = None,
-    as_json: JsonOption = False,
-) -> None:
+@connected
+def show(connection: Connection, job_id: JobArgument, *, as_json: JsonOption = False) -> None:
     """Show one job."""
-    with open_database(db, endpoint, token, tls_ca, direct=True) as database, _remarks():
+    with connection.open(direct=True) as database, warnings_as_notes():
         job = database.job(job_id)
-    if as_json:
-        print_json(job)
-        return
-    for name, value in _details(job):
-        print_line(f"{name:<12}{value}")
+    print_found(job, as_json=as_json, show=_print_job)
 
 
 @app.command("watch")
-def watch(
-    db: DatabaseArgument,
-    job_id: JobArgument,
-    *,
-    endpoint: EndpointOption = None,
-    token: TokenOption = None,
-    tls_ca: TlsOption = None,
-    as_json: JsonOption = False,
-) -> None:
+@connected
+def watch(connection: Connection, job_id: JobArgument, *, as_json: JsonOption = False) -> None:
     """Follow a job until its end. Ctrl-C ends the watching, not the job."""
-    with open_database(db, endpoint, token, tls_ca) as database:
+    with connection.open() as database:
         future = database.job_future(job_id)
         job = future.job()
         job = follow_job(future, job.target, quiet=as_json, cancel=False)
@@ -129,83 +360,59 @@ def watch(
 
 
 @app.command("cancel")
-def cancel(  # noqa: PLR0913 - a command's options, all by name
-    db: DatabaseArgument,
+@connected
+def cancel(
+    connection: Connection,
     job_id: Annotated[str | None, typer.Argument(metavar="[JOB]", help="Id of the job.", show_default=False)] = None,
     *,
     every: Annotated[bool, typer.Option("--all", help="All jobs that have not ended.")] = False,
     table: Annotated[str | None, typer.Option(help="With --all: only jobs of this table.")] = None,
     label: LabelOption = None,
-    endpoint: EndpointOption = None,
-    token: TokenOption = None,
-    tls_ca: TlsOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Ask a job to stop, or with --all many. What they have finished is kept."""
+    """Cancel a job, or with --all many. What they have finished is kept."""
     if every == (job_id is not None) or (not every and (table or label)):
-        raise typer.BadParameter("name one job, or say --all, with --table and --label if need be")
-    with open_database(db, endpoint, token, tls_ca) as database:
+        raise typer.BadParameter("give one job, or --all, which --table and --label narrow down")
+    with connection.open() as database:
         if job_id is None:
             found = database.cancel_jobs(table, labels=labels_of(label))
-            if as_json:
-                print_json(found)
-            for job in () if as_json else found:
-                print_line(f"{job.job_id}: {job.state}")
-            return
-        future = database.job_future(job_id)
-        _tell_state(future, future.cancel(), as_json=as_json)
+            print_found(found, as_json=as_json, show=_print_states)
+        else:
+            future = database.job_future(job_id)
+            _print_state(future, future.cancel(), as_json=as_json)
 
 
 @app.command("pause")
-def pause(
-    db: DatabaseArgument,
-    job_id: JobArgument,
-    *,
-    endpoint: EndpointOption = None,
-    token: TokenOption = None,
-    tls_ca: TlsOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Have a job stop until it is resumed. What it has computed is kept; its workers are free for others."""
-    with open_database(db, endpoint, token, tls_ca) as database:
+@connected
+def pause(connection: Connection, job_id: JobArgument, *, as_json: JsonOption = False) -> None:
+    """Stop a job until it is resumed. What it has computed is kept; its workers are free for others."""
+    with connection.open() as database:
         future = database.job_future(job_id)
-        _tell_state(future, future.pause(), as_json=as_json)
+        _print_state(future, future.pause(), as_json=as_json)
 
 
 @app.command("resume")
-def resume(
-    db: DatabaseArgument,
-    job_id: JobArgument,
-    *,
-    endpoint: EndpointOption = None,
-    token: TokenOption = None,
-    tls_ca: TlsOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Have a paused job go on. It waits for its turn like others, and computes what is left."""
-    with open_database(db, endpoint, token, tls_ca) as database:
+@connected
+def resume(connection: Connection, job_id: JobArgument, *, as_json: JsonOption = False) -> None:
+    """Resume a paused job. It waits for its turn like others, and computes what is left."""
+    with connection.open() as database:
         future = database.job_future(job_id)
-        _tell_state(future, future.resume(), as_json=as_json)
+        _print_state(future, future.resume(), as_json=as_json)
 
 
 @app.command("delete")
-def delete(
-    db: DatabaseArgument,
-    job_id: JobArgument,
-    *,
-    endpoint: EndpointOption = None,
-    token: TokenOption = None,
-    tls_ca: TlsOption = None,
-) -> None:
-    """Take a job that has ended out of the history for good, with its failed rows. What it computed stays."""
-    with open_database(db, endpoint, token, tls_ca) as database:
+@connected
+def delete(connection: Connection, job_id: JobArgument) -> None:
+    """Delete a job that has ended from the history, with its failed rows. What it computed stays."""
+    with connection.open() as database:
         database.job_future(job_id).delete()
     print_line(f"{job_id}: deleted")
 
 
 @app.command("retry")
-def retry(  # noqa: PLR0913 - a command's options, all by name
-    db: DatabaseArgument,
+@connected
+def retry(
+    connection: Connection,
     job_id: JobArgument,
     *,
     udf: Annotated[
@@ -215,75 +422,67 @@ def retry(  # noqa: PLR0913 - a command's options, all by name
         bool, typer.Option("--keep-others", help="With --udf: rows that did not fail keep their values.")
     ] = False,
     env: EnvOption = None,
-    no_wait: Annotated[bool, typer.Option("--no-wait", help="Return when the job has begun.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
-    endpoint: EndpointOption = None,
-    token: TokenOption = None,
-    tls_ca: TlsOption = None,
+    no_wait: NoWaitOption = False,
+    quiet: QuietOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Compute the failed rows of a job's column again. With another function and without --keep-others, all rows."""
-    with open_database(db, endpoint, token, tls_ca) as database:
+    with connection.open() as database:
         future = database.retry_job_async(job_id, udf=udf, keep_others=keep_others, env=env_of(env))
         job = future.job()
         if not no_wait:
             job = follow_job(future, job.target, quiet=quiet)
-        elif not as_json:
-            print_line(job.job_id)
-    end(job, as_json=as_json)
+    end(job, as_json=as_json, no_wait=no_wait)
 
 
-def errors(  # noqa: PLR0913 - a command's options, all by name
-    db: DatabaseArgument,
+@connected
+def errors(
+    connection: Connection,
     job_id: JobArgument,
     *,
     column: Annotated[str | None, typer.Option(help="Only of this column.")] = None,
     limit: LimitOption = 20,
     rows: Annotated[bool, typer.Option("--rows", help="List the rows instead of counting them.")] = False,
     tracebacks: Annotated[bool, typer.Option("--tracebacks", help="List them with their tracebacks.")] = False,
-    endpoint: EndpointOption = None,
-    token: TokenOption = None,
-    tls_ca: TlsOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Counts the rows of a job for which the function failed, by exception and message, or lists them."""
-    listed = rows or tracebacks
-    with open_database(db, endpoint, token, tls_ca, direct=True) as database:
-        groups = None if listed else database.error_groups(job_id, column, limit)
-        found = database.get_errors(job_id, column, limit) if listed else []
-    if groups is not None:
-        print_groups(groups, as_json=as_json)
-    elif as_json:
-        print_json(found)
-    elif tracebacks:
-        for error in found:
-            print_line(f"{error}\n{error.traceback}")
-    else:
-        headings = ("fragment", "row", "column", "error", "message", "attempt")
-        print_table(
-            headings,
-            [
-                (e.fragment_id, e.offset, e.column, e.error_type, e.error_message.split("\n")[0], e.attempt)
-                for e in found
-            ],
-        )
+    """Count the rows of a job for which the function failed, by exception and message, or list them."""
+    with connection.open(direct=True) as database:
+        if not rows and not tracebacks:
+            groups = database.error_groups(job_id, column, limit)
+            found: Any = [_described(group) for group in groups] if as_json else groups
+            return print_found(found, as_json=as_json, show=_print_groups)
+        failed = database.get_errors(job_id, column, limit)
+    return print_found(failed, as_json=as_json, show=_print_tracebacks if tracebacks else _print_failed)
 
 
-@contextlib.contextmanager
-def _remarks() -> Iterator[None]:
-    """Tell each warning of a block at its end, also one that was given before."""
-    with warnings.catch_warnings(record=True) as remarks:
-        warnings.simplefilter("always")
-        yield
-    for remark in remarks:
-        note(str(remark.message))
+def _print_tracebacks(failed: list[RowError]) -> None:
+    for error in failed:
+        print_line(f"{error}\n{error.traceback}")
 
 
-def _tell_state(future: JobFuture, state: JobState, *, as_json: bool) -> None:
+def _print_failed(failed: list[RowError]) -> None:
+    rows = [
+        (e.fragment_id, e.offset, e.column, e.error_type, e.error_message.split("\n")[0], e.attempt) for e in failed
+    ]
+    print_table(("fragment", "row", "column", "error", "message", "attempt"), rows)
+
+
+def _print_states(jobs: list[Job]) -> None:
+    for job in jobs:
+        print_line(f"{job.job_id}: {job.state}")
+
+
+def _print_state(future: JobFuture, state: JobState, *, as_json: bool) -> None:
     if as_json:
         print_json(future.job())
     else:
         print_line(f"{future.job_id}: {state}")
+
+
+def _print_jobs(jobs: list[Job]) -> None:
+    headings = ("job", "state", "column", "rows", "failed", "took", "begun", "plan")
+    print_table(headings, [_row(job) for job in jobs], whole=("job", "state"), cut_last=True)
 
 
 def _row(job: Job) -> tuple[object, ...]:
@@ -300,7 +499,7 @@ def _row(job: Job) -> tuple[object, ...]:
     )
 
 
-def _details(job: Job) -> list[tuple[str, object]]:
+def _print_job(job: Job) -> None:
     progress = job.progress
     rows = (
         f"{progress.rows_total:,} in all, {progress.rows_reused:,} reused, {progress.rows_planned:,} planned,"
@@ -338,4 +537,5 @@ def _details(job: Job) -> list[tuple[str, object]]:
         details.insert(4, ("where", job.where))
     if job.error is not None:
         details.append(("error", f"{job.error.message} [{job.error.reason}]"))
-    return details
+    for name, value in details:
+        print_line(f"{name:<12}{value}")

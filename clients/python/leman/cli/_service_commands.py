@@ -1,9 +1,4 @@
-"""`leman up`, `ps`, `status`, `logs`, `down`; `demo`, `pack-env`, `config`.
-
-`leman up`, `ps`, `status`, `logs` and `down`: the services on this machine.
-
-`leman demo`, `pack-env` and `config`: programs of the services' distribution, run from here.
-"""
+"""`leman up`, `ps`, `status`, `logs`, `down`, and programs of the services: `demo`, `pack-env`, `config`."""
 
 from __future__ import annotations
 
@@ -21,12 +16,10 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from leman import _installed
 from leman._local import running_systems
 from leman._local.running_systems import ServiceFile, System
 from leman._locations import check_database_exists, check_database_possible, database_uri
-from leman.cli._options import JsonOption
-from leman.cli._output import moment, note, print_json, print_line, print_table
+from leman.cli._terminal import JsonOption, moment, note, print_json, print_line, print_table
 from leman.errors import InvalidArgument, MissingDependency, NotFound
 
 SomeDatabase = Annotated[
@@ -34,7 +27,7 @@ SomeDatabase = Annotated[
     typer.Argument(metavar="[DB]", help="Path of a database: the services that serve it.", show_default=False),
 ]
 _POLL = 0.2
-_MOST = 18  # letters of a Python's folder in a line
+_MOST = 18  # letters of the folder of a Python in a line
 _PRINTED = re.compile(r"^\[(job-[\w-]+)\] ")
 
 
@@ -42,18 +35,17 @@ def up(
     path: Annotated[str, typer.Argument(metavar="PATH", help="Folder of the database.")],
     *,
     python: Annotated[
-        str | None,
-        typer.Option(metavar="PATH", help="Interpreter of services and functions; else this one."),
+        str | None, typer.Option(metavar="PATH", help="Interpreter of services and functions; else this one.")
     ] = None,
 ) -> None:
     """Run the services of a local database until Ctrl-C, with their own Redis and Spark.
 
-    Exit codes: 0 asked to end, 1 not started, 2 wrong settings, 4 services run for it already.
+    Exit codes: 0 ended on request, 1 not started, 2 wrong settings, 4 other services serve the database.
     """
     uri = database_uri(path)
     if "://" in uri:
         raise InvalidArgument(
-            "leman up has a local folder, and serves databases in a store beside it: leman up ./system, then "
+            "leman up takes a local folder, and also serves databases in a store: leman up ./system, then "
             f"leman.connect({uri!r}, endpoint=…, token=…) with `executor` and `token` of ./system/_leman/service.json"
         )
     program = _interpreter(python)
@@ -64,7 +56,7 @@ def up(
 
 
 def ps(*, as_json: JsonOption = False) -> None:
-    """List the services that run on this machine for this user, a line for each set of processes."""
+    """List the services of this user on this machine, a line for each set of processes."""
     found = running_systems.list_systems()
     if as_json:
         print_json([_described(system) for system in found])
@@ -81,7 +73,7 @@ def ps(*, as_json: JsonOption = False) -> None:
 
 
 def status(db: SomeDatabase = None, *, as_json: JsonOption = False) -> None:
-    """Show the processes of the services of a database, or of those that databases opened from here share.
+    """Show the processes of a database's services, or of those that databases opened from here share.
 
     Exit code 1: none run.
     """
@@ -107,8 +99,7 @@ def status(db: SomeDatabase = None, *, as_json: JsonOption = False) -> None:
 def logs(
     db: SomeDatabase = None,
     job_id: Annotated[
-        str | None,
-        typer.Argument(metavar="[JOB]", help="What the functions of this job printed.", show_default=False),
+        str | None, typer.Argument(metavar="[JOB]", help="What the functions of this job printed.", show_default=False)
     ] = None,
     *,
     process: Annotated[
@@ -142,7 +133,7 @@ def logs(
         for line in told:
             print_line(line)
     if job_id and not printed:
-        note(f"no function of {job_id} has printed anything that is kept here: `leman jobs ls DB` lists jobs")
+        note(f"no output of functions of {job_id} is kept here: `leman jobs ls DB` lists jobs")
     if follow:
         _follow(files, job_id)
 
@@ -153,13 +144,13 @@ def down(
     every: Annotated[bool, typer.Option("--all", help="All services of this user on this machine.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """End the services of a database, or those that databases opened from here share, within three seconds, or some
-    more on a machine whose processors are all taken.
+    """End the services of a database, or those that databases opened from here share.
 
-    What jobs have finished is kept: they go on when services run again.
+    It takes three seconds, or more if the machine is busy. Finished work of jobs is kept: they continue when services
+    run again.
     """
     if every and db is not None:
-        raise typer.BadParameter("name a database, or say --all")
+        raise typer.BadParameter("give a database, or --all")
     found = running_systems.list_systems() if every else _systems_of(db)
     ended = [(system, system.down()) for system in found]
     if as_json:
@@ -172,12 +163,12 @@ def down(
 
 
 def _interpreter(python: str | None) -> str:
-    """The Python that is to run the services. Raises MissingDependency."""
+    """Return the Python that is to run the services. Raises MissingDependency, InvalidArgument."""
     if python is None:
-        _installed.require_services(MissingDependency)
+        running_systems.require_services(MissingDependency)
         return sys.executable
-    program = os.path.abspath(os.path.expanduser(python))  # noqa: PTH100, PTH111 - links are what tell environments
-    look = "import sys; from leman import _services_here; sys.exit(not _services_here.are_installed())"
+    program = os.path.abspath(os.path.expanduser(python))  # noqa: PTH100, PTH111 - environments differ by links
+    look = "import importlib.util, sys; sys.exit(importlib.util.find_spec('leman_local') is None)"
     try:
         done = subprocess.run([program, "-P", "-c", look], capture_output=True, text=True, check=False)
     except OSError as error:
@@ -207,7 +198,7 @@ def _system(db: str | None) -> System:
 
 
 def _none(db: str | None) -> str:
-    """What is said where the services that are meant do not run."""
+    """Return the message if the services do not run."""
     if db is not None:
         return f"no services run for {database_uri(db)}; `leman ps` lists all"
     others = [system for system in running_systems.list_systems() if _is_like_shared(system)]
@@ -221,12 +212,12 @@ def _none(db: str | None) -> str:
 
 
 def _is_like_shared(system: System) -> bool:
-    """Whether it is one that databases share which are opened from this Python, in a shell with other settings."""
+    """Return whether databases opened from this Python share the system, in a shell with other settings."""
     return system.kind == "shared" and running_systems.is_this_python(str(system.said.get("python") or ""))
 
 
 def _home(db: str | None) -> Path:
-    """The folder of the services that run, or ran last: their logs stay."""
+    """Return the folder of the services that run, or ran last: their logs stay."""
     found = _systems_of(db)
     if found:
         return found[0].home
@@ -256,7 +247,7 @@ def _places(system: System) -> str:
 
 
 def _environment(system: System) -> str:
-    """Where its Python is, as one line on a terminal has room for it: `leman status` has all of it."""
+    """Return the folder of its Python, cut to the room in a line on a terminal; `leman status` shows all of it."""
     python = str(system.said.get("python") or "")
     if not sys.stdout.isatty():
         return python
@@ -270,12 +261,10 @@ def _from_home(path: str) -> str:
 
 
 def _since(system: System) -> str:
-    """When it was started, by the clock of this machine; of today the time alone."""
     try:
-        begun = datetime.datetime.fromisoformat(str(system.said.get("started_at")))
+        return moment(datetime.datetime.fromisoformat(str(system.said.get("started_at"))))
     except ValueError:
         return ""
-    return moment(begun)
 
 
 def _megabytes(system: System) -> str:
@@ -287,7 +276,7 @@ def _text(size: int) -> str:
 
 
 def _tree(pid: int) -> Iterator[int]:
-    """A process and all below it, where the system tells."""
+    """Yield a process and all its descendants, if the system shows them."""
     yield pid
     try:
         told = [file.read_text() for file in Path(f"/proc/{pid}/task").glob("*/children")]
@@ -298,9 +287,9 @@ def _tree(pid: int) -> Iterator[int]:
 
 
 def _memory(pid: int) -> int:
-    """Bytes of memory of a process, its share of what it has in common with others; 0 where that is not told.
+    """Return the bytes of memory of a process with its share of common memory; 0 if they are not known.
 
-    Of one that lets no one look into it, what is its own alone.
+    For a process of which the system shows less, it is the memory that it has alone.
     """
     with contextlib.suppress(OSError):
         found = re.search(r"^Pss:\s+(\d+) kB", Path(f"/proc/{pid}/smaps_rollup").read_text(), re.MULTILINE)
@@ -312,7 +301,7 @@ def _memory(pid: int) -> int:
 
 
 def _whole(file: Path) -> Iterator[str]:
-    """The lines of a log, those that were set aside before the others."""
+    """Yield the lines of a log, those of rotated files first."""
     for part in (*(file.with_name(f"{file.name}.{number}") for number in range(9, 0, -1)), file):
         if part.exists():
             with part.open(errors="replace") as opened:
@@ -347,7 +336,7 @@ def _follow(files: list[Path], job_id: str | None) -> None:
 
 
 class DemoName(enum.Enum):
-    """A demo besides the first one."""
+    """The demos besides the default one."""
 
     POLYGLOT = "polyglot"
 
@@ -362,12 +351,12 @@ def demo(
     path: Annotated[str | None, typer.Option(help="Folder of the demo's database.  [default: ./leman-demo]")] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Build again what is there already.")] = False,
 ) -> None:
-    """Indexes the Python source on this machine: computes columns, then answers questions with them."""
-    _installed.require_services(MissingDependency)
-    root = _installed.services_checkout()
+    """Index the Python source on this machine: compute columns, then answer questions with them."""
+    running_systems.require_services(MissingDependency)
+    root = running_systems.services_checkout()
     program = example.value if example else "demo"
     if not (root / "examples" / program / "main.py").exists():
-        raise NotFound(f"the demo comes with the source of Leman; there is none in {root}", reason="NO_DEMO")
+        raise NotFound(f"the demo comes with the source of Leman, which is not in {root}", reason="NO_DEMO")
     options = [*(["--rows", str(rows)] if rows else []), *(["--path", path] if path else [])]
     options += ["--fresh"] if fresh else []
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(root), os.environ.get("PYTHONPATH")]))
@@ -383,17 +372,17 @@ def pack_env(
 
 @config.command("show")
 def config_show(*, as_json: JsonOption = False) -> None:
-    """List every setting of the services with its value, where that comes from, and its meaning."""
+    """List each setting of the services with its value, the source of that, and its meaning."""
     _become("leman_core.settings", *(["--json"] if as_json else []))
 
 
 @config.command("clean")
 def config_clean() -> None:
-    """Delete the archives of Spark's classes; `leman config show` says where they lie and how large they are."""
+    """Delete the archives of Spark's classes. `leman config show` says where they are, and how large."""
     _become("leman_core.process.class_archives", "--clean")
 
 
 def _become(module: str, *arguments: str) -> NoReturn:
-    _installed.require_services(MissingDependency)
+    running_systems.require_services(MissingDependency)
     sys.stdout.flush()
-    os.execv(sys.executable, _installed.services_command(module, *arguments))
+    os.execv(sys.executable, running_systems.services_command(module, *arguments))

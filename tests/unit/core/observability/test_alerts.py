@@ -12,7 +12,7 @@ import typer
 from structlog.testing import capture_logs
 from typer.core import TyperGroup
 
-from leman.cli._app import app
+from leman.cli import app
 from leman_core.model.job import Job, JobState
 from leman_core.model.plan import BackfillSpec
 from leman_core.model.view import RefreshSpec

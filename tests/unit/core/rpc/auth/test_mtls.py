@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 import leman
 from leman import errors
-from leman.cli._app import app
+from leman.cli import app
 from leman.v1 import jobs_pb2, jobs_pb2_grpc
 from leman_core.model.service_errors import InvalidArgument
 from leman_core.server import healthcheck
