@@ -15,12 +15,11 @@ from typing import Any, TypeAlias
 
 import grpc
 
-from leman._format.stored_functions import Registered
+from leman._format.stored_functions import Registered, UdfDefinition
 from leman.v1 import catalog_pb2, catalog_pb2_grpc, udf_pb2
 from leman_core.functions.column_checks import NewColumn
 from leman_core.functions.function_definitions import is_sha256
 from leman_core.model.service_errors import AlreadyExists, InvalidArgument, LemanError
-from leman_core.model.udf import UdfDefinition
 from leman_core.process.crash_points import crash_point
 from leman_core.server import paging
 from leman_core.server.blocking import BlockingPool

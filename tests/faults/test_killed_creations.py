@@ -8,7 +8,7 @@ import grpc
 import pytest
 
 import leman
-from leman_core.model.view import IS_SET, ViewColumn, ViewQuery
+from leman._format.view_definitions import IS_SET, ViewColumn, ViewQuery
 from leman_core.storage.lance_tables import LanceTables
 from leman_core.wire import convert_values
 from leman_internal.v1 import submission_pb2, submission_pb2_grpc

@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.faults, pytest.mark.spark]
 EXECUTOR = """
 import asyncio
 from leman_core.settings import Spark
-from leman_core.model.udf import CheckpointBounds, ErrorPolicy, UdfKind
+from leman._format.stored_functions import CheckpointBounds, ErrorPolicy, UdfKind
 from leman_core.model.work import FunctionSpec, WorkContext
 from leman_executor.scheduling.dispatcher import ExecutorEndpoint
 from leman_executor.spark.spark_runner import SparkRunner

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import leman
-from leman_core.model.view import IS_SET, SCRATCH_PREFIX, SOURCE_ROW_ID
+from leman._format.view_definitions import IS_SET, SOURCE_ROW_ID
+from leman_core.model.view import SCRATCH_PREFIX
 from tests.faults.lake import CallLog, Lake
 from tests.integration.call_log import numbers
 

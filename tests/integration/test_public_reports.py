@@ -19,9 +19,9 @@ import pytest
 from lance.optimize import Compaction
 
 import leman
+from leman._format.stored_functions import CheckpointBounds, UdfKind
 from leman_core.model.row_positions import RowRange
 from leman_core.model.service_errors import DataLoss, NotFound
-from leman_core.model.udf import CheckpointBounds, UdfKind
 from leman_core.storage.lance_tables import LanceTables
 from leman_core.storage.scan import FragmentReader, check_row_ids
 from tests.integration.types.types_pipeline import Pipeline

@@ -280,7 +280,7 @@ class BeginAttemptRequest:
     request_id: str
     job_id: str
     attempt: int
-    #: If given, the identity of `read_version`, see `leman_core.model.view_metadata.version_identity`.
+    #: If given, the identity of `read_version`, see `leman_core.model.table.TableSnapshot.version_identity`.
     identity: str = ""
     read_version: int = 0
 

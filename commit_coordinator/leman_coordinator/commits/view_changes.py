@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 
 from leman._format import view_definitions
+from leman._format.view_definitions import IS_SET, SOURCE_ROW_ID, ViewDefinition
 from leman_coordinator.commits.commit_requests import (
     ApplyDeltaRequest,
     CommitResult,
@@ -42,7 +43,7 @@ from leman_core.model.service_errors import (
     Unavailable,
 )
 from leman_core.model.table import Fragment, TableSnapshot
-from leman_core.model.view import IS_SET, SOURCE_ROW_ID, VIEW_FILE_PREFIX, ViewDefinition
+from leman_core.model.view import VIEW_FILE_PREFIX
 from leman_core.process.crash_points import crash_point
 from leman_core.server.blocking import BlockingPool
 from leman_core.storage import transactions, view_side_files

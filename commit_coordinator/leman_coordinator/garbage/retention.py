@@ -11,6 +11,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from leman._format.column_bindings import ColumnBinding
 from leman._format.view_definitions import BASE_RECORD, FAILED_PREFIX, RECORD_PREFIX, failed_in
 from leman_core.functions import binding
 from leman_core.model import keys
@@ -28,7 +29,6 @@ from leman_core.model.garbage import (
 )
 from leman_core.model.row_positions import RowRange
 from leman_core.model.table import DataFile, Fragment, TableField, TableSnapshot
-from leman_core.model.udf import ColumnBinding
 from leman_core.storage.checkpoint_records import FragmentRecord
 
 CHECKPOINTS, DATA, REFRESH = "_checkpoints", "data", "_refresh"

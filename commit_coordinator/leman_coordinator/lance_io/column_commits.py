@@ -19,6 +19,7 @@ from lance import LanceOperation
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from leman._format import column_bindings
+from leman._format.column_bindings import NOT_YET
 from leman_coordinator.lance_io.row_commits import first_version
 from leman_coordinator.lance_io.table_handle import CommitConflict, CommitUnclear, TableHandle, commit_outcomes
 from leman_core.functions import binding
@@ -33,7 +34,6 @@ from leman_core.model.service_errors import (
     Unavailable,
 )
 from leman_core.model.table import IndexCoverage, TableField, TableSnapshot
-from leman_core.model.udf import NOT_YET
 from leman_core.process.crash_points import crash_point
 from leman_core.sql.expressions import columns_read
 from leman_core.storage.lance_tables import LanceTables, index_coverage, index_coverage_of, open_table

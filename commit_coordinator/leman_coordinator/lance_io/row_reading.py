@@ -19,6 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from leman._format import view_definitions
+from leman._format.view_definitions import INTERNAL_COLUMNS, IS_SET
 from leman_coordinator.commits.commit_requests import ReadRequest
 from leman_coordinator.lance_io.checkpointed_rows import CheckpointedRows
 from leman_coordinator.tables.schema_casting import bytes_beside_dictionaries
@@ -27,7 +28,6 @@ from leman_core.functions.column_checks import column_not_found
 from leman_core.model.row_positions import RowRange
 from leman_core.model.service_errors import Aborted, FailedPrecondition, InvalidArgument
 from leman_core.model.table import TableField, TableSnapshot
-from leman_core.model.view import INTERNAL_COLUMNS, IS_SET
 from leman_core.server.blocking import SLOW_STORE_SECONDS, UNBOUNDED, BlockingPool, ConcurrencyLimiter
 from leman_core.sql import filters
 from leman_core.sql.time_values import pin_relative_times

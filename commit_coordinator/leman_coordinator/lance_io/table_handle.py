@@ -26,8 +26,7 @@ from lance.commit import CommitConflictError
 
 from leman_coordinator.lance_io.table_files import InstallableFile, with_files
 from leman_core.model.service_errors import Aborted, FailedPrecondition, InvalidArgument, LemanError, NotFound
-from leman_core.model.table import DataFile, Fragment, TableSnapshot
-from leman_core.model.view_metadata import identified_fragment, version_identity
+from leman_core.model.table import DataFile, Fragment, TableSnapshot, identified_fragment
 from leman_core.storage.error_translation import LANCE_ERRORS, first_line, is_definite, table_error
 from leman_core.storage.filesystems import counted_table
 from leman_core.storage.lance_files import Deletions, are_still_deleted
@@ -335,7 +334,7 @@ class TableHandle:
             found = LanceTables().snapshot(self._uri, version, [fragment])
         except NotFound:
             return False
-        return version_identity(found) == identity
+        return found.version_identity == identity
 
     def count_rows(self, fragment_id: int, where: str) -> int:
         """Return the number of live rows of a fragment that match the filter, in the handle's version."""

@@ -22,13 +22,14 @@ from lance.fragment import DataFile as LanceDataFile
 from lance.fragment import DeletionFile, FragmentMetadata
 from lance.schema import LanceSchema
 
+from leman._format.view_definitions import IS_SET, SOURCE_ROW_ID
 from leman_coordinator.lance_io.table_files import InstallableFile, with_files, with_layout_of
 from leman_coordinator.lance_io.table_handle import commit_outcomes
 from leman_core.model.plan import StagedFile
 from leman_core.model.row_ids import Ids
 from leman_core.model.row_positions import fragments_of, offsets_of
 from leman_core.model.service_errors import FailedPrecondition, NotFound
-from leman_core.model.view import IS_SET, PLACEHOLDER_FILE_PREFIX, SOURCE_ROW_ID
+from leman_core.model.view import PLACEHOLDER_FILE_PREFIX
 from leman_core.process.crash_points import crash_point
 from leman_core.storage import column_files, transactions
 from leman_core.storage.error_translation import using_storage

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from leman._format import column_bindings
-from leman._format.view_definitions import BASE_RECORD, RECORD_PREFIX
+from leman._format.column_bindings import ColumnBinding
+from leman._format.view_definitions import BASE_RECORD, RECORD_PREFIX, FailedNote
 from leman_coordinator.lance_io import table_files
 from leman_coordinator.lance_io.table_files import Committed, Notes, is_elsewhere, is_lemans_data_file, refresh_folder
 from leman_coordinator.verification.verification_report import Finding, Flaw, Inspection, Subject
@@ -17,8 +18,7 @@ from leman_core.model import keys, view_metadata
 from leman_core.model.garbage import StoredFile
 from leman_core.model.service_errors import UNREADABLE, DataLoss, LemanError, NotFound
 from leman_core.model.table import DataFile, Fragment, TableSnapshot
-from leman_core.model.udf import ColumnBinding
-from leman_core.model.view import SCRATCH_PREFIX, FailedNote
+from leman_core.model.view import SCRATCH_PREFIX
 from leman_core.storage import column_files, view_side_files
 from leman_core.storage.checkpoint_records import FragmentRecord
 from leman_core.storage.checkpoint_store import LanceCheckpointStore, checkpoint_root

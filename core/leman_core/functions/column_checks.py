@@ -11,11 +11,12 @@ from types import MappingProxyType
 import pyarrow as pa
 
 from leman._format import column_bindings
+from leman._format.column_bindings import ColumnBinding, ColumnInput, FunctionVersion
+from leman._format.stored_functions import ErrorPolicy, UdfDefinition, UdfKind
 from leman_core.functions import arrow_types, binding
 from leman_core.model.row_states import MOST_KEPT
 from leman_core.model.service_errors import AlreadyExists, FailedPrecondition, InvalidArgument, excerpt
 from leman_core.model.table import TableField, TableSnapshot
-from leman_core.model.udf import ColumnBinding, ColumnInput, ErrorPolicy, FunctionVersion, UdfDefinition, UdfKind
 
 #: Lance reserves names that begin with `_row`, Leman those with `__leman`.
 RESERVED_PREFIXES = ("_row", "__leman")

@@ -14,22 +14,15 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from leman._format import stored_functions
+from leman._format.column_bindings import FunctionVersion
 from leman._format.stored_documents import Damaged, OtherFormat
-from leman._format.stored_functions import Registered
+from leman._format.stored_functions import ErrorAction, Registered, RemoteFunction, Resources, UdfDefinition, UdfKind
 from leman_core.model.service_errors import (
     DataLoss,
     FailedPrecondition,
     InvalidArgument,
     PermissionDenied,
     unknown_format,
-)
-from leman_core.model.udf import (
-    ErrorAction,
-    FunctionVersion,
-    RemoteFunction,
-    Resources,
-    UdfDefinition,
-    UdfKind,
 )
 from leman_core.process.addresses import matches_any, parse_address, parse_pattern
 from leman_core.sql import expressions

@@ -145,7 +145,7 @@ class Job:
     incarnation: str = ""
     """The incarnation of its table or view; empty: unknown."""
     source_incarnation: str = ""
-    """The same for the source of a view that it refreshes: `view_metadata.identity` of the target version."""
+    """The same for the source of a view that it refreshes: `TableSnapshot.identity` of the target version."""
     request_body: str = ""
     """Digest of the whole request message: see `leman_core.server.request_messages`."""
     refresh_result: RefreshResult | None = None

@@ -12,9 +12,10 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
+from leman._format.column_bindings import FunctionVersion, InputSource
+from leman._format.stored_functions import CheckpointBounds, ErrorPolicy, UdfDefinition
 from leman_core.model.row_positions import RowRange
 from leman_core.model.table import TableField
-from leman_core.model.udf import CheckpointBounds, FunctionVersion, InputSource, UdfDefinition
 
 
 class Reason(enum.Enum):
@@ -62,6 +63,30 @@ class StaleInput:
 
     column: str
     rows: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreviewSpec:
+    """The request of a preview, see `protos/leman/v1/jobs.proto`."""
+
+    database: str
+    table: str
+    column: str = ""
+    udf_name: str = ""
+    udf_version: str = ""
+    definition: UdfDefinition | None = None
+    sql_expression: str = ""
+    #: That of the expression; None: the registered one.
+    error_policy: ErrorPolicy | None = None
+    input_columns: tuple[str, ...] = ()
+    where: str = ""
+    read_version: int = 0
+    read_tag: str = ""
+
+    @property
+    def names_function(self) -> bool:
+        """Return whether a function is named, and not only a column."""
+        return bool(self.udf_name or self.sql_expression or self.definition is not None)
 
 
 @dataclass(frozen=True, slots=True)

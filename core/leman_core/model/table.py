@@ -8,6 +8,12 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
+from leman_core.model.keys import md5
+
+_FILES = "files-"
+#: Decimal digits of a fragment's number, which has 32 bits.
+_MOST_DIGITS = 10
+
 
 class DataFile(NamedTuple):
     """One data file of a fragment: its name in the table's data folder and the Lance field ids that it holds."""
@@ -151,6 +157,38 @@ class TableSnapshot:
     @property
     def live_rows(self) -> int:
         return sum(f.live_rows for f in self.fragments)
+
+    @property
+    def identity(self) -> str:
+        """What distinguishes the table from one created later under its uri.
+
+        Its incarnation; for a table that Leman never wrote to, a digest of the data files of this version.
+        """
+        if self.incarnation:
+            return self.incarnation
+        files = sorted(file.path for fragment in self.fragments for file in fragment.files)
+        return _FILES + md5("\n".join(files))
+
+    @property
+    def version_identity(self) -> str:
+        """What identifies this version of a table without an incarnation; empty: it has one, or has no files.
+
+        The last fragment and one of its files, because no two tables share a file name. A later check of the same
+        version reads one fragment, however many the table has.
+        """
+        last = self.fragments[-1] if self.fragments and not self.incarnation else None
+        return "" if last is None or not last.files else f"{last.fragment_id}/{last.files[0].path}"
+
+
+def identified_fragment(version_identity: str) -> int | None:
+    """Return the fragment that a version identity names; None if this release does not know its form."""
+    number = version_identity.partition("/")[0]
+    return int(number) if number.isdecimal() and len(number) <= _MOST_DIGITS else None
+
+
+def outlives_versions(identity: str) -> bool:
+    """Return whether an identity can be compared with that of another version of the table."""
+    return not identity.startswith(_FILES)
 
 
 def _inside(column: TableField, path: str, part: TableField) -> TableField:

@@ -11,53 +11,13 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
+from leman._format.stored_functions import UdfDefinition
 from leman._format.view_definitions import (
-    INTERNAL_COLUMNS,
-    IS_SET,
-    SOURCE_ROW_ID,
     EarlierState,
-    FailedNote,
-    ViewColumn,
     ViewDefinition,
-    ViewFormat,
     ViewFunction,
-    ViewQuery,
 )
 from leman_core.model.plan import OnStaleInput, StaleInput
-from leman_core.model.udf import UdfDefinition
-
-__all__ = [
-    "INTERNAL_COLUMNS",
-    "IS_SET",
-    "PLACEHOLDER_FILE_PREFIX",
-    "SCRATCH_PREFIX",
-    "SOURCE_ROW_ID",
-    "VIEW_FILE_PREFIX",
-    "AskedCommit",
-    "ChangeKind",
-    "EarlierState",
-    "EarlierValues",
-    "FailedNote",
-    "MaterializedView",
-    "RefreshJournal",
-    "RefreshMode",
-    "RefreshPlan",
-    "RefreshPolicy",
-    "RefreshReason",
-    "RefreshResult",
-    "RefreshSpec",
-    "ResolvedFunction",
-    "SourceChange",
-    "UnsetFragment",
-    "ViewColumn",
-    "ViewCommit",
-    "ViewDefinition",
-    "ViewFormat",
-    "ViewFunction",
-    "ViewQuery",
-    "ViewSummary",
-]
-
 
 #: Prefix of tables with the rows of a running refresh. No user table can have it.
 SCRATCH_PREFIX = "__leman_scratch_"

@@ -1,4 +1,4 @@
-"""A view's metadata for services: its definition, its source's identity, the requests that created and altered it."""
+"""A view's metadata for services: its definition, and the requests that created and altered it."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ import pyarrow as pa
 
 from leman._format import view_definitions
 from leman._format.stored_documents import Damaged, OtherFormat
-from leman._format.view_definitions import PREFIX
+from leman._format.view_definitions import PREFIX, ViewDefinition, ViewQuery
 from leman_core.model import keys
 from leman_core.model.service_errors import DataLoss, unknown_format
-from leman_core.model.table import TableSnapshot
-from leman_core.model.view import AskedCommit, ViewDefinition, ViewQuery
+from leman_core.model.view import AskedCommit
 
 #: The request that created the view, and a digest of it, to answer a repeated request.
 MADE_BY = f"{PREFIX}request"
@@ -26,10 +25,6 @@ MOST_ALTERATIONS = 16
 #: The last refresh that ended before any job history knew it: JSON of its job's id and its commit.
 AT_ONCE = f"{PREFIX}at_once"
 
-
-_FILES = "files-"
-#: Digits of a fragment id, which has 32 bits.
-_MOST_DIGITS = 10
 #: Created at import, in one thread: msgspec crashes if two threads are the first to decode a type.
 _at_once_decoder = msgspec.json.Decoder(tuple[str, AskedCommit])
 
@@ -103,39 +98,6 @@ def done_at_once(metadata: Mapping[bytes, bytes], job_id: str) -> AskedCommit | 
 def same_id(noted: str, other: str) -> bool:
     """Return whether two requests with ids have the same one."""
     return bool(noted and other) and noted.partition(" ")[2] == other.partition(" ")[2]
-
-
-def identity(table: TableSnapshot) -> str:
-    """Return the identity that distinguishes a source from a later table with its uri.
-
-    That is the table's incarnation, or without one (Leman never wrote to it) a digest of the data files of this
-    version.
-    """
-    if table.incarnation:
-        return table.incarnation
-    files = sorted(file.path for fragment in table.fragments for file in fragment.files)
-    return _FILES + keys.md5("\n".join(files))
-
-
-def version_identity(table: TableSnapshot) -> str:
-    """Return the identity of this version if its table has no incarnation; empty: it has one, or no files.
-
-    That is a file of the last fragment, as no two tables have a file of the same name. It is looked up in the same
-    version at the same location, which costs the same for any number of fragments.
-    """
-    last = table.fragments[-1] if table.fragments and not table.incarnation else None
-    return "" if last is None or not last.files else f"{last.fragment_id}/{last.files[0].path}"
-
-
-def identified_fragment(known: str) -> int | None:
-    """Return the fragment that identifies a version; None: an identity that this release does not know."""
-    number = known.partition("/")[0]
-    return int(number) if number.isdecimal() and len(number) <= _MOST_DIGITS else None
-
-
-def outlives_versions(incarnation: str) -> bool:
-    """Return whether an identity can be compared with that of another version of the table."""
-    return not incarnation.startswith(_FILES)
 
 
 def _text(value: object) -> str:

@@ -14,11 +14,12 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from leman._format.column_bindings import InputSource
+from leman._format.stored_functions import CheckpointBounds, ErrorPolicy, UdfKind
 from leman_core.model.databases import StoreOptions
 from leman_core.model.plan import CheckpointRef, FragmentTask, StagedFile
 from leman_core.model.row_positions import RowAddress, RowRange
 from leman_core.model.table import TableSnapshot
-from leman_core.model.udf import CheckpointBounds, ErrorPolicy, InputSource, UdfKind
 
 
 @dataclass(frozen=True, slots=True)

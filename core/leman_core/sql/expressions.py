@@ -17,9 +17,9 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.types as pt
 
+from leman._format.view_definitions import IS_SET, ViewQuery
 from leman_core.functions.arrow_types import is_packed
 from leman_core.model.service_errors import FailedPrecondition, InvalidArgument
-from leman_core.model.view import IS_SET, ViewQuery
 from leman_core.sql import filters
 from leman_core.sql.filters import CLOCKS, Kind, Token, invalid_filter
 

@@ -20,10 +20,10 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 from lance.fragment import write_fragments
 
+from leman._format.view_definitions import SOURCE_ROW_ID
 from leman_core.functions.arrow_values import single_batch
 from leman_core.model import keys, row_states
 from leman_core.model.service_errors import Aborted, DataLoss, FailedPrecondition, LemanError, NotFound
-from leman_core.model.view import SOURCE_ROW_ID
 from leman_core.process.crash_points import crash_point
 from leman_core.storage import column_files
 from leman_core.storage.checkpoint_store import checkpoint_place, remove_checkpoints_elsewhere

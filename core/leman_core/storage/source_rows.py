@@ -23,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from leman._format.view_definitions import IS_SET
 from leman_core.functions import arrow_types
 from leman_core.functions.arrow_values import single_batch
 from leman_core.model import view_metadata
@@ -30,7 +31,6 @@ from leman_core.model.row_ids import NO_IDS, Ids, Mask, difference, distinct, is
 from leman_core.model.row_positions import RowAddress, RowRange, addresses_of, fragments_of, offsets_of, split_range
 from leman_core.model.service_errors import Aborted, DataLoss, LemanError, NotFound
 from leman_core.model.table import DataFile, Fragment
-from leman_core.model.view import IS_SET
 from leman_core.sql import expressions
 from leman_core.storage import lance_sql
 from leman_core.storage.error_translation import LANCE_ERRORS, table_error, using_storage
@@ -212,12 +212,12 @@ class SourceRows:
 
     @cached_property
     def identity(self) -> str:
-        """Return what tells it from another table under its uri, see `leman_core.model.view_metadata.identity`."""
+        """What distinguishes the source from a table created later under its uri: `TableSnapshot.identity`."""
         with using_storage(self.uri):
             known = str(self._dataset.config().get(INCARNATION_KEY, ""))
             if known:  # of one that Leman wrote to no fragment is looked at
                 return known
-            return view_metadata.identity(snapshot_of(self.uri, self._dataset, read_fragments(self._dataset)))
+            return snapshot_of(self.uri, self._dataset, read_fragments(self._dataset)).identity
 
     @cached_property
     def stable_row_ids(self) -> bool:

@@ -30,7 +30,8 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 
 from leman._format import stored_functions
-from leman._format.stored_functions import FOLDER, Registered
+from leman._format.column_bindings import FunctionVersion
+from leman._format.stored_functions import FOLDER, Registered, RemoteFunction, UdfDefinition
 from leman_core.functions import function_definitions
 from leman_core.functions.function_definitions import (
     ALL_FUNCTIONS,
@@ -41,7 +42,6 @@ from leman_core.functions.function_definitions import (
     check_python,
 )
 from leman_core.model.service_errors import AlreadyExists, DataLoss, FailedPrecondition, InvalidArgument, NotFound
-from leman_core.model.udf import FunctionVersion, RemoteFunction, UdfDefinition
 from leman_core.storage import whole_files
 from leman_core.storage.error_translation import LANCE_ERRORS, table_error
 from leman_core.storage.filesystems import check_bucket, filesystem_of

@@ -38,6 +38,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from lance.file import LanceFileWriter
 
+from leman._format.view_definitions import IS_SET, SOURCE_ROW_ID, ViewDefinition, ViewQuery
 from leman_core.functions import arrow_types
 from leman_core.model import keys, view_metadata
 from leman_core.model.plan import StagedFile
@@ -45,8 +46,8 @@ from leman_core.model.row_ids import NO_IDS, Bounds, Ids, Keys, distinct, in_ord
 from leman_core.model.row_positions import RowRange
 from leman_core.model.service_errors import Aborted, DataLoss, LemanError
 from leman_core.model.table import TableSnapshot
-from leman_core.model.view import IS_SET, SOURCE_ROW_ID, VIEW_FILE_PREFIX, ViewDefinition, ViewQuery
-from leman_core.model.view_metadata import from_metadata, identity
+from leman_core.model.view import VIEW_FILE_PREFIX
+from leman_core.model.view_metadata import from_metadata
 from leman_core.storage import lance_files
 from leman_core.storage.column_files import data_path, read_predecessors, tagged_digest_of
 from leman_core.storage.error_translation import table_error, using_storage
@@ -170,7 +171,7 @@ def _is_source(uri: str, definition: ViewDefinition) -> bool:
     for version in (definition.base_version, 0):  # the first may have been cleaned
         with contextlib.suppress(LemanError):
             found = tables.snapshot(uri, version)
-            return identity(found) == known
+            return found.identity == known
     return False
 
 

@@ -35,14 +35,12 @@ import pyarrow as pa
 import xxhash
 
 from leman._format import stored_documents, view_definitions
-from leman._format.view_definitions import FAILED_PREFIX
-from leman_core.model import view_metadata
+from leman._format.view_definitions import FAILED_PREFIX, FailedNote, ViewQuery
 from leman_core.model.plan_columns import materialize
 from leman_core.model.row_ids import NO_IDS, Ids, Mask, difference, union
 from leman_core.model.row_positions import addresses_of, fragments_of, offsets_of
 from leman_core.model.service_errors import DataLoss, NotFound, check_format
 from leman_core.model.table import DataFile, Fragment, TableField, TableSnapshot
-from leman_core.model.view import FailedNote, ViewQuery
 from leman_core.sql.expressions import columns_read
 from leman_core.storage import whole_files
 from leman_core.storage.error_translation import using_storage
@@ -293,7 +291,7 @@ class SourceRecord:
     """A source version as a view keeps it.
 
     `snapshot` names only files that hold what the view reads, and its `incarnation` is what
-    `leman_core.model.view_metadata.identity` said of that version.
+    `TableSnapshot.identity` of that version.
     """
 
     def __init__(self, snapshot: TableSnapshot, rows: Mapping[int, StoredRows]) -> None:
@@ -363,7 +361,7 @@ def encode_source_record(snapshot: TableSnapshot, wanted: frozenset[int], rows: 
     header = {
         "format": stored_documents.SOURCE_RECORD.current,
         "version": snapshot.version,
-        "identity": view_metadata.identity(snapshot),
+        "identity": snapshot.identity,
         "schema": fields,
         "ids": [_ids_of(field) for field in snapshot.fields],
         "layouts": [list(layout) for layout in layouts],

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
+from leman._format.column_bindings import FunctionVersion, InputSource
 from leman.v1 import catalog_pb2, planner_pb2, udf_pb2
 from leman_core.model.plan import (
     BackfillSpec,
@@ -39,7 +40,6 @@ from leman_core.model.plan_columns import (
 from leman_core.model.row_positions import RowRange
 from leman_core.model.service_errors import InvalidArgument
 from leman_core.model.table import IndexCoverage, TableField
-from leman_core.model.udf import FunctionVersion, InputSource
 from leman_core.wire.convert_udfs import bounds_from_proto, bounds_to_proto, udf_from_proto, udf_to_proto
 from leman_core.wire.convert_values import (
     MOST_THREADS,

@@ -7,21 +7,21 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from leman.v1 import jobs_pb2, udf_pb2
-from leman_core.functions import arrow_types, function_servers
-from leman_core.functions.function_servers import FunctionDescription
-from leman_core.model.service_errors import FailedPrecondition, InvalidArgument
-from leman_core.model.udf import (
+from leman._format.stored_functions import (
     CheckpointBounds,
     ErrorAction,
     ErrorPolicy,
     ErrorRule,
-    PreviewSpec,
     RemoteFunction,
     Resources,
     UdfDefinition,
     UdfKind,
 )
+from leman.v1 import jobs_pb2, udf_pb2
+from leman_core.functions import arrow_types, function_servers
+from leman_core.functions.function_servers import FunctionDescription
+from leman_core.model.plan import PreviewSpec
+from leman_core.model.service_errors import FailedPrecondition, InvalidArgument
 from leman_core.wire.convert_types import schema_from_either, schema_to_json
 from leman_core.wire.convert_values import (
     duration_to_proto,

@@ -10,13 +10,12 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from leman._format import view_definitions
+from leman._format.view_definitions import INTERNAL_COLUMNS, EarlierState, ViewColumn, ViewFunction, ViewQuery
 from leman.v1 import catalog_pb2, jobs_pb2, planner_pb2
 from leman_core.model import view_metadata
 from leman_core.model.service_errors import Internal, InvalidArgument
 from leman_core.model.view import (
-    INTERNAL_COLUMNS,
     ChangeKind,
-    EarlierState,
     EarlierValues,
     MaterializedView,
     RefreshMode,
@@ -28,9 +27,6 @@ from leman_core.model.view import (
     ResolvedFunction,
     SourceChange,
     UnsetFragment,
-    ViewColumn,
-    ViewFunction,
-    ViewQuery,
     ViewSummary,
 )
 from leman_core.wire import convert_plans, convert_values

@@ -10,6 +10,7 @@ from dataclasses import replace
 import grpc
 import pyarrow as pa
 
+from leman._format.column_bindings import FunctionVersion
 from leman.v1 import catalog_pb2, catalog_pb2_grpc, commit_pb2, commit_pb2_grpc, jobs_pb2
 from leman_core.model.job import Attempt, BegunAttempt, ColumnCommit, FragmentOutcome
 from leman_core.model.plan import (
@@ -27,7 +28,6 @@ from leman_core.model.plan import (
 from leman_core.model.plan_columns import CheckpointedFragments, PlannedTasks, UntouchedFragments
 from leman_core.model.service_errors import Internal
 from leman_core.model.table import IndexCoverage
-from leman_core.model.udf import FunctionVersion
 from leman_core.model.view import RefreshPlan, RefreshSpec, ViewCommit
 from leman_core.server.status import error_from_rpc
 from leman_core.storage.locations import database_and_table

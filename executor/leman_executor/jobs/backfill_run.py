@@ -10,10 +10,11 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from leman._format.column_bindings import FunctionVersion
+from leman._format.stored_functions import UdfKind
 from leman_core.model.job import Job, JobError, JobState
 from leman_core.model.plan import BackfillSpec, OnStaleInput, Plan, PlanHeader, StaleInput, summarize_plan
 from leman_core.model.service_errors import Aborted, LemanError
-from leman_core.model.udf import FunctionVersion, UdfKind
 from leman_core.model.work import RowError
 from leman_core.server.blocking import run_in_job_thread
 from leman_core.storage import lance_tables

@@ -11,10 +11,11 @@ from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
+from leman._format.column_bindings import FunctionVersion
+from leman._format.stored_functions import UdfKind
 from leman_core.model.job import Job, JobError, JobState, Progress
 from leman_core.model.plan import BackfillSpec, FragmentTask, OnStaleInput, Plan, ReasonCount, summarize_plan
 from leman_core.model.service_errors import Aborted, FailedPrecondition, LemanError
-from leman_core.model.udf import FunctionVersion, UdfKind
 from leman_core.storage.locations import table_uri
 from leman_executor.jobs import job_run
 from leman_executor.jobs.async_helpers import gather_limited

@@ -21,6 +21,7 @@ import psutil
 import pyarrow as pa
 import structlog
 
+from leman._format.stored_functions import ErrorAction, UdfDefinition, UdfKind
 from leman_core.functions.arrow_values import concatenate
 from leman_core.functions.function_definitions import FunctionPolicy
 from leman_core.model import service_errors as error_tree
@@ -28,7 +29,6 @@ from leman_core.model.job import Job, JobState
 from leman_core.model.plan import BackfillSpec, PlanHeader
 from leman_core.model.row_positions import RowAddress
 from leman_core.model.service_errors import FailedPrecondition, InvalidArgument, LemanError, ResourceExhausted
-from leman_core.model.udf import ErrorAction, UdfDefinition, UdfKind
 from leman_core.model.work import RowError, WorkContext
 from leman_core.process import environment
 from leman_core.server.callers import check_code

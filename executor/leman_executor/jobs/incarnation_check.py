@@ -11,8 +11,8 @@ import enum
 
 from leman_core.model.job import Job
 from leman_core.model.service_errors import ATTEMPT_FENCED, Aborted, LemanError, NotFound
+from leman_core.model.table import outlives_versions
 from leman_core.model.view import RefreshPlan
-from leman_core.model.view_metadata import identity, outlives_versions
 from leman_core.server.blocking import run_in_job_thread
 from leman_core.storage.lance_tables import LanceTables, is_other_table
 from leman_core.storage.locations import table_uri
@@ -133,7 +133,7 @@ def _has_other_source(view: str, job: Job) -> bool:
     if definition is None:
         return False
     try:
-        return identity(tables.snapshot(definition.source_uri, job.refresh.src_version)) != known
+        return tables.snapshot(definition.source_uri, job.refresh.src_version).identity != known
     except NotFound:  # the latest version tells less: a restore may have taken its incarnation along
         now = tables.snapshot(definition.source_uri).incarnation
         return bool(now) and outlives_versions(known) and now != known

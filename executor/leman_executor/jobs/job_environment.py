@@ -12,6 +12,8 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from leman._format.column_bindings import FunctionVersion
+from leman._format.stored_functions import UdfDefinition, UdfKind
 from leman_core.functions.function_definitions import FunctionPolicy
 from leman_core.model.job import Attempt, BegunAttempt, ColumnCommit, FragmentOutcome, Job
 from leman_core.model.plan import (
@@ -26,7 +28,6 @@ from leman_core.model.plan import (
     TracedFile,
 )
 from leman_core.model.table import IndexCoverage
-from leman_core.model.udf import FunctionVersion, UdfDefinition, UdfKind
 from leman_core.model.view import RefreshPlan, RefreshSpec, ViewCommit
 from leman_core.model.work import Reservations, RowError, WorkContext
 from leman_core.server.blocking import BlockingPool

@@ -7,9 +7,9 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
+from leman._format.stored_functions import ErrorPolicy
 from leman_core.model.job import Progress
 from leman_core.model.plan import FragmentTask, Plan, PlanHeader, StagedFile
-from leman_core.model.udf import ErrorPolicy
 from leman_core.model.work import FragmentResult, ProgressReport, Timings, UnitOutcome
 
 

@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Awaitable
 from typing import Any, Protocol
 
+from leman._format.stored_functions import UdfDefinition
 from leman_core.model import service_errors as error_tree
 from leman_core.model.job import BegunAttempt, Job, JobError, JobState
 from leman_core.model.service_errors import (
@@ -20,7 +21,6 @@ from leman_core.model.service_errors import (
     NotFound,
     Unavailable,
 )
-from leman_core.model.udf import UdfDefinition
 from leman_core.model.work import RowError, UnitFailure
 from leman_core.storage.locations import table_uri
 from leman_executor.jobs.async_helpers import retry_unavailable

@@ -18,11 +18,11 @@ from typing import Any
 
 import structlog
 
+from leman._format.stored_functions import UdfKind
 from leman_core.model.plan import CheckpointRef, FragmentTask, Plan, PlanHeader, StagedFile
 from leman_core.model.plan_columns import PlannedTasks
 from leman_core.model.row_positions import count_offsets, merge_ranges
 from leman_core.model.service_errors import LemanError, Unavailable
-from leman_core.model.udf import UdfKind
 from leman_core.model.work import WorkContext
 from leman_executor.jobs.async_helpers import ignore_result, run_all_or_raise
 from leman_executor.jobs.commit_cadence import CommitCadence

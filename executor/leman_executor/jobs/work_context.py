@@ -8,6 +8,8 @@ from typing import Self
 
 import pyarrow as pa
 
+from leman._format.column_bindings import FunctionVersion
+from leman._format.stored_functions import UdfDefinition, UdfKind
 from leman_core.functions import arrow_types
 from leman_core.functions.function_definitions import FunctionPolicy
 from leman_core.functions.server_credentials import access_to
@@ -15,7 +17,6 @@ from leman_core.model.databases import StoreOptions
 from leman_core.model.job import Job, JobError
 from leman_core.model.plan import PlanHeader
 from leman_core.model.service_errors import FailedPrecondition, PermissionDenied
-from leman_core.model.udf import FunctionVersion, UdfDefinition, UdfKind
 from leman_core.model.work import FunctionSpec, RemoteRef, WorkContext, WorkUnit
 from leman_core.server.callers import check_code
 from leman_core.settings import Settings

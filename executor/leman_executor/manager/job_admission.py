@@ -12,6 +12,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
+from leman._format.column_bindings import FunctionVersion
 from leman_core.functions.function_definitions import FunctionPolicy
 from leman_core.model.job import Job, JobRequest, JobState
 from leman_core.model.plan import BackfillSpec, FragmentTask
@@ -22,7 +23,6 @@ from leman_core.model.service_errors import (
     Unavailable,
     reused_request_id,
 )
-from leman_core.model.udf import FunctionVersion
 from leman_core.model.view import RefreshSpec
 from leman_core.server.request_messages import check_same_request
 from leman_executor.coordination.leases import LeaseOutcome

@@ -10,9 +10,9 @@ from typing import Any
 
 import structlog
 
+from leman._format.column_bindings import FunctionVersion
 from leman_core.model.job import Job, JobState, same_attempt
 from leman_core.model.service_errors import LemanError
-from leman_core.model.udf import FunctionVersion
 from leman_core.model.work import RowError
 from leman_core.server.blocking import BlockingPool
 from leman_core.storage.locations import table_uri

@@ -14,14 +14,15 @@ import numpy as np
 import pyarrow as pa
 import structlog
 
+from leman._format.stored_functions import UdfKind
+from leman._format.view_definitions import ViewQuery
 from leman_core.functions.arrow_values import equal_rows
 from leman_core.model import keys
 from leman_core.model.plan import FragmentTask, Plan
 from leman_core.model.row_ids import NO_IDS, Ids, Mask, distinct, isin_sorted, positions
 from leman_core.model.row_positions import RowRange, split_range
 from leman_core.model.service_errors import LemanError
-from leman_core.model.udf import UdfKind
-from leman_core.model.view import EarlierValues, RefreshPlan, SourceChange, ViewQuery
+from leman_core.model.view import EarlierValues, RefreshPlan, SourceChange
 from leman_core.storage import view_side_files
 from leman_core.storage.checkpoint_records import Piece, to_checkpoint
 from leman_core.storage.checkpoint_store import LanceCheckpointStore, checkpoint_root

@@ -19,12 +19,13 @@ import uuid
 from dataclasses import replace
 
 from leman._format import view_definitions
+from leman._format.column_bindings import FunctionVersion
+from leman._format.view_definitions import FailedNote
 from leman_core.model import view_metadata
 from leman_core.model.job import Job, JobError, JobState
 from leman_core.model.plan import BackfillSpec, OnStaleInput
 from leman_core.model.service_errors import Aborted, FailedPrecondition, LemanError, NotFound
-from leman_core.model.udf import FunctionVersion
-from leman_core.model.view import ChangeKind, FailedNote, RefreshMode, RefreshPlan, RefreshSpec
+from leman_core.model.view import ChangeKind, RefreshMode, RefreshPlan, RefreshSpec
 from leman_core.process.crash_points import crash_point
 from leman_executor.jobs import backfill_run
 from leman_executor.jobs.async_helpers import retry_unavailable, wait_all

@@ -16,19 +16,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from leman._format import view_definitions
+from leman._format.view_definitions import FailedNote, ViewDefinition
 from leman_core.model import view_metadata
 from leman_core.model.plan import StagedFile
 from leman_core.model.row_ids import NO_IDS, Ids, intersection
 from leman_core.model.service_errors import Aborted, Internal
-from leman_core.model.view import (
-    AskedCommit,
-    FailedNote,
-    RefreshMode,
-    RefreshPlan,
-    RefreshReason,
-    RefreshResult,
-    ViewDefinition,
-)
+from leman_core.model.view import AskedCommit, RefreshMode, RefreshPlan, RefreshReason, RefreshResult
 from leman_core.process.crash_points import crash_point
 from leman_core.storage import view_data_files as view_files
 from leman_core.storage import view_side_files

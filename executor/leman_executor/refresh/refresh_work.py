@@ -12,9 +12,10 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
+from leman._format.view_definitions import FailedNote
 from leman_core.model.job import Job
 from leman_core.model.plan import StagedFile
-from leman_core.model.view import FailedNote, RefreshPlan, RefreshSpec, ResolvedFunction
+from leman_core.model.view import RefreshPlan, RefreshSpec, ResolvedFunction
 from leman_core.storage import view_side_files
 from leman_core.storage.scratch_table import ScratchTable
 from leman_core.storage.source_rows import SourceRows

@@ -16,6 +16,7 @@ import lance
 import numpy as np
 import pyarrow as pa
 
+from leman._format.view_definitions import IS_SET, SOURCE_ROW_ID
 from leman_core.model.row_ids import (
     NO_IDS,
     Beyond,
@@ -33,15 +34,7 @@ from leman_core.model.row_ids import (
     window,
 )
 from leman_core.model.service_errors import NotFound
-from leman_core.model.view import (
-    IS_SET,
-    PLACEHOLDER_FILE_PREFIX,
-    SOURCE_ROW_ID,
-    VIEW_FILE_PREFIX,
-    ChangeKind,
-    RefreshMode,
-    RefreshPlan,
-)
+from leman_core.model.view import PLACEHOLDER_FILE_PREFIX, VIEW_FILE_PREFIX, ChangeKind, RefreshMode, RefreshPlan
 from leman_core.model.view_metadata import from_metadata
 from leman_core.storage import view_side_files
 from leman_core.storage.error_translation import using_storage

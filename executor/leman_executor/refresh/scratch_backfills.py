@@ -15,14 +15,14 @@ from dataclasses import replace
 import pyarrow as pa
 
 from leman._format import column_bindings
-from leman._format.view_definitions import is_view
+from leman._format.column_bindings import ColumnBinding, ColumnInput, InputSource
+from leman._format.view_definitions import SOURCE_ROW_ID, is_view
 from leman_core.functions import arrow_types, column_checks
 from leman_core.model.job import Job, JobState
 from leman_core.model.plan import BackfillSpec, Plan
 from leman_core.model.row_ids import Ids
 from leman_core.model.service_errors import Aborted, LemanError, NotFound, Unavailable
-from leman_core.model.udf import ColumnBinding, ColumnInput, InputSource
-from leman_core.model.view import SOURCE_ROW_ID, RefreshPlan, RefreshSpec, ResolvedFunction
+from leman_core.model.view import RefreshPlan, RefreshSpec, ResolvedFunction
 from leman_core.process.crash_points import crash_point
 from leman_core.server.blocking import run_in_job_thread
 from leman_core.storage import scratch_table

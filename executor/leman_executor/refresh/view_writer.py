@@ -15,12 +15,13 @@ import numpy as np
 import pyarrow as pa
 import xxhash
 
+from leman._format.view_definitions import IS_SET, SOURCE_ROW_ID
 from leman_core.functions.arrow_values import concatenate
 from leman_core.model.plan import StagedFile
 from leman_core.model.row_ids import Ids
 from leman_core.model.row_positions import RowRange, fragments_of, offsets_of
 from leman_core.model.service_errors import LemanError
-from leman_core.model.view import IS_SET, SCRATCH_PREFIX, SOURCE_ROW_ID, RefreshPlan, ResolvedFunction
+from leman_core.model.view import SCRATCH_PREFIX, RefreshPlan, ResolvedFunction
 from leman_core.storage import view_data_files as view_files
 from leman_core.storage.scan import fewer_rows, in_parts, is_overflow
 from leman_core.storage.scratch_table import ScratchTable

@@ -10,10 +10,10 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from leman._format.stored_functions import ErrorAction, UdfDefinition
 from leman_core.model.plan import CheckpointRef
 from leman_core.model.row_positions import RowAddress, RowRange, merge_ranges, subtract_ranges
 from leman_core.model.service_errors import FailedPrecondition, Unavailable
-from leman_core.model.udf import ErrorAction, UdfDefinition
 from leman_core.model.work import (
     FragmentResult,
     InFlightRows,

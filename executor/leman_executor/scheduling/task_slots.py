@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from leman._format.stored_functions import Resources, UdfDefinition
 from leman_core.model.service_errors import FailedPrecondition
-from leman_core.model.udf import Resources, UdfDefinition
 
 _GPU_AMOUNT = "spark.executor.resource.gpu.amount"
 _GPU_SCRIPT = "spark.executor.resource.gpu.discoveryScript"

@@ -21,10 +21,10 @@ import pyarrow as pa
 from pyspark import SparkFiles, TaskContext
 from pyspark.resource import ResourceInformation
 
+from leman._format.stored_functions import CheckpointBounds, ErrorPolicy, UdfKind
 from leman_core.model.keys import id_in_key
 from leman_core.model.plan import FragmentTask, Reason
 from leman_core.model.row_positions import RowRange
-from leman_core.model.udf import CheckpointBounds, ErrorPolicy, UdfKind
 from leman_core.model.work import FragmentWork, FunctionSpec, InFlightRows, ProgressReport, WorkContext, WorkUnit
 from leman_core.process import environment
 from leman_core.storage.checkpoint_store import LanceCheckpointStore, checkpoint_root

@@ -17,10 +17,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.types as pt
 
+from leman._format.stored_functions import ErrorAction, ErrorPolicy, ErrorRule, UdfKind
 from leman._format.value_casts import relabel, without_programs_own
 from leman_core.functions import arrow_values
 from leman_core.model.row_ids import isin
-from leman_core.model.udf import ErrorAction, ErrorPolicy, ErrorRule, UdfKind
 from leman_core.model.work import RowError
 from leman_executor.worker import call_results, user_errors
 from leman_executor.worker import value_conversion as conversion

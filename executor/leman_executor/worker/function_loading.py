@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 import cloudpickle
 import pyarrow as pa
 
+from leman._format.stored_functions import UdfKind
 from leman_core.functions.function_definitions import PYTHON, python_mismatch
 from leman_core.model.service_errors import FailedPrecondition
-from leman_core.model.udf import UdfKind
 from leman_core.model.work import FunctionSpec, WorkContext
 from leman_core.storage.storage_errors import translating_os_errors
 from leman_core.storage.udf_registry import note_failure

@@ -18,9 +18,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from leman._format.stored_functions import UdfKind
 from leman_core.model.row_positions import RowRange
 from leman_core.model.service_errors import INTERNAL_BUG, LemanError
-from leman_core.model.udf import UdfKind
 from leman_core.model.work import RowError, WorkContext
 from leman_core.storage import object_stores
 from leman_core.storage.scan import CHUNK_ROWS, FragmentReader

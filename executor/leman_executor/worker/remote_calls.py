@@ -28,11 +28,11 @@ from typing import Self
 
 import pyarrow as pa
 
+from leman._format.stored_functions import ErrorAction
 from leman_core.functions import function_servers
 from leman_core.model import keys
 from leman_core.model.row_positions import RowRange
 from leman_core.model.service_errors import LemanError, Unavailable
-from leman_core.model.udf import ErrorAction
 from leman_core.model.work import FunctionSpec, Reservations
 from leman_executor.worker import user_errors
 from leman_executor.worker.remote_server import AnswerWatch, RemoteServer, Stream, by_expected_time

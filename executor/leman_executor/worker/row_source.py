@@ -14,13 +14,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from leman._format.column_bindings import InputSource
+from leman._format.stored_functions import UdfKind
 from leman._format.value_casts import relabel
+from leman._format.view_definitions import SOURCE_ROW_ID
 from leman_core.model import keys, row_states
 from leman_core.model.row_ids import difference, isin
 from leman_core.model.row_positions import RowAddress, RowRange, split_range
 from leman_core.model.row_states import RowState, States
-from leman_core.model.udf import InputSource, UdfKind
-from leman_core.model.view import SOURCE_ROW_ID
 from leman_core.model.work import FragmentWork, WorkContext
 from leman_core.storage import column_files
 from leman_core.storage.checkpoint_records import Piece

@@ -16,11 +16,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.types as pt
 
+from leman._format.stored_functions import ErrorAction, ErrorPolicy
 from leman._format.value_casts import differ_in_names, holds_type, relabel
 from leman_core.functions.arrow_values import single_batch
 from leman_core.model.row_positions import RowAddress, RowRange
 from leman_core.model.service_errors import LemanError, Unavailable
-from leman_core.model.udf import ErrorAction, ErrorPolicy
 from leman_core.model.work import RowError, WorkContext
 from leman_core.sql import expressions
 from leman_core.storage.scan import CHUNK_BYTES, CHUNK_ROWS, Chunk, Columns, FragmentReader

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import structlog
 
+from leman._format.stored_functions import UdfKind
 from leman_core.model import keys
 from leman_core.model.plan import CheckpointRef
 from leman_core.model.row_positions import RowRange, subtract_ranges
 from leman_core.model.service_errors import INTERNAL_BUG, LemanError
-from leman_core.model.udf import UdfKind
 from leman_core.model.work import (
     CheckpointStore,
     ErrorSink,

@@ -12,13 +12,14 @@ import enum
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from leman._format.column_bindings import ColumnBinding, FunctionVersion
+from leman._format.stored_functions import UdfDefinition
 from leman_core.functions import column_checks
 from leman_core.functions.column_checks import NewColumn
 from leman_core.model.job import Job
 from leman_core.model.plan import SETTLED, PlanHeader, Reason
 from leman_core.model.service_errors import FailedPrecondition
 from leman_core.model.table import TableField, TableSnapshot
-from leman_core.model.udf import ColumnBinding, FunctionVersion, UdfDefinition
 from leman_planner.planning.request_resolution import check_inputs
 
 _UNITS = (("second", 1.0, 90.0), ("minute", 60.0, 90.0 * 60), ("hour", 3600.0, 36.0 * 3600))

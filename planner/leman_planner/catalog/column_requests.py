@@ -17,13 +17,14 @@ import pyarrow as pa
 import structlog
 
 from leman._format import column_bindings
+from leman._format.column_bindings import ColumnBinding, FunctionVersion
+from leman._format.stored_functions import UdfDefinition
 from leman._format.stored_logs import JOBS, sql_quoted
 from leman_core.functions import binding, column_checks
 from leman_core.functions.column_checks import NewColumn
 from leman_core.model.plan import PlanHeader
 from leman_core.model.service_errors import UNREADABLE, DataLoss, FailedPrecondition, LemanError
 from leman_core.model.table import TableField, TableSnapshot
-from leman_core.model.udf import ColumnBinding, FunctionVersion, UdfDefinition
 from leman_core.storage import stored_jobs
 from leman_core.storage.append_log import AppendLog
 from leman_core.storage.locations import canonical_database

@@ -17,15 +17,16 @@ from dataclasses import dataclass, field, replace
 from typing import ParamSpec
 
 from leman._format import column_bindings
+from leman._format.column_bindings import ColumnBinding
+from leman._format.stored_functions import RemoteFunction, UdfDefinition, UdfKind
 from leman_core.functions import arrow_types, column_checks, function_servers
 from leman_core.functions.column_checks import NewColumn
 from leman_core.functions.function_definitions import FunctionPolicy, check_remote
 from leman_core.functions.function_servers import FunctionDescription
 from leman_core.functions.server_credentials import access_to
-from leman_core.model.plan import OutputField, PlanHeader
+from leman_core.model.plan import OutputField, PlanHeader, PreviewSpec
 from leman_core.model.service_errors import InvalidArgument, LemanError, Unavailable
 from leman_core.model.table import TableField, TableSnapshot
-from leman_core.model.udf import ColumnBinding, PreviewSpec, RemoteFunction, UdfDefinition, UdfKind
 from leman_core.model.work import ServerAccess
 from leman_core.server.blocking import BlockingPool, ConcurrencyLimiter
 from leman_core.server.call_streams import with_idle_limit

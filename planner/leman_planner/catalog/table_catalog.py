@@ -14,12 +14,13 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from leman._format import column_bindings
+from leman._format.column_bindings import ColumnBinding, ColumnInput, FunctionVersion
+from leman._format.stored_functions import ErrorPolicy, UdfDefinition, UdfKind
 from leman_core.functions import arrow_types, binding, column_checks
 from leman_core.functions.column_checks import NewColumn
 from leman_core.model import keys
 from leman_core.model.service_errors import DataLoss, FailedPrecondition, InvalidArgument
 from leman_core.model.table import TableSnapshot
-from leman_core.model.udf import ColumnBinding, ColumnInput, ErrorPolicy, FunctionVersion, UdfDefinition, UdfKind
 from leman_core.model.view import SCRATCH_PREFIX
 from leman_core.model.view_metadata import from_metadata
 from leman_core.sql import expressions

@@ -13,10 +13,10 @@ from dataclasses import replace
 
 import pyarrow as pa
 
+from leman._format.column_bindings import NOT_YET, ColumnBinding
 from leman_core.functions import binding
 from leman_core.model.service_errors import UNREADABLE, FailedPrecondition
 from leman_core.model.table import TableField, TableSnapshot
-from leman_core.model.udf import NOT_YET, ColumnBinding
 
 
 def upstream_columns(table: TableSnapshot, column: str, inputs: Iterable[TableField] | None = None) -> list[str]:

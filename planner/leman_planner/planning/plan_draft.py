@@ -15,7 +15,6 @@ from leman_core.model.plan import KeptRows, Plan, PlanHeader, Reason, ReasonCoun
 from leman_core.model.plan_columns import CheckpointColumns, FragmentColumns, Numbers
 from leman_core.model.row_positions import count_offsets
 from leman_core.model.row_states import StateSummary
-from leman_core.model.view_metadata import version_identity
 from leman_core.storage.checkpoint_records import FragmentRecord
 from leman_planner.planning.fragment_status import (
     CODE,
@@ -327,7 +326,7 @@ def _header(resolved: ResolvedRequest, totals: _Totals) -> PlanHeader:
         input_source=resolved.source,
         inputs_version=0 if resolved.past is None else resolved.past.version,
         manifest=resolved.table.manifest,
-        identity=version_identity(resolved.table),
+        identity=resolved.table.version_identity,
     )
 
 

@@ -27,13 +27,14 @@ from typing import Literal, TypeAlias, TypeVar
 import numpy as np
 import structlog
 
+from leman._format.column_bindings import ColumnBinding, FunctionVersion
+from leman._format.stored_functions import UdfDefinition
 from leman_core.functions import binding
 from leman_core.model import keys
 from leman_core.model.plan import BackfillSpec, KeptRows, Plan, PlanHeader, Reason, StaleInput, TracedFile
 from leman_core.model.row_states import StateSummary
 from leman_core.model.service_errors import DataLoss, LemanError, NotFound
 from leman_core.model.table import TableSnapshot
-from leman_core.model.udf import ColumnBinding, FunctionVersion, UdfDefinition
 from leman_core.model.work import CheckpointStore
 from leman_core.sql import filters
 from leman_core.sql.time_values import pin_relative_times

@@ -16,13 +16,14 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from leman._format import column_bindings
+from leman._format.column_bindings import ColumnBinding, FunctionVersion, InputSource
+from leman._format.stored_functions import UdfDefinition, UdfKind
 from leman_core.functions import arrow_types, binding, column_checks
 from leman_core.model import keys
 from leman_core.model import view_metadata as metadata
 from leman_core.model.plan import BackfillSpec, OutputField
 from leman_core.model.service_errors import FailedPrecondition, InvalidArgument
 from leman_core.model.table import Fragment, TableField, TableSnapshot
-from leman_core.model.udf import ColumnBinding, FunctionVersion, InputSource, UdfDefinition, UdfKind
 from leman_core.sql import expressions
 
 

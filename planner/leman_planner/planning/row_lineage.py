@@ -36,6 +36,7 @@ from functools import cached_property
 import numpy as np
 import structlog
 
+from leman._format.stored_functions import UdfKind
 from leman_core.functions.arrow_values import Mask
 from leman_core.model import keys, row_states
 from leman_core.model.plan import ComparedFile, EarlierRows, MigratedRows, Plan, Reason
@@ -44,7 +45,6 @@ from leman_core.model.row_positions import RowRange
 from leman_core.model.row_states import Predecessor, RowState
 from leman_core.model.service_errors import DataLoss, LemanError, NotFound
 from leman_core.model.table import CompactionHistory, Fragment, TableSnapshot
-from leman_core.model.udf import UdfKind
 from leman_core.model.work import CheckpointStore
 from leman_core.storage import column_files, compaction_history
 from leman_core.storage.checkpoint_records import FragmentRecord, read_record, unpack_records

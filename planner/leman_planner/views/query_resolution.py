@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
+from leman._format.stored_functions import UdfDefinition, UdfKind
+from leman._format.view_definitions import INTERNAL_COLUMNS, IS_SET, SOURCE_ROW_ID, ViewColumn, ViewFunction, ViewQuery
 from leman_core.functions import arrow_types, column_checks
 from leman_core.model.service_errors import FailedPrecondition, InvalidArgument, excerpt
 from leman_core.model.table import TableField, TableSnapshot
-from leman_core.model.udf import UdfDefinition, UdfKind
-from leman_core.model.view import INTERNAL_COLUMNS, IS_SET, SOURCE_ROW_ID, ViewColumn, ViewFunction, ViewQuery
 from leman_core.sql import expressions, filters
 from leman_core.sql.filters import Kind
 

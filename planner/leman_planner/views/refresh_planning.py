@@ -17,15 +17,14 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from leman._format.stored_functions import UdfKind
+from leman._format.view_definitions import IS_SET, EarlierState, ViewDefinition, ViewFunction
 from leman_core.model.service_errors import FailedPrecondition
-from leman_core.model.table import Fragment, TableSnapshot
-from leman_core.model.udf import UdfKind
+from leman_core.model.table import Fragment, TableSnapshot, outlives_versions
 from leman_core.model.view import (
-    IS_SET,
     PLACEHOLDER_FILE_PREFIX,
     VIEW_FILE_PREFIX,
     ChangeKind,
-    EarlierState,
     EarlierValues,
     RefreshMode,
     RefreshPlan,
@@ -35,10 +34,7 @@ from leman_core.model.view import (
     ResolvedFunction,
     SourceChange,
     UnsetFragment,
-    ViewDefinition,
-    ViewFunction,
 )
-from leman_core.model.view_metadata import identity, outlives_versions, version_identity
 from leman_planner.views.source_changes import Compactions, changed_fragments, check_source, check_view
 
 
@@ -165,7 +161,7 @@ def plan_refresh(
         schema=case.view.schema,
         functions=tuple(functions),
         target_version=case.target.version,
-        target_incarnation=identity(case.target),
+        target_incarnation=case.target.identity,
         mode=decided.mode,
         reason=decided.reason,
         message=decided.message,
@@ -175,7 +171,7 @@ def plan_refresh(
         stale=stale,
         rows=case.view.live_rows,
         file_format="{}.{}".format(*case.view.file_format),
-        identity=version_identity(case.view),
+        identity=case.view.version_identity,
     )
 
 
@@ -184,7 +180,7 @@ def broken_link(case: Case) -> RefreshReason | None:
     recorded = case.definition.base_incarnation
     if case.base is not None and not case.from_record:
         # The target is a version of the same table: Lance numbers them along one history.
-        return None if identity(case.base) == recorded else RefreshReason.SOURCE_REPLACED
+        return None if case.base.identity == recorded else RefreshReason.SOURCE_REPLACED
     known = outlives_versions(recorded) and bool(case.target.incarnation)
     if known and case.target.incarnation != recorded:
         return RefreshReason.SOURCE_REPLACED

@@ -15,21 +15,13 @@ from functools import partial
 
 import structlog
 
+from leman._format.view_definitions import IS_SET, ViewColumn, ViewDefinition
 from leman_core.functions import column_checks
 from leman_core.model.plan import StaleInput
 from leman_core.model.plan_columns import materialize
 from leman_core.model.service_errors import UNREADABLE, FailedPrecondition, InvalidArgument, LemanError, NotFound
 from leman_core.model.table import Rewrite, TableSnapshot
-from leman_core.model.view import (
-    IS_SET,
-    MaterializedView,
-    RefreshPlan,
-    RefreshPolicy,
-    RefreshSpec,
-    ResolvedFunction,
-    ViewColumn,
-    ViewDefinition,
-)
+from leman_core.model.view import MaterializedView, RefreshPlan, RefreshPolicy, RefreshSpec, ResolvedFunction
 from leman_core.process.crash_points import crash_point
 from leman_core.sql import expressions
 from leman_core.sql.expressions import columns_read

@@ -22,18 +22,12 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from leman._format.value_casts import differ_in_names
+from leman._format.view_definitions import INTERNAL_COLUMNS, ViewDefinition, ViewQuery
 from leman_core.functions import column_checks
 from leman_core.functions.arrow_types import is_blob
 from leman_core.model.service_errors import FailedPrecondition
 from leman_core.model.table import Fragment, Rewrite, TableField, TableSnapshot
-from leman_core.model.view import (
-    INTERNAL_COLUMNS,
-    ChangeKind,
-    ResolvedFunction,
-    SourceChange,
-    ViewDefinition,
-    ViewQuery,
-)
+from leman_core.model.view import ChangeKind, ResolvedFunction, SourceChange
 from leman_core.sql.expressions import columns_read
 
 #: What tells a fragment's rows and the fields that are read: fragments with equal states hold the same.

@@ -16,7 +16,8 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from leman._format.view_definitions import with_query, write
+from leman._format.stored_functions import UdfDefinition, UdfKind
+from leman._format.view_definitions import ViewDefinition, ViewFormat, ViewFunction, ViewQuery, with_query, write
 from leman_core.functions import column_checks
 from leman_core.model.service_errors import (
     AlreadyExists,
@@ -29,13 +30,11 @@ from leman_core.model.service_errors import (
     reused_request_id,
 )
 from leman_core.model.table import TableSnapshot
-from leman_core.model.udf import UdfDefinition, UdfKind
-from leman_core.model.view import SCRATCH_PREFIX, ViewDefinition, ViewFormat, ViewFunction, ViewQuery, ViewSummary
+from leman_core.model.view import SCRATCH_PREFIX, ViewSummary
 from leman_core.model.view_metadata import (
     MADE_BY,
     alterations,
     from_metadata,
-    identity,
     made_by,
     request,
     same_id,
@@ -282,7 +281,7 @@ class ViewCatalog:
             query=resolved.query,
             source_uri=source.uri,
             base_version=source.version,
-            base_incarnation=identity(source),
+            base_incarnation=source.identity,
             in_own_database=source_database == home,
             format=ViewFormat.STABLE_ROW_IDS if source.stable_row_ids else ViewFormat.ADDRESSES,
             filled=filled_by(resolved.query.functions),

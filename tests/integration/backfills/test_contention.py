@@ -17,10 +17,10 @@ import pytest
 import redis
 from pydantic import SecretStr
 
+from leman._format.stored_functions import UdfDefinition, UdfKind
 from leman_coordinator.commits.commit_requests import AddColumnsRequest
 from leman_core.model.job import Job, JobState
 from leman_core.model.plan import BackfillSpec
-from leman_core.model.udf import UdfDefinition, UdfKind
 from leman_core.server.blocking import BlockingPool
 from leman_core.settings import Settings
 from leman_core.storage.lance_tables import LanceTables

@@ -10,9 +10,9 @@ import lance
 import pyarrow as pa
 import pytest
 
+from leman._format.stored_functions import UdfDefinition, UdfKind
 from leman_core.model.plan import Plan, summarize_plan
 from leman_core.model.service_errors import FailedPrecondition, InvalidArgument, NotFound
-from leman_core.model.udf import UdfDefinition, UdfKind
 from leman_core.storage.column_files import ColumnFileWriter
 from tests.integration.types.types_pipeline import Pipeline
 

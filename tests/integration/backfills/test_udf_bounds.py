@@ -5,8 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
+from leman._format.stored_functions import CheckpointBounds, UdfKind
 from leman_core.model import keys
-from leman_core.model.udf import CheckpointBounds, UdfKind
 from leman_core.settings import Executor, Settings
 from leman_core.storage.checkpoint_store import LanceCheckpointStore, checkpoint_root
 from tests.integration.types.types_pipeline import Pipeline

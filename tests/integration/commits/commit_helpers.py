@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from leman._format import column_bindings
+from leman._format.column_bindings import ColumnBinding, ColumnInput
 from leman.v1 import catalog_pb2
 from leman_coordinator.commits.commit_queue import CommitQueues, Limits
 from leman_coordinator.commits.commit_requests import CommitResult, ReplaceRequest
@@ -24,7 +25,6 @@ from leman_core.functions import binding
 from leman_core.model import keys
 from leman_core.model.plan import FragmentReplacement, OutputField, StagedFile
 from leman_core.model.table import Fragment
-from leman_core.model.udf import ColumnBinding, ColumnInput
 from leman_core.storage.column_files import ColumnFileWriter
 from leman_core.storage.lance_tables import LanceTables
 

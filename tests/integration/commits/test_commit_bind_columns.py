@@ -9,13 +9,13 @@ import pyarrow as pa
 import pytest
 
 from leman._format import column_bindings
+from leman._format.column_bindings import ColumnBinding, ColumnInput
 from leman.v1 import commit_pb2
 from leman_coordinator.commits.commit_requests import BindColumnsRequest
 from leman_coordinator.lance_io import column_commits
 from leman_coordinator.lance_io.table_handle import CommitConflict, TableHandle
 from leman_core.functions import binding
 from leman_core.model.service_errors import Aborted, FailedPrecondition
-from leman_core.model.udf import ColumnBinding, ColumnInput
 from leman_core.wire import convert_values
 from leman_internal.v1 import submission_pb2
 from tests.integration.commits.commit_helpers import Planner, Table, add_columns, make_table, ref_of

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 
 from leman._format import view_definitions
+from leman._format.view_definitions import IS_SET, SOURCE_ROW_ID
 from leman_coordinator.commits.commit_queue import Limits
 from leman_coordinator.commits.commit_requests import Status, ViewFile
 from leman_coordinator.garbage.garbage_collector import GarbageCollector
@@ -28,7 +29,6 @@ from leman_core.model.service_errors import (
     NotFound,
     Unavailable,
 )
-from leman_core.model.view import IS_SET, SOURCE_ROW_ID
 from leman_core.storage import transactions
 from leman_core.storage import view_data_files as view_files
 from leman_core.storage.lance_tables import LanceTables

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 from leman._format import stored_documents
+from leman._format.stored_functions import UdfDefinition, UdfKind
 from leman_coordinator.verification import database_verification
 from leman_coordinator.verification.database_verification import verify
 from leman_coordinator.verification.verification_report import FindingCounts, Flaw, Subject
@@ -22,7 +23,6 @@ from leman_core.model.job import Job, JobState
 from leman_core.model.plan import BackfillSpec
 from leman_core.model.row_positions import RowRange
 from leman_core.model.service_errors import DataLoss, LemanError, NotFound
-from leman_core.model.udf import UdfDefinition, UdfKind
 from leman_core.storage import append_log
 from leman_core.storage.append_log import AppendLog
 from leman_core.storage.checkpoint_records import FragmentRecord

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from leman._format import view_definitions
+from leman._format.view_definitions import IS_SET, SOURCE_ROW_ID, ViewColumn, ViewDefinition, ViewFormat, ViewQuery
 from leman_coordinator.commits.commit_requests import (
     ApplyDeltaRequest,
     CommitResult,
@@ -20,7 +21,6 @@ from leman_coordinator.commits.commit_requests import (
     ViewFile,
 )
 from leman_core.model import view_metadata
-from leman_core.model.view import IS_SET, SOURCE_ROW_ID, ViewColumn, ViewDefinition, ViewFormat, ViewQuery
 from leman_core.storage import view_data_files as view_files
 from leman_core.storage import view_side_files
 from leman_core.storage.lance_tables import LanceTables

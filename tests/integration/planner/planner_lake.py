@@ -8,6 +8,7 @@ import lance
 import numpy as np
 import pyarrow as pa
 
+from leman._format.stored_functions import UdfDefinition, UdfKind
 from leman_coordinator.lance_io import column_commits
 from leman_coordinator.lance_io.table_handle import TableHandle
 from leman_core.functions.column_checks import NewColumn
@@ -15,7 +16,6 @@ from leman_core.model import keys
 from leman_core.model.plan import BackfillSpec
 from leman_core.model.row_positions import RowRange
 from leman_core.model.row_states import RowState
-from leman_core.model.udf import UdfDefinition, UdfKind
 from leman_core.storage.checkpoint_records import FragmentRecord
 from leman_core.storage.checkpoint_store import LanceCheckpointStore, checkpoint_root
 from leman_core.storage.column_files import ColumnFileWriter

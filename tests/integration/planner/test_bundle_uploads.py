@@ -14,9 +14,9 @@ import grpc
 import pyarrow as pa
 import pytest
 
+from leman._format.stored_functions import UdfDefinition, UdfKind
 from leman.v1 import catalog_pb2, catalog_pb2_grpc
 from leman_core.functions.function_definitions import PYTHON
-from leman_core.model.udf import UdfDefinition, UdfKind
 from leman_core.server.server import start_server
 from leman_core.server.status import error_from_rpc
 from leman_core.settings import Server, Settings

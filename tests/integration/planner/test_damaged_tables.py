@@ -7,6 +7,7 @@ import lance
 import pyarrow as pa
 import pytest
 
+from leman._format.view_definitions import ViewQuery
 from leman_coordinator.lance_io.table_handle import TableHandle, open_table
 from leman_core.functions.column_checks import NewColumn
 from leman_core.model.plan import BackfillSpec
@@ -19,7 +20,6 @@ from leman_core.model.service_errors import (
     NotFound,
     Unavailable,
 )
-from leman_core.model.view import ViewQuery
 from leman_core.storage.error_translation import file_damage, table_error, using_storage
 from leman_core.storage.lance_tables import LanceTables
 from leman_core.storage.scan import FragmentReader, check_row_ids

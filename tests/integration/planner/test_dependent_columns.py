@@ -5,15 +5,15 @@ from dataclasses import replace
 import lance
 import pytest
 
-from leman._format.view_definitions import with_query
+from leman._format.column_bindings import NOT_YET
+from leman._format.view_definitions import ViewColumn, ViewFunction, with_query
 from leman_coordinator.lance_io import column_commits
 from leman_coordinator.lance_io.table_handle import TableHandle
 from leman_core.functions import binding
 from leman_core.functions.column_checks import NewColumn
 from leman_core.model.plan import OnStaleInput, StaleInput, summarize_plan
 from leman_core.model.service_errors import FailedPrecondition
-from leman_core.model.udf import NOT_YET
-from leman_core.model.view import RefreshSpec, ViewColumn, ViewFunction
+from leman_core.model.view import RefreshSpec
 from leman_core.model.view_metadata import read
 from leman_core.storage.lance_tables import LanceTables
 from leman_planner.catalog.table_catalog import Catalog

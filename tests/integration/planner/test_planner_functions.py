@@ -10,12 +10,12 @@ import grpc
 import pyarrow as pa
 import pytest
 
+from leman._format.stored_functions import UdfDefinition, UdfKind
 from leman.v1 import catalog_pb2, catalog_pb2_grpc
 from leman_core.functions.column_checks import NewColumn
 from leman_core.functions.function_definitions import PYTHON, FunctionPolicy
 from leman_core.model.plan import BackfillSpec
 from leman_core.model.service_errors import PermissionDenied
-from leman_core.model.udf import UdfDefinition, UdfKind
 from leman_core.model.view import RefreshSpec
 from leman_core.server.server import start_server
 from leman_core.server.status import error_from_rpc
@@ -123,7 +123,7 @@ def test_a_view_is_neither_made_nor_refreshed_with_it(tmp_path):
 
 
 def made_query(lake):
-    from leman_core.model.view import ViewFunction
+    from leman._format.view_definitions import ViewFunction
 
     return lake.query(functions=[ViewFunction("d", "double", "", ("x",))])
 

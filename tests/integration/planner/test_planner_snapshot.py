@@ -10,11 +10,11 @@ import pyarrow as pa
 import pytest
 import structlog
 
+from leman._format.stored_functions import CheckpointBounds
 from leman_core.model import keys
 from leman_core.model.plan import summarize_plan
 from leman_core.model.row_positions import RowRange
 from leman_core.model.service_errors import FailedPrecondition, InvalidArgument, NotFound
-from leman_core.model.udf import CheckpointBounds
 from leman_core.storage.lance_tables import LanceTables
 from leman_planner.planning.plan_maker import PlanMaker
 from tests.integration.planner.planner_lake import ROWS, UDF, Lake, rows, states, why

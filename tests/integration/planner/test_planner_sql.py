@@ -5,10 +5,10 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
+from leman._format.stored_functions import UdfDefinition, UdfKind
 from leman_core.functions import binding
 from leman_core.functions.column_checks import NewColumn
 from leman_core.model.service_errors import FailedPrecondition, InvalidArgument
-from leman_core.model.udf import UdfDefinition, UdfKind
 from leman_core.storage.lance_tables import LanceTables
 from leman_planner.catalog.table_catalog import Catalog
 from tests.integration.planner.planner_lake import Lake, why

@@ -4,9 +4,9 @@ import lance
 import pyarrow as pa
 import pytest
 
+from leman._format.stored_functions import UdfDefinition, UdfKind
+from leman._format.view_definitions import ViewColumn, ViewFunction
 from leman_core.model.service_errors import AlreadyExists, FailedPrecondition, InvalidArgument, LemanError, NotFound
-from leman_core.model.udf import UdfDefinition, UdfKind
-from leman_core.model.view import ViewColumn, ViewFunction
 from leman_core.model.view_metadata import read
 from tests.integration.views.view_lake import ViewLake, column
 

@@ -10,10 +10,11 @@ import pytest
 from google.protobuf import field_mask_pb2
 
 from leman._format import column_bindings
+from leman._format.column_bindings import ColumnBinding, ColumnInput, InputSource
+from leman._format.stored_functions import UdfDefinition, UdfKind
 from leman._format.view_definitions import QUERY
 from leman.v1 import catalog_pb2, commit_pb2, planner_pb2, udf_pb2
 from leman_core.model.plan import BackfillSpec
-from leman_core.model.udf import ColumnBinding, ColumnInput, InputSource, UdfDefinition, UdfKind
 from leman_core.model.view import RefreshSpec
 from leman_core.storage.lance_tables import LanceTables
 from leman_core.wire import convert_plans, convert_views

@@ -7,8 +7,9 @@ import lance
 import pyarrow as pa
 import pytest
 
+from leman._format.view_definitions import ViewFormat
 from leman_core.model.service_errors import FailedPrecondition, InvalidArgument, NotFound
-from leman_core.model.view import RefreshPolicy, ViewFormat
+from leman_core.model.view import RefreshPolicy
 from leman_core.model.view_metadata import read
 from leman_core.storage import compaction_history
 from leman_core.storage.lance_tables import INCARNATION_KEY

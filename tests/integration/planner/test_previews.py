@@ -5,9 +5,10 @@ import dataclasses
 import pyarrow as pa
 import pytest
 
+from leman._format.stored_functions import UdfDefinition, UdfKind
 from leman_core.functions.function_definitions import FunctionPolicy
+from leman_core.model.plan import PreviewSpec
 from leman_core.model.service_errors import FailedPrecondition, InvalidArgument, NotFound, PermissionDenied
-from leman_core.model.udf import PreviewSpec, UdfDefinition, UdfKind
 from leman_core.storage.lance_tables import LanceTables
 from leman_core.storage.udf_registry import UdfRegistry
 from leman_planner.catalog.function_catalog import PreviewPlans

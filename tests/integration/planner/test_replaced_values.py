@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
+from leman._format.column_bindings import FunctionVersion
 from leman_core.model.plan import KeptRows, summarize_plan
-from leman_core.model.udf import FunctionVersion
 from leman_core.wire.convert_plans import header_from_proto, header_to_proto
 from tests.integration.planner.planner_lake import ROWS, UDF, Lake
 

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pytest
 from lance.file import LanceFileReader
 
+from leman._format.stored_functions import ErrorAction, ErrorPolicy, ErrorRule, UdfDefinition, UdfKind
 from leman_coordinator.commits import group_commit
 from leman_coordinator.commits.commit_queue import CommitQueues, Limits
 from leman_coordinator.commits.commit_requests import (
@@ -30,7 +31,6 @@ from leman_core.model import keys
 from leman_core.model.job import Attempt, Job, JobState
 from leman_core.model.plan import BackfillSpec, FragmentReplacement, FragmentTask, Plan, StagedFile
 from leman_core.model.row_states import RowState
-from leman_core.model.udf import ErrorAction, ErrorPolicy, ErrorRule, UdfDefinition, UdfKind
 from leman_core.model.work import InFlightRows, ProgressReport, RowError, WorkUnit
 from leman_core.settings import Settings
 from leman_core.storage.checkpoint_records import forget_file, read_record

@@ -21,9 +21,9 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
+from leman._format.stored_functions import CheckpointBounds
 from leman_core.model import keys
 from leman_core.model.plan import BackfillSpec
-from leman_core.model.udf import CheckpointBounds
 from leman_executor.worker.row_checkpoints import from_checkpoint
 from tests.integration.stateful import udfs
 from tests.integration.stateful.harness import Fate, Killed, Made, System, decisions

@@ -17,10 +17,10 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
+from leman._format.stored_functions import CheckpointBounds, UdfDefinition, UdfKind
 from leman_coordinator.commits.commit_requests import BindColumnsRequest
 from leman_core.functions.column_checks import NewColumn
 from leman_core.model.plan import BackfillSpec
-from leman_core.model.udf import CheckpointBounds, UdfDefinition, UdfKind
 from leman_core.storage.lance_tables import LanceTables
 from leman_core.storage.udf_registry import UdfRegistry
 from leman_planner.catalog.table_catalog import Catalog

@@ -18,12 +18,12 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
+from leman._format.stored_functions import CheckpointBounds
 from leman_coordinator.commits.commit_requests import Status
 from leman_core.model import keys
 from leman_core.model.job import Attempt
 from leman_core.model.plan import BackfillSpec
 from leman_core.model.service_errors import ATTEMPT_FENCED, LemanError, NotFound
-from leman_core.model.udf import CheckpointBounds
 from tests.integration.stateful import udfs
 from tests.integration.stateful.harness import Fate, Frozen, Killed, Made, System, decisions
 from tests.integration.stateful.oracle import Asked, Oracle, Where, X, Z

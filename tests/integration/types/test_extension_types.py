@@ -8,8 +8,8 @@ from collections.abc import Callable
 import pyarrow as pa
 import pytest
 
+from leman._format.stored_functions import UdfDefinition, UdfKind
 from leman_core.model.service_errors import FailedPrecondition, InvalidArgument
-from leman_core.model.udf import UdfDefinition, UdfKind
 from leman_core.wire import convert_udfs
 
 _OFFSETS = pa.array([0, 1, 2], pa.int32())

@@ -6,8 +6,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from leman._format.stored_functions import UdfKind
 from leman_core.model.service_errors import FailedPrecondition
-from leman_core.model.udf import UdfKind
 from leman_core.storage.lance_tables import LanceTables
 from leman_core.storage.source_rows import SourceRows, plain_columns
 from leman_planner.catalog.table_catalog import computed_columns

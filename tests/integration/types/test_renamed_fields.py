@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 
 from leman._format import column_bindings
+from leman._format.stored_functions import UdfDefinition, UdfKind
 from leman_core.functions import binding
 from leman_core.model.service_errors import FailedPrecondition
-from leman_core.model.udf import UdfDefinition, UdfKind
 from leman_planner.catalog import table_catalog
 from tests.integration.types.types_pipeline import Pipeline
 

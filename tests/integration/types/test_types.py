@@ -7,9 +7,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from leman._format.stored_functions import CheckpointBounds, UdfKind
 from leman_core.functions import arrow_types
 from leman_core.model.service_errors import FailedPrecondition
-from leman_core.model.udf import CheckpointBounds, UdfKind
 from leman_core.storage.panics import panics_as_errors
 from tests.integration.types.matrix import FORMATS
 from tests.integration.types.type_cases import CASES, REFUSED, Case

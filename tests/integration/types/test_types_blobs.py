@@ -6,11 +6,11 @@ import lance
 import pyarrow as pa
 import pytest
 
+from leman._format.stored_functions import CheckpointBounds, UdfKind
 from leman_coordinator.garbage.garbage_collector import GarbageCollector
 from leman_core.functions.arrow_types import is_blob
 from leman_core.model.row_positions import RowRange
 from leman_core.model.service_errors import FailedPrecondition, NotFound
-from leman_core.model.udf import CheckpointBounds, UdfKind
 from leman_core.storage.checkpoint_store import LanceCheckpointStore, checkpoint_root
 from leman_core.storage.scan import FragmentReader
 from tests.integration.types.types_pipeline import SKIP, Pipeline

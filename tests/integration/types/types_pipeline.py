@@ -13,12 +13,12 @@ from typing import Any
 import lance
 import pyarrow as pa
 
+from leman._format.stored_functions import ErrorAction, ErrorPolicy, ErrorRule, UdfDefinition, UdfKind
 from leman_coordinator.commits.commit_queue import CommitQueues, Limits
 from leman_coordinator.commits.commit_requests import AddColumnsRequest, BindColumnsRequest, ReplaceRequest, Status
 from leman_core.functions.column_checks import NewColumn
 from leman_core.model.job import Job, JobState
 from leman_core.model.plan import BackfillSpec, FragmentReplacement, Plan, StagedFile
-from leman_core.model.udf import ErrorAction, ErrorPolicy, ErrorRule, UdfDefinition, UdfKind
 from leman_core.model.work import InFlightRows, ProgressReport, RowError, WorkUnit
 from leman_core.settings import Settings
 from leman_core.storage.checkpoint_store import LanceCheckpointStore, checkpoint_root

@@ -14,19 +14,10 @@ import pyarrow as pa
 from lance.file import LanceFileWriter
 from lance.fragment import DataFile
 
+from leman._format.view_definitions import IS_SET, SOURCE_ROW_ID, ViewColumn, ViewDefinition, ViewFormat, ViewQuery
 from leman_core.model.service_errors import NotFound
 from leman_core.model.table import Rewrite, TableSnapshot
-from leman_core.model.view import (
-    IS_SET,
-    SOURCE_ROW_ID,
-    RefreshMode,
-    RefreshPlan,
-    RefreshReason,
-    ViewColumn,
-    ViewDefinition,
-    ViewFormat,
-    ViewQuery,
-)
+from leman_core.model.view import RefreshMode, RefreshPlan, RefreshReason
 from leman_core.storage import compaction_history, view_side_files
 from leman_core.storage.lance_tables import LanceTables
 from leman_executor.refresh.row_diff import RowOutcome, row_outcome

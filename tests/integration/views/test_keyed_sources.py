@@ -7,8 +7,8 @@ import pyarrow as pa
 import pytest
 
 import leman
-from leman_core.model.udf import UdfDefinition, UdfKind
-from leman_core.model.view import ViewColumn, ViewFunction
+from leman._format.stored_functions import UdfDefinition, UdfKind
+from leman._format.view_definitions import ViewColumn, ViewFunction
 from tests.integration.views.view_lake import ViewLake, column
 
 KEY = "lance-schema:unenforced-primary-key"

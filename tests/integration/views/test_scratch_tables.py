@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from leman._format.view_definitions import SOURCE_ROW_ID
 from leman_core.model.service_errors import Aborted
-from leman_core.model.view import SOURCE_ROW_ID
 from leman_core.storage import scratch_table as view_scratch
 
 PARTS = [np.array([7, 8, 9]), np.array([], np.int64), np.array([1])]

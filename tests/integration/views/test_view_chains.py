@@ -10,18 +10,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from leman._format.view_definitions import IS_SET, SOURCE_ROW_ID, ViewColumn, ViewDefinition, ViewFormat, ViewQuery
 from leman_coordinator.commits.commit_requests import ViewFile
-from leman_core.model.view import (
-    IS_SET,
-    SOURCE_ROW_ID,
-    RefreshMode,
-    RefreshPlan,
-    RefreshReason,
-    ViewColumn,
-    ViewDefinition,
-    ViewFormat,
-    ViewQuery,
-)
+from leman_core.model.view import RefreshMode, RefreshPlan, RefreshReason
 from leman_core.storage import compaction_history
 from leman_core.storage import view_data_files as view_files
 from leman_core.storage.lance_tables import LanceTables

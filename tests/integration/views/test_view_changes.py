@@ -13,8 +13,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from leman._format.view_definitions import SOURCE_ROW_ID
 from leman_core.model.row_ids import difference
-from leman_core.model.view import SOURCE_ROW_ID, RefreshMode
+from leman_core.model.view import RefreshMode
 from leman_core.storage.source_rows import NO_ROWS, RowFacts, SourceRows
 from leman_core.storage.view_data_files import in_view_order
 from leman_executor.refresh import row_diff

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from leman._format.view_definitions import BASE_RECORD
+from leman._format.view_definitions import BASE_RECORD, SOURCE_ROW_ID, ViewFunction
 from leman_coordinator.verification.database_verification import verify
 from leman_coordinator.verification.verification_report import FindingCounts, Flaw, Subject
 from leman_core.model.service_errors import NotFound, Unavailable
-from leman_core.model.view import SOURCE_ROW_ID, RefreshMode, RefreshPolicy, RefreshReason, ViewFunction
+from leman_core.model.view import RefreshMode, RefreshPolicy, RefreshReason
 from leman_core.model.view_metadata import read
 from leman_core.storage import view_side_files
 from leman_core.storage.lance_tables import LanceTables

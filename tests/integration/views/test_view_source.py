@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 from leman._format import view_definitions
+from leman._format.view_definitions import IS_SET, SOURCE_ROW_ID, ViewDefinition, ViewFormat, ViewQuery
 from leman_core.model.service_errors import Aborted, NotFound
-from leman_core.model.view import IS_SET, SOURCE_ROW_ID, ViewDefinition, ViewFormat, ViewQuery
 from leman_core.storage import source_rows
 from leman_core.storage import view_data_files as view_files
 from leman_core.storage.source_rows import SourceRows, plain_columns

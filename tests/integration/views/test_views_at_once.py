@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 import leman
-from leman_core.model.view import IS_SET, SOURCE_ROW_ID
+from leman._format.view_definitions import IS_SET, SOURCE_ROW_ID
 from tests.integration.call_log import numbers
 
 pytestmark = pytest.mark.spark

@@ -8,10 +8,10 @@ import lance
 import pyarrow as pa
 from lance.file import LanceFileWriter
 
-from leman._format.view_definitions import updates
-from leman_core.model.udf import UdfDefinition, UdfKind
-from leman_core.model.view import IS_SET, SOURCE_ROW_ID, RefreshSpec, ViewColumn, ViewFunction, ViewQuery
-from leman_core.model.view_metadata import identity, read
+from leman._format.stored_functions import UdfDefinition, UdfKind
+from leman._format.view_definitions import IS_SET, SOURCE_ROW_ID, ViewColumn, ViewFunction, ViewQuery, updates
+from leman_core.model.view import RefreshSpec
+from leman_core.model.view_metadata import read
 from leman_core.storage.lance_tables import LanceTables
 from leman_core.storage.transactions import commit_properties
 from leman_core.storage.udf_registry import UdfRegistry
@@ -85,7 +85,7 @@ class ViewLake:
         """Says that the view is right for another version of its source, and what it keeps of that."""
         dataset = self.open(name)
         found = read(dataset.schema)
-        incarnation = identity(self.tables.snapshot(found.source_uri, base_version))
+        incarnation = self.tables.snapshot(found.source_uri, base_version).identity
         later = dataclasses.replace(found, base_version=base_version, base_incarnation=incarnation, base_record=record)
         dataset.update_schema_metadata(updates(later))
 

@@ -12,10 +12,18 @@ import pytest
 import leman
 from leman import cli
 from leman._format import column_bindings
-from leman._format.column_bindings import COLUMN_ID, DIGEST, FORMAT, INPUTS, UDF_VERSION
+from leman._format.column_bindings import (
+    COLUMN_ID,
+    DIGEST,
+    FORMAT,
+    INPUTS,
+    UDF_VERSION,
+    ColumnBinding,
+    ColumnInput,
+    FunctionVersion,
+)
 from leman._local import local_reads
 from leman.errors import StartFailed, TableNotFound
-from leman_core.model.udf import ColumnBinding, ColumnInput, FunctionVersion
 from leman_core.storage.lance_tables import LanceTables
 from leman_planner.catalog.table_catalog import Catalog, computed_columns
 

@@ -14,11 +14,7 @@ import pytest
 import leman
 from leman import cli
 from leman._format import stored_documents
-from leman._local import local_reads
-from leman._wire import conversions
-from leman_core.model.job import Job, JobState
-from leman_core.model.plan import BackfillSpec
-from leman_core.model.udf import (
+from leman._format.stored_functions import (
     CheckpointBounds,
     ErrorAction,
     ErrorPolicy,
@@ -28,6 +24,10 @@ from leman_core.model.udf import (
     UdfDefinition,
     UdfKind,
 )
+from leman._local import local_reads
+from leman._wire import conversions
+from leman_core.model.job import Job, JobState
+from leman_core.model.plan import BackfillSpec
 from leman_core.model.work import RowError
 from leman_core.storage.udf_registry import UdfRegistry
 from leman_core.wire.convert_udfs import udf_to_proto

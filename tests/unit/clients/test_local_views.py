@@ -13,11 +13,11 @@ import pytest
 import leman
 from leman import cli
 from leman._format import view_definitions
+from leman._format.view_definitions import ViewColumn, ViewDefinition, ViewFormat, ViewFunction, ViewQuery
 from leman._local import local_reads
 from leman._wire import conversions
 from leman._wire.conversions import view_info, view_summary
 from leman.v1 import catalog_pb2
-from leman_core.model.view import ViewColumn, ViewDefinition, ViewFormat, ViewFunction, ViewQuery
 from leman_core.storage.lance_tables import LanceTables
 from leman_core.wire import convert_views
 from leman_planner.views.refresh_reader import ViewReader

@@ -9,12 +9,12 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from leman._format import column_bindings
+from leman._format.column_bindings import ColumnBinding, ColumnInput
 from leman_coordinator.garbage.retention import CHECKPOINTS, DATA, Inventory, PartialStates, Uses
 from leman_core.model import keys
 from leman_core.model.garbage import DAY, OpenJob, StoredFile
 from leman_core.model.row_positions import RowRange
 from leman_core.model.table import DataFile, Fragment, TableField, TableSnapshot
-from leman_core.model.udf import ColumnBinding, ColumnInput
 from leman_core.storage.checkpoint_records import FragmentRecord
 
 URI = "/lake/t.lance"

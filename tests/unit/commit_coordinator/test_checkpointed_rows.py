@@ -12,6 +12,7 @@ import pytest
 from lance.file import LanceFileWriter
 
 from leman._format import column_bindings
+from leman._format.column_bindings import ColumnBinding, ColumnInput, FunctionVersion
 from leman_coordinator.commits.commit_requests import ReadRequest
 from leman_coordinator.lance_io import checkpointed_rows
 from leman_coordinator.lance_io.row_reading import open_rows
@@ -19,7 +20,6 @@ from leman_core.model import keys
 from leman_core.model.row_positions import RowRange
 from leman_core.model.row_states import RowState
 from leman_core.model.service_errors import InvalidArgument
-from leman_core.model.udf import ColumnBinding, ColumnInput, FunctionVersion
 from leman_core.storage.checkpoint_records import FragmentRecord, Piece, to_checkpoint
 from leman_core.storage.checkpoint_store import LanceCheckpointStore, checkpoint_root
 from leman_core.storage.column_files import ColumnFileReader

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 from leman._format import column_bindings
+from leman._format.column_bindings import ColumnBinding, ColumnInput
 from leman_coordinator.commits import group_commit, preconditions, view_changes
 from leman_coordinator.commits.commit_queue import CommitQueue
 from leman_coordinator.commits.commit_requests import ReplaceRequest, Status
@@ -26,7 +27,6 @@ from leman_core.model import keys
 from leman_core.model.plan import FragmentReplacement, OutputField, StagedFile
 from leman_core.model.service_errors import Aborted, FailedPrecondition, InvalidArgument, Unavailable
 from leman_core.model.table import DataFile, Fragment, TableField, TableSnapshot
-from leman_core.model.udf import ColumnBinding, ColumnInput
 from leman_core.storage.lance_tables import LanceTables
 
 FINGERPRINT = keys.fingerprint("f", "v1", "col-1", [(1, "data.lance")])

@@ -11,10 +11,10 @@ import lance
 import numpy as np
 import pyarrow as pa
 
+from leman._format.stored_functions import ErrorPolicy, UdfDefinition, UdfKind
 from leman_core.functions import column_checks
 from leman_core.model.row_positions import RowRange
 from leman_core.model.service_errors import LemanError
-from leman_core.model.udf import ErrorPolicy, UdfDefinition, UdfKind
 from leman_core.sql import expressions
 from leman_core.storage import column_files
 from leman_core.storage.checkpoint_records import Piece, from_checkpoint, to_checkpoint

@@ -6,11 +6,11 @@ import lance
 import pyarrow as pa
 import pytest
 
+from leman._format.stored_functions import UdfDefinition, UdfKind
 from leman_coordinator.lance_io.table_files import data_folder, refresh_folder, unfinished_elsewhere
 from leman_coordinator.verification.database_verification import verify
 from leman_coordinator.verification.verification_report import Flaw
 from leman_core.model.service_errors import FailedPrecondition, Unavailable
-from leman_core.model.udf import UdfDefinition, UdfKind
 from leman_core.storage import append_log, view_side_files
 from leman_core.storage.lance_tables import LanceTables
 from leman_core.storage.udf_registry import UdfRegistry

@@ -5,12 +5,12 @@ import pyarrow as pa
 import pytest
 
 from leman._format import column_bindings, stored_documents, view_definitions
+from leman._format.column_bindings import ColumnBinding, ColumnInput, FunctionVersion, InputSource
+from leman._format.view_definitions import ViewColumn, ViewDefinition, ViewFormat, ViewFunction, ViewQuery
 from leman_core.functions import binding
 from leman_core.model import row_states, view_metadata
 from leman_core.model.row_states import RowState
 from leman_core.model.service_errors import DataLoss, UnknownFormat
-from leman_core.model.udf import ColumnBinding, ColumnInput, FunctionVersion, InputSource
-from leman_core.model.view import ViewColumn, ViewDefinition, ViewFormat, ViewFunction, ViewQuery
 
 BINDINGS = {
     "plain": ColumnBinding("id", "f", "1", (ColumnInput("x", 0), ColumnInput("y", 1)), "c"),

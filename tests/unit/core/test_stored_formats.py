@@ -11,7 +11,9 @@ import pyarrow as pa
 import pytest
 
 from leman._format import column_bindings, stored_documents, stored_functions, view_definitions
+from leman._format.column_bindings import ColumnBinding, InputNames
 from leman._format.stored_documents import StoredFormat
+from leman._format.stored_functions import UdfDefinition, UdfKind
 from leman_core.functions import binding, function_definitions
 from leman_core.model import row_states, view_metadata
 from leman_core.model.databases import Registrations
@@ -19,7 +21,6 @@ from leman_core.model.job import Job, JobState
 from leman_core.model.plan import BackfillSpec
 from leman_core.model.service_errors import DataLoss, UnknownFormat, check_format
 from leman_core.model.table import TableSnapshot
-from leman_core.model.udf import ColumnBinding, InputNames, UdfDefinition, UdfKind
 from leman_core.storage import database_registry, stored_jobs, view_side_files
 from leman_core.storage.append_log import AppendLog
 from leman_core.storage.checkpoint_store import LanceCheckpointStore

@@ -14,9 +14,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from leman._format.stored_functions import UdfKind
 from leman_core.functions import arrow_types
 from leman_core.model.service_errors import FailedPrecondition, InvalidArgument
-from leman_core.model.udf import UdfKind
 from tests.integration.types.matrix import FORMATS, TRIED, Cell, allowed, cells, stored
 from tests.shares import LONG
 from tests.unit.core.matrix_table import DELETED, MatrixTable

@@ -12,12 +12,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from leman._format.stored_functions import UdfDefinition, UdfKind
 from leman_coordinator.lance_io import table_files
 from leman_core.model import keys
 from leman_core.model.garbage import DAY
 from leman_core.model.plan import StagedFile
 from leman_core.model.service_errors import DataLoss, FailedPrecondition
-from leman_core.model.udf import UdfDefinition, UdfKind
 from leman_core.storage import column_files, view_side_files, whole_files
 from leman_core.storage.checkpoint_store import LanceCheckpointStore
 from leman_core.storage.udf_registry import UdfRegistry

@@ -13,10 +13,10 @@ import cloudpickle
 import lance
 import pyarrow as pa
 
+from leman._format.stored_functions import CheckpointBounds, ErrorPolicy, UdfKind
 from leman_core.model import keys
 from leman_core.model.plan import FragmentTask, Reason
 from leman_core.model.row_positions import RowRange
-from leman_core.model.udf import CheckpointBounds, ErrorPolicy, UdfKind
 from leman_core.model.work import (
     FragmentWork,
     FunctionSpec,

@@ -10,13 +10,13 @@ from typing import Any
 
 import pyarrow as pa
 
+from leman._format.stored_functions import UdfDefinition, UdfKind
 from leman_core.model.job import Attempt, BegunAttempt, Job
 from leman_core.model.keys import id_in_key
 from leman_core.model.plan import BackfillSpec, FragmentTask, OutputField, Plan, PlanHeader, Reason
 from leman_core.model.row_positions import RowRange
 from leman_core.model.service_errors import LemanError
 from leman_core.model.table import TableField
-from leman_core.model.udf import UdfDefinition, UdfKind
 from leman_core.model.work import WorkContext
 from leman_core.server.blocking import BlockingPool
 from leman_core.settings import Settings

@@ -3,11 +3,12 @@
 import pyarrow as pa
 
 from leman._format import column_bindings
+from leman._format.column_bindings import ColumnBinding, ColumnInput
+from leman._format.stored_functions import UdfDefinition, UdfKind
 from leman_core.model import keys
 from leman_core.model.plan import OutputField, Plan
 from leman_core.model.row_positions import RowRange
 from leman_core.model.table import DataFile, Fragment, TableField, TableSnapshot
-from leman_core.model.udf import ColumnBinding, ColumnInput, UdfDefinition, UdfKind
 from leman_core.storage.checkpoint_records import FragmentRecord
 from leman_planner.planning.fragment_status import inspect_all_fragments
 from leman_planner.planning.plan_draft import make_plan

@@ -5,12 +5,13 @@ import dataclasses
 import pyarrow as pa
 import pytest
 
+from leman._format.column_bindings import FunctionVersion
+from leman._format.stored_functions import UdfDefinition, UdfKind
 from leman_core.functions import binding
 from leman_core.functions.column_checks import NewColumn
 from leman_core.model.plan import PlanHeader, Reason, ReasonCount
 from leman_core.model.service_errors import FailedPrecondition
 from leman_core.model.table import TableField
-from leman_core.model.udf import FunctionVersion, UdfDefinition, UdfKind
 from leman_planner.catalog.column_changes import (
     ColumnOutcome,
     OnChange,

@@ -4,10 +4,10 @@ import pyarrow as pa
 import pytest
 
 from leman._format import column_bindings
+from leman._format.column_bindings import NOT_YET, ColumnBinding, ColumnInput
 from leman_core.functions import binding
 from leman_core.model.service_errors import FailedPrecondition
 from leman_core.model.table import TableField, TableSnapshot
-from leman_core.model.udf import NOT_YET, ColumnBinding, ColumnInput
 from leman_planner.planning.column_graph import (
     check_circles,
     columns_read,

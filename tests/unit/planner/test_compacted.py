@@ -2,8 +2,9 @@
 
 import pytest
 
+from leman._format.view_definitions import ViewColumn, ViewQuery
 from leman_core.model.table import DataFile, Fragment, Rewrite
-from leman_core.model.view import ChangeKind, ViewColumn, ViewQuery
+from leman_core.model.view import ChangeKind
 from leman_planner.views.source_changes import changed_fragments, only_moved
 from tests.unit.planner.test_refresh_planning import BASE, FIELDS, fragment, source
 

@@ -8,11 +8,12 @@ import lance
 import numpy as np
 import pyarrow as pa
 
+from leman._format.column_bindings import FunctionVersion
+from leman._format.stored_functions import ErrorPolicy
 from leman_core.model import keys
 from leman_core.model.plan import KeptRows, Reason, summarize_plan
 from leman_core.model.row_positions import RowRange
 from leman_core.model.row_states import RowState, StateSummary, with_version
-from leman_core.model.udf import ErrorPolicy, FunctionVersion
 from leman_planner.planning import stale_inputs
 from leman_planner.planning.fragment_status import inspect_all_fragments
 from leman_planner.planning.plan_draft import make_plan

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leman._format.view_definitions import write
+from leman._format.stored_functions import UdfDefinition, UdfKind
+from leman._format.view_definitions import ViewColumn, ViewDefinition, ViewFormat, ViewFunction, ViewQuery, write
 from leman_core.model.service_errors import AlreadyExists, FailedPrecondition, InvalidArgument
 from leman_core.model.table import DataFile, Fragment, TableField, TableSnapshot
-from leman_core.model.udf import UdfDefinition, UdfKind
 from leman_core.model.view import (
     ChangeKind,
     RefreshMode,
@@ -19,13 +19,7 @@ from leman_core.model.view import (
     RefreshSpec,
     ResolvedFunction,
     SourceChange,
-    ViewColumn,
-    ViewDefinition,
-    ViewFormat,
-    ViewFunction,
-    ViewQuery,
 )
-from leman_core.model.view_metadata import identity
 from leman_planner.views.refresh_planning import Case, plan_refresh
 from leman_planner.views.refresh_reader import ViewReader
 from leman_planner.views.source_changes import changed_fragments, fields_read
@@ -351,7 +345,7 @@ def test_what_a_replaced_source_had_at_the_recorded_number_means_nothing():
 
 def test_source_that_leman_never_wrote_to_is_known_by_its_files():
     nameless = source(5, fragment(0), fragment(1), incarnation="")
-    described = definition(base_incarnation=identity(nameless))
+    described = definition(base_incarnation=nameless.identity)
     same = plan(definition=described, base=nameless, target=source(7, fragment(0), incarnation=""))
     assert outcome(same) == ("INCREMENTAL", "SOURCE_CHANGED")
     named = plan(definition=described, base=nameless, target=source(7, fragment(0), incarnation="by Leman"))

@@ -12,6 +12,7 @@ import pytest
 from pyarrow import flight
 
 import leman
+from leman._format.stored_functions import RemoteFunction, UdfDefinition, UdfKind
 from leman.functions import FunctionServer
 from leman.v1 import udf_pb2
 from leman_core.functions import function_servers
@@ -24,7 +25,6 @@ from leman_core.model.service_errors import (
     PermissionDenied,
     Unavailable,
 )
-from leman_core.model.udf import RemoteFunction, UdfDefinition, UdfKind
 from leman_core.model.work import ServerAccess
 from leman_core.server.callers import CURRENT, make_caller
 from leman_core.storage.udf_registry import UdfRegistry

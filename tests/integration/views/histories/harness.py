@@ -13,6 +13,8 @@ from typing import Any
 import lance
 import pyarrow as pa
 
+from leman._format.stored_functions import UdfDefinition, UdfKind
+from leman._format.view_definitions import IS_SET, SOURCE_ROW_ID, ViewQuery
 from leman_coordinator.commits.commit_queue import CommitQueues, Limits
 from leman_coordinator.commits.commit_requests import (
     ApplyDeltaRequest,
@@ -26,8 +28,7 @@ from leman_coordinator.commits.commit_requests import (
 )
 from leman_core.model.job import Attempt, BegunAttempt, ColumnCommit, FragmentOutcome, Job, JobState
 from leman_core.model.plan import BackfillSpec, OutputField, Plan, PlanHeader, StagedFile
-from leman_core.model.udf import UdfDefinition, UdfKind
-from leman_core.model.view import IS_SET, SOURCE_ROW_ID, RefreshPlan, RefreshSpec, ViewCommit, ViewQuery
+from leman_core.model.view import RefreshPlan, RefreshSpec, ViewCommit
 from leman_core.model.work import WorkContext
 from leman_core.server.blocking import BlockingPool
 from leman_core.settings import Settings

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from leman_core.model.view import ViewColumn, ViewFunction, ViewQuery
+from leman._format.view_definitions import ViewColumn, ViewFunction, ViewQuery
 from tests.integration.views.histories.functions import scored
 from tests.integration.views.histories.oracle import Row, Shape
 

@@ -11,10 +11,11 @@ import pyarrow as pa
 import pytest
 
 from leman._format import view_definitions
+from leman._format.stored_functions import UdfDefinition, UdfKind
+from leman._format.view_definitions import ViewFunction
 from leman_core.model import view_metadata
 from leman_core.model.job import JobState
-from leman_core.model.udf import UdfDefinition, UdfKind
-from leman_core.model.view import RefreshPolicy, RefreshSpec, ViewFunction
+from leman_core.model.view import RefreshPolicy, RefreshSpec
 from leman_core.storage import scratch_table as view_scratch
 from leman_core.storage.lance_tables import LanceTables
 from leman_core.storage.udf_registry import UdfRegistry

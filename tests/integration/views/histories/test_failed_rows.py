@@ -9,12 +9,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from leman._format.stored_functions import ErrorAction, ErrorPolicy, ErrorRule, UdfDefinition, UdfKind
+from leman._format.view_definitions import ViewColumn, ViewFunction, ViewQuery
 from leman_coordinator.verification.database_verification import verify
 from leman_coordinator.verification.verification_report import Flaw
 from leman_core.model import view_metadata
 from leman_core.model.job import JobState
-from leman_core.model.udf import ErrorAction, ErrorPolicy, ErrorRule, UdfDefinition, UdfKind
-from leman_core.model.view import RefreshPolicy, ViewColumn, ViewFunction, ViewQuery
+from leman_core.model.view import RefreshPolicy
 from leman_core.storage import scratch_table as view_scratch
 from leman_core.storage import view_side_files
 from leman_core.storage.lance_tables import LanceTables

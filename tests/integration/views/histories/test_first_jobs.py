@@ -11,6 +11,7 @@ import lance
 import pyarrow as pa
 import pytest
 
+from leman._format.stored_functions import UdfDefinition, UdfKind
 from leman_coordinator.commits.commit_requests import BeginAttemptRequest
 from leman_coordinator.commits.group_commit import begin_attempt
 from leman_coordinator.lance_io import column_commits
@@ -19,9 +20,7 @@ from leman_core.functions.column_checks import NewColumn
 from leman_core.model.job import JobState
 from leman_core.model.plan import BackfillSpec, Plan
 from leman_core.model.service_errors import Aborted
-from leman_core.model.udf import UdfDefinition, UdfKind
 from leman_core.model.view import RefreshPlan, RefreshSpec
-from leman_core.model.view_metadata import version_identity
 from leman_core.storage.lance_tables import INCARNATION_KEY, LanceTables, incarnation_at
 from leman_planner.catalog.table_catalog import Catalog
 from tests.integration.views.histories.harness import Planner, System, rows_of
@@ -160,11 +159,11 @@ def begin(uri: str, read_version: int, identity: str) -> str:
 
 def test_an_attempt_begins_in_the_table_that_was_planned_from_alone(views_system, folder):
     forget_incarnation(uri := make_table(views_system, folder))
-    former = version_identity(LanceTables().snapshot(uri))
+    former = LanceTables().snapshot(uri).version_identity
     shutil.rmtree(uri)
     forget_incarnation(make_table(views_system, folder))
     planned = LanceTables().snapshot(uri)
-    identity = version_identity(planned)
+    identity = planned.version_identity
     for version, known in [(planned.version, former), (planned.version + 7, identity), (planned.version, "of later")]:
         with pytest.raises(Aborted, match="dropped and created again"):
             begin(uri, version, known)

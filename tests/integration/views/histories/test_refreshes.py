@@ -6,10 +6,10 @@ import lance
 import pyarrow as pa
 import pytest
 
+from leman._format.stored_functions import UdfDefinition, UdfKind
+from leman._format.view_definitions import SOURCE_ROW_ID, ViewColumn, ViewFunction, ViewQuery
 from leman_core.model import view_metadata
 from leman_core.model.job import JobState
-from leman_core.model.udf import UdfDefinition, UdfKind
-from leman_core.model.view import SOURCE_ROW_ID, ViewColumn, ViewFunction, ViewQuery
 from leman_core.storage import view_data_files as view_files
 from leman_core.storage.lance_tables import LanceTables
 from leman_core.storage.source_rows import SourceRows

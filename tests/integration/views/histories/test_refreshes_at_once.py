@@ -10,7 +10,7 @@ from pathlib import Path
 import lance
 import pytest
 
-from leman_core.model.view import INTERNAL_COLUMNS, SOURCE_ROW_ID
+from leman._format.view_definitions import INTERNAL_COLUMNS, SOURCE_ROW_ID
 from tests.integration.views.histories.harness import System
 from tests.integration.views.histories.shapes import SHAPES
 from tests.integration.views.histories.world import World

@@ -12,8 +12,9 @@ import pyarrow as pa
 import pytest
 
 import leman
+from leman._format.view_definitions import ViewQuery
 from leman_core.model.job import JobState
-from leman_core.model.view import RefreshMode, ViewQuery
+from leman_core.model.view import RefreshMode
 from tests.conftest import System as Running
 from tests.integration.views.histories import functions
 from tests.integration.views.histories.source import OPERATIONS

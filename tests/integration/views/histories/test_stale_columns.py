@@ -11,14 +11,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from leman._format.stored_functions import UdfDefinition, UdfKind
+from leman._format.view_definitions import ViewColumn, ViewQuery
 from leman_coordinator.lance_io import column_commits
 from leman_coordinator.lance_io.table_handle import TableHandle
 from leman_core.functions.column_checks import NewColumn
 from leman_core.model.job import JobState
 from leman_core.model.plan import OnStaleInput
 from leman_core.model.service_errors import FailedPrecondition
-from leman_core.model.udf import UdfDefinition, UdfKind
-from leman_core.model.view import RefreshMode, ViewColumn, ViewQuery
+from leman_core.model.view import RefreshMode
 from leman_core.storage.lance_tables import LanceTables
 from leman_planner.catalog.table_catalog import Catalog
 from tests.integration.views.histories.harness import System, rows_of

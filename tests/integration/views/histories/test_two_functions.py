@@ -9,9 +9,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from leman._format.stored_functions import UdfDefinition, UdfKind
+from leman._format.view_definitions import ViewColumn, ViewFunction, ViewQuery
 from leman_core.model.job import JobState
-from leman_core.model.udf import UdfDefinition, UdfKind
-from leman_core.model.view import RefreshMode, ViewColumn, ViewFunction, ViewQuery
+from leman_core.model.view import RefreshMode
 from leman_core.storage.lance_tables import LanceTables
 from leman_core.storage.udf_registry import UdfRegistry
 from leman_planner.views.view_catalog import ViewCatalog

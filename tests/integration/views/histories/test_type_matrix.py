@@ -6,10 +6,10 @@ import lance
 import pyarrow as pa
 import pytest
 
+from leman._format.stored_functions import UdfDefinition, UdfKind
+from leman._format.view_definitions import ViewColumn, ViewFunction, ViewQuery
 from leman_core.functions import arrow_types
 from leman_core.model.job import JobState
-from leman_core.model.udf import UdfDefinition, UdfKind
-from leman_core.model.view import ViewColumn, ViewFunction, ViewQuery
 from leman_core.storage.udf_registry import UdfRegistry
 from tests.integration.types.matrix import FORMATS, ROWS, TRIED, Cell, allowed, cells, stored
 from tests.integration.views.histories import functions

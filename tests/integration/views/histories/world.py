@@ -14,9 +14,10 @@ import lance
 import pyarrow as pa
 
 from leman._format import view_definitions
+from leman._format.view_definitions import INTERNAL_COLUMNS, IS_SET, SOURCE_ROW_ID
 from leman_core.model import view_metadata
 from leman_core.model.job import JobState
-from leman_core.model.view import INTERNAL_COLUMNS, IS_SET, SOURCE_ROW_ID, RefreshMode, RefreshResult
+from leman_core.model.view import RefreshMode, RefreshResult
 from tests.integration.views.histories import functions
 from tests.integration.views.histories.oracle import Expected, Shape, State, expect, order_holds
 from tests.integration.views.histories.shapes import SHAPES, query

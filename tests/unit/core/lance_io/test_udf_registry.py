@@ -11,10 +11,7 @@ import pyarrow as pa
 import pytest
 
 from leman._format import stored_functions
-from leman_core.functions import function_definitions
-from leman_core.functions.function_definitions import PYTHON, FunctionPolicy
-from leman_core.model.service_errors import AlreadyExists, DataLoss, FailedPrecondition, InvalidArgument, NotFound
-from leman_core.model.udf import (
+from leman._format.stored_functions import (
     CheckpointBounds,
     ErrorAction,
     ErrorPolicy,
@@ -23,6 +20,9 @@ from leman_core.model.udf import (
     UdfDefinition,
     UdfKind,
 )
+from leman_core.functions import function_definitions
+from leman_core.functions.function_definitions import PYTHON, FunctionPolicy
+from leman_core.model.service_errors import AlreadyExists, DataLoss, FailedPrecondition, InvalidArgument, NotFound
 from leman_core.storage import udf_registry
 from leman_core.storage.udf_registry import UdfRegistry
 from tests.unit.core.lance_io.small_store import known_store

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lance.file import LanceFileReader
 
+from leman._format.view_definitions import IS_SET, SOURCE_ROW_ID, ViewQuery
 from leman_coordinator.lance_io.view_commits import stage_placeholders
 from leman_core.model.service_errors import DataLoss, NotFound, Unavailable
-from leman_core.model.view import IS_SET, SOURCE_ROW_ID, ViewQuery
 from leman_core.storage import view_data_files as view_files
 from leman_core.storage import view_side_files
 from leman_core.storage.column_files import data_path

@@ -9,6 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from leman._format.column_bindings import FunctionVersion
+from leman._format.stored_functions import (
+    CheckpointBounds,
+    ErrorAction,
+    ErrorPolicy,
+    ErrorRule,
+    Resources,
+    UdfDefinition,
+    UdfKind,
+)
 from leman.v1 import jobs_pb2, planner_pb2, udf_pb2
 from leman_core.model.plan import (
     BackfillSpec,
@@ -28,16 +38,6 @@ from leman_core.model.plan import (
 from leman_core.model.row_positions import RowRange
 from leman_core.model.service_errors import InvalidArgument
 from leman_core.model.table import TableField
-from leman_core.model.udf import (
-    CheckpointBounds,
-    ErrorAction,
-    ErrorPolicy,
-    ErrorRule,
-    FunctionVersion,
-    Resources,
-    UdfDefinition,
-    UdfKind,
-)
 from leman_core.wire import convert_plans, convert_udfs, convert_values
 from leman_internal.v1 import plan_pb2
 

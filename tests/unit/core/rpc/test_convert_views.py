@@ -7,14 +7,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leman._format.view_definitions import write
+from leman._format.stored_functions import UdfDefinition, UdfKind
+from leman._format.view_definitions import (
+    EarlierState,
+    ViewColumn,
+    ViewDefinition,
+    ViewFormat,
+    ViewFunction,
+    ViewQuery,
+    write,
+)
 from leman._wire import conversions
 from leman.v1 import catalog_pb2, jobs_pb2, planner_pb2
 from leman_core.model.service_errors import Internal, InvalidArgument
-from leman_core.model.udf import UdfDefinition, UdfKind
 from leman_core.model.view import (
     ChangeKind,
-    EarlierState,
     EarlierValues,
     MaterializedView,
     RefreshMode,
@@ -26,11 +33,6 @@ from leman_core.model.view import (
     ResolvedFunction,
     SourceChange,
     UnsetFragment,
-    ViewColumn,
-    ViewDefinition,
-    ViewFormat,
-    ViewFunction,
-    ViewQuery,
 )
 from leman_core.wire import convert_views
 from leman_internal.v1 import planning_pb2

@@ -11,10 +11,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from leman._format import stored_functions
+from leman._format.stored_functions import ErrorAction, ErrorPolicy, ErrorRule, UdfDefinition, UdfKind
 from leman_core.functions import function_definitions
 from leman_core.functions.function_definitions import check_definition
 from leman_core.model.service_errors import InvalidArgument, LemanError
-from leman_core.model.udf import ErrorAction, ErrorPolicy, ErrorRule, UdfDefinition, UdfKind
 from leman_core.sql import expressions
 from leman_core.sql.filters import tokenize
 from leman_core.sql.time_values import pin_relative_times

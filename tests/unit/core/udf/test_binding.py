@@ -7,10 +7,10 @@ import pyarrow as pa
 import pytest
 
 from leman._format import column_bindings
+from leman._format.column_bindings import ColumnBinding, ColumnInput, InputSource
 from leman_core.functions import binding
 from leman_core.model.service_errors import AlreadyExists, DataLoss
 from leman_core.model.table import TableField
-from leman_core.model.udf import ColumnBinding, ColumnInput, InputSource
 
 PLAIN = ColumnBinding("id", "f", "1", (ColumnInput("__source_row_id", 0),))
 SOURCE = InputSource("/data/t.lance", 7, ("x", "y z"))

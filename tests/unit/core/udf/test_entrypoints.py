@@ -7,9 +7,9 @@ import dataclasses
 import pyarrow as pa
 import pytest
 
+from leman._format.stored_functions import UdfDefinition, UdfKind
 from leman_core.functions.function_definitions import check_definition
 from leman_core.model.service_errors import InvalidArgument
-from leman_core.model.udf import UdfDefinition, UdfKind
 
 NAMED = UdfDefinition("f", "1", UdfKind.SCALAR, ("x",), pa.int64(), entrypoint="m:f")
 

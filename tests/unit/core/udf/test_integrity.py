@@ -9,10 +9,10 @@ import pyarrow as pa
 import pytest
 
 from leman._format import stored_functions
+from leman._format.stored_functions import ErrorPolicy, UdfDefinition, UdfKind
 from leman_core.functions import function_definitions
 from leman_core.functions.function_definitions import PYTHON
 from leman_core.model.service_errors import AlreadyExists, DataLoss, FailedPrecondition, Unavailable
-from leman_core.model.udf import ErrorPolicy, UdfDefinition, UdfKind
 from leman_core.model.work import FunctionSpec
 from leman_core.storage.udf_registry import UdfRegistry
 from leman_executor.worker import function_loading

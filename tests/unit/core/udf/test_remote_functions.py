@@ -7,10 +7,10 @@ import pyarrow as pa
 import pytest
 
 from leman._format import stored_functions
+from leman._format.stored_functions import RemoteFunction, UdfDefinition, UdfKind
 from leman_core.functions import function_definitions
 from leman_core.functions.function_definitions import FunctionPolicy, check_definition
 from leman_core.model.service_errors import InvalidArgument, PermissionDenied
-from leman_core.model.udf import RemoteFunction, UdfDefinition, UdfKind
 from leman_core.process.addresses import matches_any, parse_address, parse_pattern
 from leman_core.wire import convert_udfs
 

@@ -6,11 +6,12 @@ import pyarrow as pa
 import pytest
 
 from leman._format import column_bindings
+from leman._format.column_bindings import ColumnBinding, ColumnInput, FunctionVersion
+from leman._format.stored_functions import UdfDefinition, UdfKind
 from leman_core.functions import binding, column_checks
 from leman_core.functions.column_checks import NewColumn
 from leman_core.model.service_errors import AlreadyExists, DataLoss, FailedPrecondition, InvalidArgument
 from leman_core.model.table import TableField, TableSnapshot
-from leman_core.model.udf import ColumnBinding, ColumnInput, FunctionVersion, UdfDefinition, UdfKind
 
 TABLE = TableSnapshot(
     uri="/d/t.lance",

@@ -9,11 +9,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leman._format import stored_documents, view_definitions
-from leman._format.view_definitions import DIGEST, FILLED, FORMAT
+from leman._format.view_definitions import (
+    DIGEST,
+    FILLED,
+    FORMAT,
+    EarlierState,
+    ViewColumn,
+    ViewDefinition,
+    ViewFormat,
+    ViewFunction,
+    ViewQuery,
+)
 from leman_core.model import view_metadata
 from leman_core.model.service_errors import DataLoss
-from leman_core.model.table import DataFile, Fragment, TableSnapshot
-from leman_core.model.view import EarlierState, ViewColumn, ViewDefinition, ViewFormat, ViewFunction, ViewQuery
+from leman_core.model.table import DataFile, Fragment, TableSnapshot, outlives_versions
 
 OWN = view_definitions.IN_OWN_DATABASE.encode()
 SCHEMA = pa.schema([pa.field("a", pa.int64(), metadata={"k": "v"})], {"mine": "stays"})
@@ -220,11 +229,10 @@ def snapshot(incarnation, *files):
 
 
 def test_identity_of_a_table_that_leman_never_wrote_to_follows_from_its_files():
-    identity = view_metadata.identity
-    assert identity(snapshot("inc", "a")) == "inc"
-    assert identity(snapshot("", "a", "b")) == identity(snapshot("", "b", "a")) != identity(snapshot("", "a", "c"))
-    assert not view_metadata.outlives_versions(identity(snapshot("", "a")))
-    assert view_metadata.outlives_versions("inc")
+    assert snapshot("inc", "a").identity == "inc"
+    assert snapshot("", "a", "b").identity == snapshot("", "b", "a").identity != snapshot("", "a", "c").identity
+    assert not outlives_versions(snapshot("", "a").identity)
+    assert outlives_versions("inc")
 
 
 def test_the_last_alterations_are_remembered_by_their_requests():

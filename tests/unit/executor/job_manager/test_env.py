@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from leman._format.stored_functions import UdfKind
 from leman.v1 import jobs_pb2
 from leman_core.model.job import Job, JobState
 from leman_core.model.keys import job_key
 from leman_core.model.service_errors import AlreadyExists, FailedPrecondition, PermissionDenied, Unavailable
-from leman_core.model.udf import UdfKind
 from leman_core.server.callers import CURRENT, make_caller
 from leman_core.settings import Executor as ExecutorSettings
 from leman_core.settings import Settings, Udf

@@ -7,10 +7,10 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
+from leman._format.stored_functions import CheckpointBounds, ErrorAction, ErrorPolicy, ErrorRule, UdfDefinition, UdfKind
 from leman_core.model.job import Progress
 from leman_core.model.plan import OutputField, Plan, PlanHeader
 from leman_core.model.table import TableField
-from leman_core.model.udf import CheckpointBounds, ErrorAction, ErrorPolicy, ErrorRule, UdfDefinition, UdfKind
 from leman_core.model.work import FragmentResult, ProgressReport, UnitOutcome
 from leman_executor.jobs.job_metrics import JobMetrics
 from leman_executor.refresh.refresh_journal import RefreshMetrics

@@ -7,9 +7,9 @@ from unittest.mock import AsyncMock, MagicMock
 
 import pytest
 
+from leman._format.column_bindings import FunctionVersion
 from leman_core.model.job import Job, JobState
 from leman_core.model.service_errors import PermissionDenied
-from leman_core.model.udf import FunctionVersion
 from leman_core.model.view import RefreshMode, RefreshSpec
 from leman_executor.jobs.job_status import JobStatus
 from leman_executor.jobs.work_context import check_functions_unchanged

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from leman._format.column_bindings import InputSource
 from leman_core.model.job import ColumnCommit, FragmentOutcome
 from leman_core.model.plan import CheckpointRef, FragmentTask, StagedFile
 from leman_core.model.row_positions import RowRange
-from leman_core.model.udf import InputSource
 from leman_core.model.work import FragmentResult, InFlightRows, UnitOutcome
 from leman_core.settings import Settings
 from leman_core.storage.checkpoint_records import FragmentRecord

@@ -13,6 +13,7 @@ from unittest.mock import AsyncMock
 import pyarrow as pa
 import pytest
 
+from leman._format.stored_functions import UdfDefinition, UdfKind
 from leman_core.model.databases import StoreOptions
 from leman_core.model.job import ColumnCommit, FragmentOutcome, Job, JobState
 from leman_core.model.plan import (
@@ -28,7 +29,6 @@ from leman_core.model.plan import (
 from leman_core.model.row_positions import RowRange
 from leman_core.model.service_errors import Aborted, PermissionDenied, Unavailable
 from leman_core.model.table import TableField
-from leman_core.model.udf import UdfDefinition, UdfKind
 from leman_core.model.work import FragmentResult, ProgressReport, ServerAnswers, UnitFailure, UnitOutcome
 from leman_core.settings import Settings
 from leman_core.storage import object_stores

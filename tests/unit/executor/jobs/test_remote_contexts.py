@@ -6,8 +6,8 @@ import pyarrow as pa
 import pytest
 from pydantic import ValidationError
 
+from leman._format.stored_functions import RemoteFunction, UdfDefinition, UdfKind
 from leman_core.model.service_errors import FailedPrecondition, NotFound, Unavailable
-from leman_core.model.udf import RemoteFunction, UdfDefinition, UdfKind
 from leman_core.model.work import ServerAccess, UnitFailure
 from leman_core.settings import Settings, Udf
 from leman_executor.jobs import job_run, work_context

@@ -15,7 +15,6 @@ from leman_core.model.job import Job, JobState
 from leman_core.model.plan import BackfillSpec, StaleInput
 from leman_core.model.service_errors import Aborted, InvalidArgument
 from leman_core.model.view import RefreshSpec
-from leman_core.model.view_metadata import identity
 from leman_core.model.work import UnitFailure
 from leman_core.storage.lance_tables import INCARNATION_KEY, LanceTables
 from leman_executor.jobs import incarnation_check
@@ -117,7 +116,7 @@ def test_a_refresh_knows_the_source_that_it_began_with(source, version, began_wi
 
 
 def test_a_source_without_an_incarnation_is_known_by_the_files_of_the_very_version(source):
-    known = identity(LanceTables().snapshot(source.uri, 1))
+    known = LanceTables().snapshot(source.uri, 1).identity
     source.update_config({INCARNATION_KEY: "later"})
     assert not has_other_source(refresh_of(source, 1, known))
     lance.write_dataset(pa.table({"x": [1]}), source.uri, mode="overwrite")

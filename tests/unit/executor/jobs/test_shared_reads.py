@@ -10,11 +10,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from leman._format.stored_functions import ErrorPolicy, UdfDefinition, UdfKind
 from leman_core.model.job import Job, JobState
 from leman_core.model.plan import BackfillSpec, FragmentTask, Plan, PlanHeader, Reason, StagedFile
 from leman_core.model.row_positions import RowRange
 from leman_core.model.service_errors import Unavailable
-from leman_core.model.udf import ErrorPolicy, UdfDefinition, UdfKind
 from leman_core.model.work import FragmentResult, UnitFailure, UnitOutcome, WorkUnit
 from leman_core.settings import Settings
 from leman_executor.jobs import column_sharing

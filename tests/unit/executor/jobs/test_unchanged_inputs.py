@@ -12,11 +12,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from leman._format.column_bindings import FunctionVersion
 from leman_core.functions import arrow_values
 from leman_core.model import keys, row_states
 from leman_core.model.plan import ComparedFile, EarlierRows, TracedFile
 from leman_core.model.row_states import RowState
-from leman_core.model.udf import FunctionVersion
 from leman_core.storage import checkpoint_records
 from leman_core.storage.checkpoint_records import from_checkpoint
 from leman_core.storage.checkpoint_store import InMemoryCheckpointStore

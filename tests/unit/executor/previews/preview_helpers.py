@@ -13,11 +13,11 @@ import cloudpickle
 import lance
 import pyarrow as pa
 
+from leman._format.stored_functions import UdfDefinition, UdfKind
 from leman.v1 import jobs_pb2
 from leman_core.functions.function_definitions import PYTHON
 from leman_core.model.plan import OutputField, PlanHeader
 from leman_core.model.table import TableField
-from leman_core.model.udf import UdfDefinition, UdfKind
 from leman_core.settings import Settings, Spark
 from leman_executor.api.convert_jobs import preview_from_proto, preview_to_proto
 from leman_executor.jobs.function_previews import PreviewPool, Previews

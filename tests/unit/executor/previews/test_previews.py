@@ -17,11 +17,11 @@ import pytest
 from google.protobuf.duration_pb2 import Duration
 
 import leman
+from leman._format.stored_functions import ErrorAction, ErrorPolicy, ErrorRule, RemoteFunction, UdfKind
 from leman.functions import FunctionServer
 from leman.v1 import jobs_pb2
 from leman_core.functions.function_definitions import FunctionPolicy
 from leman_core.model.service_errors import FailedPrecondition, InvalidArgument, ResourceExhausted
-from leman_core.model.udf import ErrorAction, ErrorPolicy, ErrorRule, RemoteFunction, UdfKind
 from leman_executor.api.convert_jobs import preview_from_proto
 from leman_executor.jobs import function_previews
 from leman_executor.jobs.function_previews import PreviewPool, PreviewRecord, check_sent_code

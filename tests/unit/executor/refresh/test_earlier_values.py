@@ -10,18 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from leman_core.model.view import (
-    IS_SET,
-    SOURCE_ROW_ID,
-    EarlierValues,
-    RefreshMode,
-    RefreshPlan,
-    RefreshReason,
-    ViewColumn,
-    ViewDefinition,
-    ViewFormat,
-    ViewQuery,
-)
+from leman._format.view_definitions import IS_SET, SOURCE_ROW_ID, ViewColumn, ViewDefinition, ViewFormat, ViewQuery
+from leman_core.model.view import EarlierValues, RefreshMode, RefreshPlan, RefreshReason
 from leman_core.storage.lance_tables import LanceTables
 from leman_executor.refresh.earlier_values import earlier_rows, equal_inputs
 from leman_planner.views.source_changes import changed_fragments

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from leman._format.stored_functions import CheckpointBounds, ErrorPolicy, UdfKind
 from leman_core.model.databases import StoreOptions
-from leman_core.model.udf import CheckpointBounds, ErrorPolicy, UdfKind
 from leman_core.model.work import FragmentWork, FunctionSpec, UnitOutcome, WorkContext, WorkUnit
 from leman_core.storage import object_stores
 from leman_executor.scheduling.dispatcher import Dispatcher, ExecutorEndpoint

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from leman_core.model.udf import ErrorAction, ErrorPolicy, ErrorRule, UdfKind
+from leman._format.stored_functions import ErrorAction, ErrorPolicy, ErrorRule, UdfKind
 from leman_core.model.work import FunctionSpec, ProgressReport, UnitOutcome, WorkContext, WorkUnit
 from leman_executor.scheduling import local_runner
 from leman_executor.scheduling.dispatcher import Cancelled

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from leman._format.stored_functions import ErrorAction, ErrorPolicy, ErrorRule, UdfDefinition, UdfKind
 from leman_core.model.plan import CheckpointRef, FragmentTask, Reason
 from leman_core.model.row_positions import RowRange, count_offsets, merge_ranges, split_range, subtract_ranges
-from leman_core.model.udf import ErrorAction, ErrorPolicy, ErrorRule, UdfDefinition, UdfKind
 from leman_core.model.work import FragmentResult, FragmentWork, InFlightRows, UnitOutcome, WorkUnit
 from leman_executor.scheduling.crash_tracker import Crash, CrashTracker, decide_after_crash
 from leman_executor.scheduling.work_queue import WorkQueue

@@ -8,8 +8,8 @@ import psutil
 import pyarrow as pa
 import pytest
 
+from leman._format.stored_functions import Resources, UdfDefinition, UdfKind
 from leman_core.model.service_errors import FailedPrecondition
-from leman_core.model.udf import Resources, UdfDefinition, UdfKind
 from leman_core.settings import Spark
 from leman_executor.scheduling.task_slots import Cluster, SlotProfile, TaskSlots, slots_for
 from leman_executor.spark.spark_runner import SparkRunner, resource_profile

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from leman_core.model.udf import UdfKind
+from leman._format.stored_functions import UdfKind
 from leman_core.model.work import FunctionSpec
 from leman_executor.spark import function_processes
 from leman_executor.worker import function_pool

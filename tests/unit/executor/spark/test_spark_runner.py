@@ -18,8 +18,8 @@ import psutil
 import pytest
 from pyspark import SparkContext
 
+from leman._format.stored_functions import ErrorPolicy, UdfKind
 from leman_core.model.service_errors import Unavailable
-from leman_core.model.udf import ErrorPolicy, UdfKind
 from leman_core.model.work import FunctionSpec
 from leman_core.settings import Spark
 from leman_executor.scheduling.dispatcher import Cancelled, ExecutorEndpoint

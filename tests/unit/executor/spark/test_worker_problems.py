@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 import structlog.testing
 
+from leman._format.stored_functions import UdfDefinition, UdfKind
 from leman_core.model.service_errors import FailedPrecondition, Unavailable
-from leman_core.model.udf import UdfDefinition, UdfKind
 from leman_core.settings import Spark, Udf
 from leman_executor.jobs import job_environment as job_services
 from leman_executor.jobs.job_environment import JobEnvironment

@@ -14,8 +14,8 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import flight
 
+from leman._format.stored_functions import ErrorAction, ErrorPolicy, ErrorRule, UdfKind
 from leman_core.model.service_errors import Unavailable
-from leman_core.model.udf import ErrorAction, ErrorPolicy, ErrorRule, UdfKind
 from leman_core.model.work import FunctionSpec, InFlightRows, ProgressReport, RemoteRef, ServerAccess
 from leman_executor.scheduling.crash_tracker import ServerBreaks
 from leman_executor.worker.call_guards import Watchdog

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from leman_core.model.udf import ErrorAction, ErrorPolicy, ErrorRule, UdfKind
+from leman._format.stored_functions import ErrorAction, ErrorPolicy, ErrorRule, UdfKind
 from leman_executor.worker.call_results import own_values
 from leman_executor.worker.evaluator import Evaluated, Evaluator, JobFailing
 from tests.integration.types.type_cases import CASES

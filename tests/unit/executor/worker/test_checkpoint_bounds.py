@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pytest
 
+from leman._format.stored_functions import UdfKind
 from leman_core.model.row_positions import RowRange
-from leman_core.model.udf import UdfKind
 from leman_core.storage.checkpoint_records import Piece
 from leman_core.storage.column_files import ColumnFileWriter
 from leman_core.storage.scan import CHUNK_ROWS

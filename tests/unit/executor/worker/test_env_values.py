@@ -8,9 +8,9 @@ from urllib.parse import quote, quote_plus
 
 import pytest
 
+from leman._format.stored_functions import UdfKind
 from leman_core.model.job import Job, JobState
 from leman_core.model.plan import BackfillSpec
-from leman_core.model.udf import UdfKind
 from leman_core.model.work import WorkUnit
 from leman_core.settings import Settings
 from leman_executor.jobs.work_context import work_context

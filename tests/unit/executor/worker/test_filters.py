@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from leman._format.stored_functions import CheckpointBounds
 from leman_core.model.plan import CheckpointRef
-from leman_core.model.udf import CheckpointBounds
 from tests.unit.executor.executor_helpers import Lab
 
 

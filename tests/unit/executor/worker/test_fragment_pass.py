@@ -11,11 +11,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from leman._format.stored_functions import CheckpointBounds, ErrorAction, ErrorPolicy, ErrorRule, UdfKind
 from leman_core.model import keys, row_states
 from leman_core.model.plan import CheckpointRef
 from leman_core.model.row_positions import RowRange
 from leman_core.model.row_states import RowState
-from leman_core.model.udf import CheckpointBounds, ErrorAction, ErrorPolicy, ErrorRule, UdfKind
 from leman_core.storage import column_files
 from leman_executor.coordination.reservations import InProcessReservations
 from leman_executor.worker import unit_runner

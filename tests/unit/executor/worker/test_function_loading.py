@@ -8,9 +8,9 @@ import json
 import cloudpickle
 import pytest
 
+from leman._format.stored_functions import ErrorPolicy, UdfKind
 from leman_core.functions.function_definitions import PYTHON
 from leman_core.model.service_errors import FailedPrecondition
-from leman_core.model.udf import ErrorPolicy, UdfKind
 from leman_core.model.work import FunctionSpec
 from leman_executor.worker.function_loading import load_function
 

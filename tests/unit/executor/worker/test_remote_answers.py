@@ -6,9 +6,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from leman._format.stored_functions import ErrorAction, ErrorPolicy, ErrorRule, UdfKind
 from leman_core.functions import function_servers
 from leman_core.model.service_errors import FailedPrecondition
-from leman_core.model.udf import ErrorAction, ErrorPolicy, ErrorRule, UdfKind
 from leman_executor.worker import user_errors
 from leman_executor.worker.evaluator import Evaluator, JobFailing
 from leman_executor.worker.user_errors import BatchTooLarge, FunctionLost, NoServer, ServerError

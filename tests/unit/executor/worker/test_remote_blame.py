@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 
+from leman._format.stored_functions import ErrorAction, ErrorPolicy, ErrorRule
 from leman_core.model.service_errors import Unavailable
-from leman_core.model.udf import ErrorAction, ErrorPolicy, ErrorRule
 from leman_executor.coordination.reservations import InProcessReservations
 from leman_executor.scheduling.crash_tracker import MOST_LOST
 from leman_executor.worker import user_errors

@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from leman._format.stored_functions import CheckpointBounds, UdfKind
 from leman_core.model.row_positions import RowRange, count_offsets, subtract_ranges
-from leman_core.model.udf import CheckpointBounds, UdfKind
 from leman_core.model.work import WorkUnit
 from leman_core.storage import checkpoint_records
 from leman_core.storage.checkpoint_records import Piece

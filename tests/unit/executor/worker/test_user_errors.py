@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from leman_core.model.udf import ErrorAction, ErrorPolicy, ErrorRule, UdfKind
+from leman._format.stored_functions import ErrorAction, ErrorPolicy, ErrorRule, UdfKind
 from leman_executor.worker import user_errors
 from leman_executor.worker.evaluator import Evaluated, Evaluator, JobFailing
 
