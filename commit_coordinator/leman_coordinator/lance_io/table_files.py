@@ -12,9 +12,8 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import hashlib
 import threading
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -24,6 +23,7 @@ import pyarrow.fs as pafs
 from lance.fragment import DataFile as LanceDataFile
 from lance.fragment import FragmentMetadata
 
+from leman._format.stored_documents import content_digest
 from leman_core.model import keys, row_states
 from leman_core.model.garbage import UNFINISHED_NAME, StoredFile
 from leman_core.model.plan import OutputField, StagedFile
@@ -31,15 +31,16 @@ from leman_core.model.row_positions import RowRange
 from leman_core.model.row_states import RowState
 from leman_core.model.service_errors import FailedPrecondition, LemanError
 from leman_core.model.table import TableSnapshot
-from leman_core.storage import column_files, whole_files
+from leman_core.storage import column_files
 from leman_core.storage.checkpoint_store import CHECKPOINT_FOLDER, checkpoint_root
 from leman_core.storage.column_files import Verified, digest_of
+from leman_core.storage.documents import DocumentFolder, Listed
 from leman_core.storage.filesystems import filesystem_of
 from leman_core.storage.lance_files import Deletions
 from leman_core.storage.lance_tables import LanceTables, open_table, snapshot_of
 from leman_core.storage.manifest import read_fragments
 from leman_core.storage.opening import open_latest, open_version
-from leman_core.storage.storage_errors import storage_failed, translating_os_errors
+from leman_core.storage.storage_errors import storage_failed
 from leman_core.storage.view_side_files import REFRESH_FOLDER
 
 #: Lance's mark for a field of a file that another file replaces.
@@ -177,10 +178,7 @@ def write_note(uri: str, files: Iterable[StagedFile]) -> None:
 
     Raises the errors of `storage_failed`.
     """
-    try:
-        _write(uri, {file.file: Committed(file.size_bytes, file.digest) for file in files})
-    except OSError as error:
-        raise storage_failed(error, f"The files to be committed to {uri} cannot be noted now: {error}", uri) from error
+    _write(_folder(uri), {file.file: Committed(file.size_bytes, file.digest) for file in files})
 
 
 def read_notes(uri: str) -> Notes:
@@ -188,10 +186,10 @@ def read_notes(uri: str) -> Notes:
 
     Raises the errors of `storage_failed`.
     """
+    folder = _folder(uri)
     for tries_left in reversed(range(_TRIES)):
-        with translating_os_errors(f"Notes of committed files of {uri}", uri):
-            found = _read(uri, _names(uri))
-        if found.vanished and tries_left:  # merged meanwhile: another note has their content
+        found = _read(folder, folder.entries(_ENDING))
+        if found.vanished and tries_left:  # folded meanwhile: another note has what they said
             continue
         break
     return Notes(found.files, found.damaged, found.bytes_read)
@@ -222,17 +220,13 @@ def fold_notes(uri: str, present: Callable[[], Collection[str]]) -> None:
 
     Raises the errors of `storage_failed`.
     """
-    with translating_os_errors(f"Notes of committed files of {uri}", uri):
-        names = _names(uri)
-        if len(names) <= _FEW:
-            return
-        found, there = _read(uri, names), present()
-        made = _write(uri, {name: committed for name, committed in found.files.items() if name in there})
-        filesystem, root = filesystem_of(uri)
-        for name in names:
-            if name != made and name.rstrip("/") not in found.damaged:
-                with contextlib.suppress(FileNotFoundError):
-                    filesystem.delete_file(f"{root}/{FOLDER}/{name}")
+    folder = _folder(uri)
+    notes = folder.entries(_ENDING)
+    if len(notes) <= _FEW:
+        return
+    found, there = _read(folder, notes), present()
+    made = _write(folder, {name: committed for name, committed in found.files.items() if name in there})
+    folder.delete(*(note.name for note in notes if note.name != made and note.name not in found.damaged))
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,46 +237,41 @@ class _Found:
     bytes_read: int
 
 
-def _read(uri: str, names: Sequence[str]) -> _Found:
-    filesystem, root = filesystem_of(uri)
+def _folder(uri: str) -> DocumentFolder:
+    return DocumentFolder(f"{uri}/{FOLDER}", f"Notes of committed files of {uri}")
+
+
+def _read(folder: DocumentFolder, notes: Iterable[Listed]) -> _Found:
     files: dict[str, Committed] = {}
     damaged: dict[str, str] = {}
     vanished, size = False, 0
-    for name in names:
-        try:
-            if name.endswith("/"):
-                raise IsADirectoryError("a folder lies in its place")
-            with filesystem.open_input_stream(f"{root}/{FOLDER}/{name}") as stream:
-                content = bytes(stream.read())
-            size += len(content)
-            files.update(_decode(name, content))
-        except FileNotFoundError:
+    for note in notes:
+        if not note.is_file:
+            damaged[note.name] = "a folder lies in its place"
+            continue
+        content = folder.read(note.name)
+        if content is None:
             vanished = True
-        except (OSError, ValueError) as error:
-            damaged[name.rstrip("/")] = str(error)
+            continue
+        size += len(content)
+        try:
+            files.update(_decode(note.name, content))
+        except ValueError as error:
+            damaged[note.name] = str(error)
     return _Found(files, damaged, vanished, size)
 
 
-def _names(uri: str) -> list[str]:
-    """Return the names of the notes; a folder in the place of one ends with a slash."""
-    filesystem, root = filesystem_of(uri)
-    infos = filesystem.get_file_info(pafs.FileSelector(f"{root}/{FOLDER}", allow_not_found=True))
-    ends = {pafs.FileType.File: "", pafs.FileType.Directory: "/"}
-    return sorted(i.base_name + ends[i.type] for i in infos if i.type in ends and i.base_name.endswith(_ENDING))
-
-
-def _write(uri: str, files: Mapping[str, Committed]) -> str:
+def _write(folder: DocumentFolder, files: Mapping[str, Committed]) -> str:
     """Write a note and return its name, which follows from its content."""
     lines = [f"{name} {committed.size_bytes} {committed.digest}" for name, committed in files.items()]
     content = "\n".join([_HEADER, *lines, ""]).encode()
     name = _name_of(content)
-    filesystem, root = filesystem_of(uri)
-    whole_files.put_whole_file(filesystem, f"{root}/{FOLDER}/{name}", content)
+    folder.put(name, content)
     return name
 
 
 def _name_of(content: bytes) -> str:
-    return f"{hashlib.sha256(content).hexdigest()[:32]}{_ENDING}"
+    return content_digest(content) + _ENDING
 
 
 def _decode(name: str, content: bytes) -> dict[str, Committed]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import hashlib
 import json
 import re
 import shutil
@@ -19,9 +18,9 @@ import uuid
 from collections.abc import Callable
 from pathlib import Path
 
-import pyarrow.fs as pafs
 import structlog
 
+from leman._format.stored_documents import content_digest
 from leman._format.view_definitions import is_view
 from leman_coordinator.lance_io.row_commits import first_version, table_exists_error
 from leman_coordinator.lance_io.table_handle import CommitConflict, CommitUnclear, commit_outcomes
@@ -30,12 +29,13 @@ from leman_core.model.service_errors import UNREADABLE, FailedPrecondition, Lema
 from leman_core.model.view import SCRATCH_PREFIX
 from leman_core.process.crash_points import crash_point
 from leman_core.server.request_messages import check_same_request
-from leman_core.storage import scratch_table, whole_files
+from leman_core.storage import scratch_table
 from leman_core.storage.checkpoint_store import remove_checkpoints_elsewhere
+from leman_core.storage.documents import DocumentFolder
 from leman_core.storage.filesystems import delete_folder, filesystem_of
 from leman_core.storage.lance_tables import INCARNATION_KEY, LanceTables, incarnation_at, is_other_table, open_table
 from leman_core.storage.locations import MOVED_PREFIX, OWN_FOLDER, TABLE_ENDING, in_object_store, is_link, table_uri
-from leman_core.storage.storage_errors import storage_failed, translating_os_errors
+from leman_core.storage.storage_errors import error_text, storage_failed
 from leman_core.storage.stored_jobs import open_jobs
 from leman_core.storage.view_data_files import definition_in
 
@@ -354,13 +354,12 @@ def _is_done(uri: str, request_id: str, incarnation: str | None) -> bool:
 
     Raises the errors of `storage_failed`.
     """
-    system, path = _note_of(uri, request_id)
+    content = _notes(uri).read(_note_name(uri, request_id))
     try:
-        with translating_os_errors("What was dropped", uri), system.open_input_stream(path) as stream:
-            note = json.loads(stream.readall())
-            noted, removed = note["incarnation"], note.get("removed", False)  # which earlier releases do not write
-    except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError):
-        return False  # a partial note is from a request that did not get to the removal
+        note = {} if content is None else json.loads(content)
+        noted, removed = note["incarnation"], note.get("removed", False)  # which earlier releases do not write
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return False  # a part of a note is of who did not come to remove
     return bool(removed) or incarnation is None or (bool(noted) and incarnation != noted)
 
 
@@ -388,23 +387,20 @@ def _write(uri: str, request_id: str, incarnation: str, *, removed: bool) -> Non
     If the note cannot be written, as a disk is full, the table is removed anyway: then only the coordinator's memory
     knows of the request.
     """
-    system, path = _note_of(uri, request_id)
-    folder = path.rpartition("/")[0]
+    notes = _notes(uri)
     try:
-        if isinstance(system, pafs.LocalFileSystem):
-            system.create_dir(folder)
-        whole_files.put_whole_file(system, path, json.dumps({"incarnation": incarnation, "removed": removed}).encode())
-        if removed:
-            return
-        for note in system.get_file_info(pafs.FileSelector(folder, allow_not_found=True)):
-            if note.is_file and note.mtime is not None and note.mtime.timestamp() < time.time() - DAY:
-                with contextlib.suppress(FileNotFoundError):
-                    system.delete_file(note.path)
-    except OSError as error:
-        _log.warning("it is not noted which table is dropped", uri=uri, why=str(error))
+        notes.put(_note_name(uri, request_id), json.dumps({"incarnation": incarnation, "removed": removed}).encode())
+        if not removed:
+            old = (note for note in notes.entries() if note.is_file and 0 < note.modified < time.time() - DAY)
+            notes.delete(*(note.name for note in old))
+            notes.delete_unfinished()
+    except LemanError as error:
+        _log.warning("it is not noted which table is dropped", uri=uri, why=error_text(error))
 
 
-def _note_of(uri: str, request_id: str) -> tuple[pafs.FileSystem, str]:
-    database = uri.rpartition("/")[0]
-    digest = hashlib.sha256(f"{uri}\n{request_id}".encode()).hexdigest()[:32]
-    return filesystem_of(f"{database}/{OWN_FOLDER}/{_FOLDER}/{digest}.json")
+def _notes(uri: str) -> DocumentFolder:
+    return DocumentFolder(f"{uri.rpartition('/')[0]}/{OWN_FOLDER}/{_FOLDER}", f"What was dropped of {uri}")
+
+
+def _note_name(uri: str, request_id: str) -> str:
+    return content_digest(f"{uri}\n{request_id}".encode()) + ".json"

@@ -150,7 +150,7 @@ def verify_source_records(snapshot: TableSnapshot, table: str, after: str) -> It
 def _verify_source_record(snapshot: TableSnapshot, table: str, name: str, size: int, *, is_named: bool) -> Inspection:
     path = f"{table}{TABLE_ENDING}/{REFRESH_FOLDER}/{name}"
     try:
-        content = view_side_files.source_record_bytes(snapshot.uri, name)
+        content = view_side_files.side_files(snapshot.uri).read(name)
     except LemanError as error:
         flaw, what = Flaw.UNREADABLE, error.message
     else:

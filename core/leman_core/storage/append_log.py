@@ -1,9 +1,4 @@
-"""Small Lance tables that are only appended to, and what becomes of damaged ones.
-
-Damaged files of Leman's own small tables: told from a store that cannot be read, set aside, and said.
-
-Small Lance tables that are only appended to: job history and the error store.
-"""
+"""Small Lance tables that are only appended to: job history and failed rows. Damaged files of them are set aside."""
 
 from __future__ import annotations
 
@@ -12,7 +7,7 @@ import dataclasses
 import datetime
 import random
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path, PurePosixPath
 
 import lance
@@ -24,6 +19,8 @@ from lance.commit import CommitConflictError
 from leman._format import stored_documents
 from leman._format.stored_logs import DAMAGED, SAVED_FROM, position
 from leman_core.model.service_errors import LemanError, check_format
+from leman_core.storage import whole_files
+from leman_core.storage.documents import DocumentFolder
 from leman_core.storage.error_translation import LANCE_ERRORS, table_error
 from leman_core.storage.filesystems import counted_table, filesystem_of
 from leman_core.storage.locations import in_object_store
@@ -36,7 +33,6 @@ from leman_core.storage.storage_errors import (
     refusal_error,
     storage_failed,
     store_failed,
-    translating_os_errors,
 )
 from leman_core.storage.table_creation import create_empty
 
@@ -117,8 +113,7 @@ def set_aside(uri: str, path: str, what: str) -> str:
         filesystem.create_dir(f"{folder}/{DAMAGED}", recursive=True)
         with contextlib.suppress(FileNotFoundError):
             filesystem.move(f"{root}/{path}".rstrip("/"), f"{folder}/{DAMAGED}/{name}")
-        with filesystem.open_output_stream(f"{folder}/{DAMAGED}/{name}{_NOTE}") as stream:
-            stream.write(note.encode())
+        whole_files.put_whole_file(filesystem, f"{folder}/{DAMAGED}/{name}{_NOTE}", note.encode())
     except OSError as error:
         return f"{what} It could not be set aside: {error}"
     return note
@@ -134,22 +129,15 @@ def damage_notes(uri: str, since: float = 0.0) -> list[str]:
     Raises:
         LemanError: what `storage_errors.failed` gives.
     """
-    with translating_os_errors(f"What was set aside of {uri}", uri):
-        return list(_notes(uri, int(since * 1e9)))
-
-
-def _notes(uri: str, since_ns: int) -> Iterator[str]:
-    filesystem, root = filesystem_of(uri)
-    folder, _, table = root.rpartition("/")
-    selector = pafs.FileSelector(f"{folder}/{DAMAGED}", allow_not_found=True)
-    for path in sorted(entry.path for entry in filesystem.get_file_info(selector)):
-        name = PurePosixPath(path).name
-        if not name.startswith(f"{table}-") or not name.endswith(_NOTE):
-            continue
+    place, _, table = uri.rpartition("/")
+    folder = DocumentFolder(f"{place}/{DAMAGED}", f"What was set aside of {uri}")
+    found = []
+    for name in (entry.name for entry in folder.entries(_NOTE) if entry.name.startswith(f"{table}-")):
         set_aside_at = name.removesuffix(_NOTE).removeprefix(f"{table}-").partition("-")[0]
-        if not set_aside_at.isdigit() or int(set_aside_at) >= since_ns:
-            with filesystem.open_input_stream(path) as stream:
-                yield stream.read().decode(errors="replace")
+        if not set_aside_at.isdigit() or int(set_aside_at) >= int(since * 1e9):
+            content = folder.read(name)
+            found += [] if content is None else [content.decode(errors="replace")]
+    return found
 
 
 #: Of the schema's metadata.

@@ -1,12 +1,8 @@
-"""The registrations of named databases: sealed documents in the config of one Lance table, `databases.lance`.
+"""The registrations of named databases: sealed documents in one table, `databases.lance` (`DocumentTable`).
 
-A table without rows, because Lance can write conditionally in every store that tables lie in: two updates of one key,
-of which neither has seen the other, do not both succeed. pyarrow's file systems have no such call. All names are one
-manifest, read at once, and what was written is in the table's history.
-
-    database.<name>   the registration
-    root.<digest>     the name of the database with that root: so that two names for one root meet in a key
-    unregistered      the last requests that took a name away
+database.<name>   the registration
+root.<digest>     the name of the database with that root, so that two names for one root conflict in one key
+unregistered      the last requests that took a name away
 """
 
 from __future__ import annotations
@@ -16,13 +12,8 @@ import json
 import time
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
-
-import lance
-import pyarrow as pa
-from lance.commit import CommitConflictError
 
 from leman._format import stored_documents
 from leman_core.model import keys
@@ -30,18 +21,12 @@ from leman_core.model.databases import DatabaseLimits, RegisteredDatabase, Regis
 from leman_core.model.service_errors import (
     Aborted,
     AlreadyExists,
-    NotFound,
     ResourceExhausted,
     UnknownFormat,
     check_format,
     reused_request_id,
 )
-from leman_core.storage.error_translation import LANCE_ERRORS, table_error, using_storage
-from leman_core.storage.locations import in_object_store
-from leman_core.storage.opening import has_versions, open_checked
-from leman_core.storage.panics import panics_as_errors
-from leman_core.storage.storage_errors import refusal_error, storage_failed
-from leman_core.storage.table_creation import check_conditional_puts, create_empty
+from leman_core.storage.documents import DocumentTable
 
 TABLE = "databases.lance"
 #: So many can be registered: all of them are read at once.
@@ -49,18 +34,7 @@ MOST_DATABASES = 1000
 MOST_REMOVALS = 16
 #: How often a write is tried that meets others.
 _TRIES = 10
-_SCHEMA = pa.schema([pa.field("name", pa.string())])
 _DATABASE, _ROOT, _REMOVALS = "database.", "root.", "unregistered"
-_CONFLICT = "Incompatible transaction"
-
-
-@dataclass(frozen=True, slots=True)
-class _State:
-    """The registry in one version."""
-
-    dataset: lance.LanceDataset | None = None
-    config: Mapping[str, str] = field(default_factory=dict)
-    registrations: Registrations = field(default_factory=Registrations)
 
 
 class DatabaseRegistry:
@@ -75,10 +49,11 @@ class DatabaseRegistry:
 
     def __init__(self, place: str) -> None:
         self._uri = f"{place.rstrip('/')}/{TABLE}"
+        self._table = DocumentTable(self._uri, f"The registry {self._uri}")
 
     def read(self) -> Registrations:
         """Return all registrations; none where there is no registry yet."""
-        return self._look().registrations
+        return _registrations(self._table.read().values)
 
     def get(self, name: str) -> RegisteredDatabase:
         """Return a registration.
@@ -98,18 +73,19 @@ class DatabaseRegistry:
             Aborted: CONFLICT.
         """
         for _ in range(_TRIES):
-            state = self._look()
-            known = state.registrations.by_name.get(wanted.name)
+            state = self._table.read()
+            registrations = _registrations(state.values)
+            known = registrations.by_name.get(wanted.name)
             if known is not None:
-                made_by = _request_of(state.config[_DATABASE + wanted.name])
+                made_by = _request_of(state.values[_DATABASE + wanted.name])
                 if not request.request_id or made_by.request_id != request.request_id:
                     raise _exists(known.name, known.root)
                 if made_by != request:
                     raise reused_request_id(request.request_id)
                 return known
-            _check_room(state.registrations, wanted)
+            _check_room(registrations, wanted)
             document = _sealed(wanted, request)
-            if self._write(state, {_DATABASE + wanted.name: document, _root_key(wanted.root): wanted.name}):
+            if self._table.write(state, {_DATABASE + wanted.name: document, _root_key(wanted.root): wanted.name}):
                 return wanted
         raise self._conflict()
 
@@ -122,10 +98,10 @@ class DatabaseRegistry:
             Aborted: CONFLICT.
         """
         for _ in range(_TRIES):
-            state = self._look()
-            before = state.registrations.get(name)
-            after = replace(change(before), updated_at=time.time())
-            if self._write(state, {_DATABASE + name: _sealed(after, _request_of(state.config[_DATABASE + name]))}):
+            state = self._table.read()
+            after = replace(change(_registrations(state.values).get(name)), updated_at=time.time())
+            made_by = _request_of(state.values[_DATABASE + name])
+            if self._table.write(state, {_DATABASE + name: _sealed(after, made_by)}):
                 return after
         raise self._conflict()
 
@@ -142,83 +118,23 @@ class DatabaseRegistry:
             Exception: what `check` raises.
         """
         for _ in range(_TRIES):
-            state = self._look()
-            removals = _removals(state.config)
+            state = self._table.read()
+            removals = _removals(state.values)
             if request.request_id in removals:
                 if removals[request.request_id] != request.body:
                     raise reused_request_id(request.request_id)
                 return
             values: dict[str, str | None] = {_DATABASE + name: None}
-            if name not in state.registrations.damaged:
-                database = state.registrations.get(name)
+            registrations = _registrations(state.values)
+            if name not in registrations.damaged:
+                database = registrations.get(name)
                 check(database)
                 values[_root_key(database.root)] = None
             noted = {request.request_id: request.body, **removals}
             values[_REMOVALS] = json.dumps([[by, known] for known, by in noted.items()][:MOST_REMOVALS])
-            if self._write(state, values):
+            if self._table.write(state, values):
                 return
         raise self._conflict()
-
-    def _look(self) -> _State:
-        try:
-            return self._open()
-        except NotFound as error:
-            with using_storage(self._uri):
-                if not has_versions(self._uri):
-                    return _State()
-            before = error
-        try:  # someone made it in between
-            return self._open()
-        except NotFound as error:  # Lance does not find what a version of it needs: that is no empty registry
-            raise storage_failed(before, f"The registry {self._uri} cannot be read: {before}", self._uri) from error
-
-    def _open(self) -> _State:
-        try:
-            with panics_as_errors():
-                dataset = open_checked(self._uri)
-                config = {str(key): str(value) for key, value in dataset.config().items()}
-        except LANCE_ERRORS as error:
-            raise table_error(self._uri, error) from error
-        return _State(dataset, config, _registrations(config))
-
-    def _write(self, state: _State, values: Mapping[str, str | None]) -> bool:
-        """Set, or with None remove, keys on top of a state; False: others wrote one of them since, look again."""
-        dataset = state.dataset
-        if dataset is None:
-            self._create()
-            return False
-        try:
-            with panics_as_errors():
-                dataset.update_config(dict(values))
-        except LANCE_ERRORS as error:
-            refused = refusal_error(error, self._uri)
-            if refused is not None:
-                raise refused from error
-            if isinstance(error, CommitConflictError) or _CONFLICT in str(error):
-                return False
-            now = self._look().config
-            if any(now.get(key) != value for key, value in values.items()):
-                raise storage_failed(
-                    error, f"The registry {self._uri} cannot be written: {error}", self._uri
-                ) from error
-        return True
-
-    def _create(self) -> None:
-        """Make the registry, unless someone else is faster."""
-        try:
-            if not in_object_store(self._uri):
-                Path(self._uri).parent.mkdir(parents=True, exist_ok=True)
-            check_conditional_puts(self._uri.rpartition("/")[0])
-            with panics_as_errors():
-                create_empty(self._uri, _SCHEMA)
-        except FileExistsError:
-            return
-        except LANCE_ERRORS as error:
-            refused = refusal_error(error, self._uri)
-            if refused is not None:
-                raise refused from error
-            if self._look().dataset is None:
-                raise storage_failed(error, f"The registry {self._uri} cannot be made: {error}", self._uri) from error
 
     def _conflict(self) -> Aborted:
         return Aborted(

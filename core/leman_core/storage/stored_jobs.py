@@ -1,21 +1,14 @@
-"""The job history as it is stored: records, the tail in an object store, the jobs that are open.
+"""The job history as it is stored: records of jobs, the tail in an object store, and the jobs that are open.
 
-A state of a job as a text of the history, with a digest of its own.
+A record is a state of a job as text with its digest. The request stands in a field named after its kind, `backfill` or
+`refresh`.
 
-The request stands in a field named after its kind, `backfill` or `refresh`: that is how a reader tells which it is.
-
-The tail of a job history: states of jobs that are not in its table yet, in an object store.
-
-An append to the table asks five requests of the store; an object that is put only where there is none, one. So an
-executor that is the only one of a database, and of one release with all other services, writes states of jobs as such
-objects, `<database>/_leman/jobs_tail/<number>.json`. Their numbers are their order, and leave none out: who puts the
-next one knows that no one wrote since the one before, and of two who put it one learns that the other was faster.
-
-Now and then the tail is folded: states of jobs that have ended go into the table, and then an object is put that begins
-the tail again, with the states of jobs that go on; those before it do not count any more, and are deleted later.
-`docs/decisions/0048-history-tail.md` says why nothing is lost by it, and no one has a job twice.
-
-Jobs that have not ended, as the history of their database has them.
+The tail holds states of jobs that are not in the history's table yet. An append to the table takes five requests to an
+object store, a conditional put takes one: so an executor that is alone on a database, with all services of one release,
+puts states as objects `<database>/_leman/jobs_tail/<number>.json`. The numbers are consecutive: to put the next one
+proves that no one wrote in between, and of two that put it one fails. Folding moves the states of ended jobs to the
+table, and then puts an object that begins the tail again with the states of running jobs; earlier objects no longer
+count, and are deleted later. `docs/decisions/0048-history-tail.md` says why no state is lost and no job exists twice.
 """
 
 from __future__ import annotations
@@ -31,7 +24,6 @@ from typing import Any
 
 import msgspec
 import pyarrow as pa
-import pyarrow.fs as pafs
 import structlog
 
 from leman._format import stored_documents
@@ -41,12 +33,10 @@ from leman_core.model.job import Job, JobState
 from leman_core.model.plan import BackfillSpec
 from leman_core.model.service_errors import UNREADABLE, DataLoss, Unavailable, check_format
 from leman_core.model.view import RefreshSpec
-from leman_core.storage import whole_files
 from leman_core.storage.append_log import AppendLog
-from leman_core.storage.filesystems import filesystem_of
+from leman_core.storage.documents import DocumentFolder
 from leman_core.storage.locations import OWN_FOLDER, TABLE_ENDING
-from leman_core.storage.storage_errors import STORE_UNAVAILABLE, translating_os_errors
-from leman_core.storage.whole_files import read_expected
+from leman_core.storage.storage_errors import STORE_UNAVAILABLE
 
 #: Stands as the state of a job that was deleted, beside the record that says so.
 DELETED = "DELETED"
@@ -235,32 +225,29 @@ class Entry:
 
 
 class HistoryTail:
-    """The tail of one database's job history; any number of threads may call it.
+    """The tail of one database's job history. Any number of threads may call it.
 
-    Where the storage cannot be used, calls raise what `storage_errors.failed` gives.
+    If the storage cannot be used, calls raise what `DocumentFolder` raises.
     """
 
     def __init__(self, database: str) -> None:
         self.uri = f"{database.rstrip('/')}/{OWN_FOLDER}/{FOLDER}"
+        self._folder = DocumentFolder(self.uri, f"The tail {self.uri} of a job history")
 
     def since(self, number: int = 0) -> list[Entry]:
-        """Return what was put after an object, oldest first, as far as it counts.
+        """Return the objects after a number (0: all) that still count, oldest first.
 
         It takes one listing, and a request for each object.
-
-        Args:
-            number: of the object; 0: all.
         """
-        for tries_left in reversed(range(_TRIES)):
-            try:
-                return self._since(number)
-            except FileNotFoundError as error:  # it has not counted for long, and is deleted
-                if not tries_left:
-                    message = f"The tail {self.uri} cannot be read now: {error} was deleted meanwhile"
-                    raise Unavailable(STORE_UNAVAILABLE, message, uri=self.uri) from error
-        raise AssertionError("the last try returns or raises")
+        for _ in range(_TRIES):
+            found = self._since(number)
+            if found is not None:
+                return found
+        message = f"The tail {self.uri} cannot be read now: objects of it are deleted at the same time"
+        raise Unavailable(STORE_UNAVAILABLE, message, uri=self.uri)
 
-    def _since(self, number: int) -> list[Entry]:
+    def _since(self, number: int) -> list[Entry] | None:
+        """Return what `since` does; None if an object was deleted after the listing, as it no longer counts."""
         later = sorted((n for n in self._listed() if n > number), reverse=True)
         found: list[Entry] = []
         if not later:
@@ -268,16 +255,18 @@ class HistoryTail:
         with ThreadPoolExecutor(min(_READERS, len(later)), thread_name_prefix="history-tail") as readers:
             for at in range(0, len(later), _READERS):
                 for entry in readers.map(self._read, later[at : at + _READERS]):
+                    if entry is None:
+                        return None
                     found.append(entry)
                     if entry.begins:
                         return found[::-1]
         return found[::-1]
 
     def put(self, number: int, records: Sequence[str], *, begins: bool = False) -> bool:
-        """Put the object of a number; False: someone else has put one.
+        """Put the object of a number. Return False if another executor has put one.
 
         Raises:
-            LemanError: what `storage_errors.failed` gives; it may be there all the same.
+            LemanError: The object may be there all the same.
         """
         document = {
             "format": stored_documents.TAIL.current,
@@ -286,15 +275,10 @@ class HistoryTail:
             "begins": begins,
         }
         content = stored_documents.seal(document)
-        name = _name(number)
-        with translating_os_errors(f"The tail {self.uri} of a job history", self.uri):
-            if whole_files.create_object(self.uri, name, content):
-                return True
-            # it is this one where the answer was lost, and the request was made again
-            return read_expected(self.uri, name, _SMALL_BYTES) == content
+        return self._folder.create(_name(number), content) == content
 
     def forget_before(self, number: int) -> None:
-        """Delete objects before this one, if they are old enough that no one will put one of their numbers.
+        """Delete objects before this one that are so old that no executor will put one of their numbers.
 
         Both times are the store's.
         """
@@ -304,23 +288,17 @@ class HistoryTail:
         last = max(listed.values())
         old = [_name(n) for n, at in listed.items() if n < number and at < last - KEPT_SECONDS]
         if old:
-            with translating_os_errors(f"The tail {self.uri} of a job history", self.uri):
-                whole_files.delete_objects(self.uri, old)
+            self._folder.delete_objects(old)
 
     def _listed(self) -> dict[int, float]:
         """Return when each object was put, by its number."""
-        with translating_os_errors(f"The tail {self.uri} of a job history", self.uri):
-            filesystem, root = filesystem_of(self.uri)
-            try:
-                found = filesystem.get_file_info(pafs.FileSelector(root, allow_not_found=True))
-            except FileNotFoundError:
-                return {}
-        stems = ((info, info.base_name.removesuffix(_ENDING)) for info in found if info.base_name.endswith(_ENDING))
-        return {int(stem): (info.mtime_ns or 0) / 1e9 for info, stem in stems if stem.isdigit()}
+        stems = ((entry, entry.name.removesuffix(_ENDING)) for entry in self._folder.entries(_ENDING))
+        return {int(stem): entry.modified for entry, stem in stems if stem.isdigit()}
 
-    def _read(self, number: int) -> Entry:
-        with translating_os_errors(f"The tail {self.uri} of a job history", self.uri):
-            content = read_expected(self.uri, _name(number), _SMALL_BYTES)
+    def _read(self, number: int) -> Entry | None:
+        content = self._folder.read(_name(number), _SMALL_BYTES)
+        if content is None:
+            return None
         try:
             document = stored_documents.unseal(content)
             check_format(stored_documents.TAIL, document.get("format"), f"{self.uri}/{_name(number)}")

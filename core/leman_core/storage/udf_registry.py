@@ -1,33 +1,16 @@
-"""The functions of a database: definitions, bundles, and which definition has a name.
+"""The functions of a database, as documents under `<database>/_leman/udfs/`. Nothing is unpickled here.
 
-The bundles of a database's functions: `<sha256>.bundle` beside the definitions. Nothing is unpickled here.
-
-`<sha256>.failed` says that workers could not unpickle one: it names a module that they lack, for example.
-
-A bundle may be as large as the settings allow, so none is held in memory but one that came in one message.
-
-Which definition a function's name and version stand for in an object store.
-
-Anyone who writes a definition there first makes a table of that name, of which Lance lets one maker succeed (see
-`conditional_puts`), and which has the definition in it: of two that come at the same moment one is told that it is
-late, and where the first one dies before it has written its definition, the next one writes it.
-
-The functions of a database, as files under `<database>/_leman/udfs/`.
-
-`<name>@<version>.json` is a definition, `<sha256>.bundle` the bytes of a pickled callable. Nothing is
-unpickled here.
+<name>@<version>.json   a definition, created once
+<sha256>.bundle         a pickled callable of any size; only one that came in one message is held in memory
+<sha256>.failed         why workers could not unpickle a bundle, such as a module that they lack
 """
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-
-import pyarrow as pa
-import pyarrow.fs as pafs
 
 from leman._format import stored_functions
 from leman._format.column_bindings import FunctionVersion
@@ -43,71 +26,51 @@ from leman_core.functions.function_definitions import (
 )
 from leman_core.model.service_errors import AlreadyExists, DataLoss, FailedPrecondition, InvalidArgument, NotFound
 from leman_core.storage import whole_files
-from leman_core.storage.error_translation import LANCE_ERRORS, table_error
-from leman_core.storage.filesystems import check_bucket, filesystem_of
+from leman_core.storage.documents import DocumentFolder
+from leman_core.storage.filesystems import check_bucket
 from leman_core.storage.locations import OWN_FOLDER
-from leman_core.storage.opening import open_latest
-from leman_core.storage.panics import panics_as_errors
-from leman_core.storage.storage_errors import translating_os_errors
-from leman_core.storage.table_creation import check_conditional_puts, create_empty
-from leman_core.storage.whole_files import read_expected
 
 ENDING = ".bundle"
 _FAILED = ".failed"
+_CLAIMS = "udf_claims"
 _PIECE_BYTES = 1 << 20
 
 
 def note_failure(uri: str, why: str) -> None:
-    """Note that the bundle at `uri` cannot be unpickled, so that another of the same function may take its place.
+    """Record that the bundle at `uri` cannot be unpickled, so that another of the same function may replace it.
 
     Raises:
-        OSError: that cannot be noted.
+        LemanError: What `storage_errors.storage_failed` gives.
     """
-    files, path = filesystem_of(uri)
-    whole_files.put_whole_file(files, path.removesuffix(ENDING) + _FAILED, why.encode())
+    folder, _, name = uri.rpartition("/")
+    DocumentFolder(folder, f"The bundle {uri}").put(name.removesuffix(ENDING) + _FAILED, why.encode())
 
 
 class Bundles:
-    """The bundles in one folder.
-
-    Where the storage cannot be used, all calls raise what `storage_errors.failed` gives.
+    """The bundles in one folder. If the storage cannot be used, calls raise what `DocumentFolder` raises.
 
     Args:
-        what: the functions, as the beginning of a sentence.
-        most_bytes: of a bundle that is taken; 0: any number.
+        folder: Of the functions.
+        most_bytes: The largest bundle that is accepted; 0: any size.
     """
 
-    def __init__(self, files: pafs.FileSystem, folder: str, what: str, most_bytes: int = 0) -> None:
-        self._files = files
+    def __init__(self, folder: DocumentFolder, most_bytes: int = 0) -> None:
         self._folder = folder
-        self._what = what
         self._most_bytes = most_bytes
 
-    def path(self, sha256: str) -> str:
-        """Return where the bundle with that digest is, or would be."""
-        return f"{self._folder}/{sha256}{ENDING}"
-
     def has(self, sha256: str, size: int) -> bool:
-        """Return whether a bundle is stored, with every byte as it was."""
-        path = self.path(sha256)
-        with self._in_use():
-            info = self._files.get_file_info(path)
-            return info.type == pafs.FileType.File and info.size == size and self._digest(path)[0] == sha256
+        """Return whether a bundle is stored and every byte matches its digest."""
+        name = sha256 + ENDING
+        return self._folder.size(name) == size and self._digest(name) == (sha256, size)
 
     def has_failed(self, sha256: str) -> bool:
         """Return whether workers could not unpickle a bundle."""
-        with self._in_use():
-            return bool(self._files.get_file_info(self._note(sha256)).type == pafs.FileType.File)
+        return self._folder.size(sha256 + _FAILED) is not None
 
-    def check(self, name: str) -> tuple[bool, int]:
-        """Return whether a file is whole, by the digest that it is named after, and its size.
-
-        Raises:
-            FileNotFoundError: it is gone.
-        """
-        with self._in_use():
-            digest, size = self._digest(f"{self._folder}/{name}")
-        return digest == name.removesuffix(ENDING), size
+    def check(self, name: str) -> tuple[bool, int] | None:
+        """Return whether a file matches the digest in its name, and its size; None if it is gone."""
+        found = self._digest(name)
+        return None if found is None else (found[0] == name.removesuffix(ENDING), found[1])
 
     def check_size(self, size: int, field: str = "bundle") -> None:
         """Refuse a bundle of so many bytes.
@@ -137,15 +100,13 @@ class Bundles:
         self.check_size(len(content))
         _check(sha256, size, hashlib.sha256(content).hexdigest(), len(content))
         if not self.has(sha256, size):
-            self._sweep()
-            with self._in_use():
-                whole_files.put_whole_file(self._files, self.path(sha256), content)
+            self._folder.delete_unfinished()
+            self._folder.put(sha256 + ENDING, content)
 
     def forgive(self, sha256: str) -> None:
         """Forget that workers could not unpickle a bundle, as it is sent again: they may have what they lacked."""
         if self.has_failed(sha256):
-            with self._in_use(), contextlib.suppress(FileNotFoundError):
-                self._files.delete_file(self._note(sha256))
+            self._folder.delete(sha256 + _FAILED)
 
     def begin(self, sha256: str, size: int) -> IncomingBundle:
         """Begin to store a bundle whose bytes are still to come.
@@ -154,41 +115,38 @@ class Bundles:
             InvalidArgument: BUNDLE_TOO_LARGE.
         """
         self.check_size(size, field="header.size_bytes")
-        self._sweep()
-        with self._in_use():
-            return IncomingBundle(whole_files.UnfinishedFile(self._files, self.path(sha256)), sha256, size, self._what)
+        self._folder.delete_unfinished()
+        return IncomingBundle(self._folder, sha256, size)
 
-    def _note(self, sha256: str) -> str:
-        return f"{self._folder}/{sha256}{_FAILED}"
-
-    def _digest(self, path: str) -> tuple[str, int]:
+    def _digest(self, name: str) -> tuple[str, int] | None:
+        """Return the SHA-256 of a file, and its size; None if there is none."""
         found, size = hashlib.sha256(), 0
-        with self._files.open_input_stream(path) as stream:
-            while piece := stream.read(_PIECE_BYTES):
-                found.update(piece)
-                size += len(piece)
+        files, folder = self._folder.place()
+        with self._folder.in_use():
+            try:
+                with files.open_input_stream(f"{folder}/{name}") as stream:
+                    while piece := stream.read(_PIECE_BYTES):
+                        found.update(piece)
+                        size += len(piece)
+            except FileNotFoundError:
+                return None
         return found.hexdigest(), size
-
-    def _in_use(self) -> contextlib.AbstractContextManager[None]:
-        return translating_os_errors(self._what, self._folder)
-
-    def _sweep(self) -> None:
-        if isinstance(self._files, pafs.LocalFileSystem):
-            whole_files.sweep_unfinished(self._folder)
 
 
 class IncomingBundle:
-    """A bundle on its way into the store. Its calls are made one after the other, by whatever threads.
+    """A bundle that is being received. Any thread may call it, one call at a time.
 
-    All but `discard` raise what `storage_errors.failed` gives.
+    All calls but `discard` raise what `DocumentFolder` raises.
     """
 
-    def __init__(self, file: whole_files.UnfinishedFile, sha256: str, size: int, what: str) -> None:
-        self._file = file
+    def __init__(self, folder: DocumentFolder, sha256: str, size: int) -> None:
+        self._folder = folder
         self._sha256 = sha256
         self._size = size
-        self._what = what
         self._digest = hashlib.sha256()
+        files, path = folder.place()
+        with folder.in_use():
+            self._file = whole_files.UnfinishedFile(files, f"{path}/{sha256}{ENDING}")
         self._came = 0
 
     def write(self, piece: bytes) -> None:
@@ -201,7 +159,7 @@ class IncomingBundle:
         if self._came > self._size:
             raise _mismatch(self._sha256, self._size, "", self._came)
         self._digest.update(piece)
-        with translating_os_errors(self._what, self._sha256):
+        with self._folder.in_use():
             self._file.write(piece)
 
     def finish(self) -> None:
@@ -211,7 +169,7 @@ class IncomingBundle:
             FailedPrecondition: UDF_DIGEST_MISMATCH.
         """
         _check(self._sha256, self._size, self._digest.hexdigest(), self._came)
-        with translating_os_errors(self._what, self._sha256):
+        with self._folder.in_use():
             self._file.finish()
 
     def discard(self) -> None:
@@ -229,34 +187,6 @@ def _mismatch(sha256: str, size: int, found: str, found_size: int) -> FailedPrec
     return FailedPrecondition(
         "UDF_DIGEST_MISMATCH", f"The bundle has {came}; {size:,} bytes with sha256 {sha256} were announced"
     )
-
-
-_CLAIMED_DEFINITION = b"definition"
-
-
-def claim_version(database: str, name: str, definition: bytes) -> bytes:
-    """Return what a name stands for from now on: the given definition, or that of anyone who was faster.
-
-    Args:
-        database: in an object store.
-        name: of the definition's file.
-        definition: its content.
-
-    Raises:
-        LemanError: what `table_errors.table_error` and `check_store` give.
-    """
-    uri = f"{database}/{OWN_FOLDER}/udf_claims/{name}.lance"
-    check_conditional_puts(database)
-    try:
-        with panics_as_errors():
-            try:
-                create_empty(uri, pa.schema([pa.field("x", pa.int8())], metadata={_CLAIMED_DEFINITION: definition}))
-            except FileExistsError:
-                metadata: dict[bytes, bytes] = open_latest(uri).schema.metadata
-                return metadata[_CLAIMED_DEFINITION]
-    except LANCE_ERRORS as error:
-        raise table_error(uri, error) from error
-    return definition
 
 
 _DEFINITION, _BUNDLE = stored_functions.ENDING, ENDING
@@ -279,7 +209,7 @@ class UdfRegistry:
 
     Definitions never change: name and version identify one for ever.
 
-    Where the storage cannot be used, all calls raise what `storage_errors.failed` gives.
+    If the storage cannot be used, calls raise what `DocumentFolder` raises.
 
     Args:
         workers_python: `major.minor` of the Python that loads bundles; empty: that of this process.
@@ -290,11 +220,10 @@ class UdfRegistry:
         self.policy = policy
         self._python = workers_python or PYTHON
         self._database = database.rstrip("/")
-        with translating_os_errors(f"Functions of {self._database}", self._database):
-            self._files, root = filesystem_of(self._database)
-        self._root = f"{root}/{FOLDER}"
+        claims = f"{self._database}/{OWN_FOLDER}/{_CLAIMS}"
+        self._folder = DocumentFolder(f"{self._database}/{FOLDER}", f"Functions of {self._database}", claims)
         #: The code of functions in Python.
-        self.bundles = Bundles(self._files, self._root, f"Functions of {self._database}", policy.max_bundle_bytes)
+        self.bundles = Bundles(self._folder, policy.max_bundle_bytes)
 
     def put(self, udf: UdfDefinition, bundle: bytes = b"") -> bool:
         """Store a function; False: the same one was there already.
@@ -312,12 +241,12 @@ class UdfRegistry:
             PermissionDenied: UDF_NOT_ALLOWED.
         """
         self.check_new(udf)
-        path = self._path(udf.name, udf.version)
+        name = _file_name(udf.name, udf.version)
         try:
             found = self.find(udf.name, udf.version)
         except DataLoss:
             self._put_bundle(udf, bundle)
-            self._write(path, stored_functions.encode_definition(udf, time.time()))
+            self._write(name, udf)
             return True
         if found is not None and not self._may_replace(found, udf):
             raise _exists(udf)
@@ -325,9 +254,11 @@ class UdfRegistry:
         if found is not None:
             if bundle:
                 self.bundles.forgive(udf.bundle_sha256)
-            self._renew(path, found, udf)
+            self._renew(name, found, udf)
             return False
-        if self._create(path, stored_functions.encode_definition(udf, time.time())):
+        self._folder.delete_unfinished()
+        content = stored_functions.encode_definition(udf, time.time())
+        if self._folder.create(name, content) == content:
             return True
         if self.find(udf.name, udf.version) != udf:
             raise _exists(udf)
@@ -380,10 +311,8 @@ class UdfRegistry:
         Raises:
             DataLoss: UDF_DAMAGED.
         """
-        try:
-            return self._read(self._path(name, version)).udf
-        except FileNotFoundError:
-            return None
+        found = self._read(_file_name(name, version))
+        return None if found is None else found.udf
 
     def find_expected(self, name: str, version: str) -> UdfDefinition | None:
         """As `find`, for a function that most likely is there: then it takes one request to an object store.
@@ -391,13 +320,8 @@ class UdfRegistry:
         Raises:
             DataLoss: UDF_DAMAGED.
         """
-        path = self._path(name, version)
-        try:
-            with self._in_use():
-                content = read_expected(f"{self._database}/{FOLDER}", path.rpartition("/")[2], _SMALL_BYTES)
-        except FileNotFoundError:
-            return None
-        return _decoded(path, content).udf
+        found = self._read(_file_name(name, version), _SMALL_BYTES)
+        return None if found is None else found.udf
 
     def list(self) -> list[Registered]:
         """Return all functions, by name, then newest first.
@@ -412,9 +336,7 @@ class UdfRegistry:
 
     def names(self) -> tuple[str, ...]:
         """Return the names of all files of definitions and bundles, sorted."""
-        with self._in_use():
-            infos = self._files.get_file_info(pafs.FileSelector(self._root, allow_not_found=True))
-        return tuple(sorted(i.base_name for i in infos if i.base_name.endswith((_DEFINITION, _BUNDLE))))
+        return tuple(entry.name for entry in self._folder.entries() if entry.name.endswith((_DEFINITION, _BUNDLE)))
 
     def versions(self) -> Iterator[FunctionVersion]:
         """Yield all functions by their names, without a look at their definitions."""
@@ -429,16 +351,16 @@ class UdfRegistry:
             DataLoss: UDF_DAMAGED.
             NotFound: FILE_MISSING.
         """
-        path = f"{self._root}/{name}"
-        try:
-            if name.endswith(_BUNDLE):
-                return StoredFunction(None, *self.bundles.check(name))
-            content = self._load(path)
-        except FileNotFoundError:
-            raise NotFound("FILE_MISSING", f"{path} is gone", path=path) from None
-        udf = _decoded(path, content).udf
-        there = not udf.bundle_sha256 or self._size(self.bundles.path(udf.bundle_sha256)) == udf.bundle_size
-        return StoredFunction(udf, there, len(content))
+        path = self._path(name)
+        if name.endswith(_BUNDLE):
+            bundle = self.bundles.check(name)
+            if bundle is not None:
+                return StoredFunction(None, *bundle)
+        elif (content := self._folder.read(name)) is not None:
+            udf = _decoded(path, content).udf
+            there = not udf.bundle_sha256 or self._folder.size(udf.bundle_sha256 + _BUNDLE) == udf.bundle_size
+            return StoredFunction(udf, there, len(content))
+        raise NotFound("FILE_MISSING", f"{path} is gone", path=path)
 
     def bundle_uri(self, udf: UdfDefinition) -> str:
         """Return where workers read the function's bundle; empty for an entrypoint."""
@@ -462,15 +384,12 @@ class UdfRegistry:
             known = _with_bundle_of(udf, known)
         return known == udf
 
-    def _renew(self, path: str, found: UdfDefinition, udf: UdfDefinition) -> None:
+    def _renew(self, name: str, found: UdfDefinition, udf: UdfDefinition) -> None:
         """Write what may be set again; a source alone does not make the function the one registered last."""
         if found != udf:
-            self._write(
-                path,
-                stored_functions.encode_definition(replace(udf, source=found.source or udf.source), time.time()),
-            )
-        elif udf.source and not found.source:
-            self._write(path, stored_functions.encode_definition(udf, self._read(path).registered_at))
+            self._write(name, replace(udf, source=found.source or udf.source))
+        elif udf.source and not found.source and (known := self._read(name)) is not None:
+            self._write(name, udf, known.registered_at)
 
     def _has_bundle(self, udf: UdfDefinition) -> bool:
         return self.bundles.has(udf.bundle_sha256, udf.bundle_size)
@@ -488,51 +407,25 @@ class UdfRegistry:
         self.bundles.put(udf.bundle_sha256, udf.bundle_size, bundle)
 
     def _entries(self, prefix: str = "") -> Iterator[Registered]:
-        with self._in_use():
-            infos = self._files.get_file_info(pafs.FileSelector(self._root, allow_not_found=True))
-        for info in infos:
-            name = info.base_name
-            if name.endswith(_DEFINITION) and name.startswith(prefix) and not name.startswith("."):
-                yield self._read(info.path)
+        for entry in self._folder.entries(_DEFINITION):
+            if entry.name.startswith(prefix) and (found := self._read(entry.name)) is not None:
+                yield found
 
-    def _read(self, path: str) -> Registered:
-        return _decoded(path, self._load(path))
+    def _read(self, name: str, likely_bytes: int = 0) -> Registered | None:
+        content = self._folder.read(name, likely_bytes)
+        return None if content is None else _decoded(self._path(name), content)
 
-    def _path(self, name: str, version: str) -> str:
-        return f"{self._root}/{name}@{version}{_DEFINITION}"
+    def _write(self, name: str, udf: UdfDefinition, registered_at: float | None = None) -> None:
+        self._folder.delete_unfinished()  # garbage collection does not come here, and registering is rare
+        at = time.time() if registered_at is None else registered_at
+        self._folder.put(name, stored_functions.encode_definition(udf, at))
 
-    def _size(self, path: str) -> int | None:
-        with self._in_use():
-            info = self._files.get_file_info(path)
-        return info.size if info.type == pafs.FileType.File else None
+    def _path(self, name: str) -> str:
+        return f"{self._folder.place()[1]}/{name}"
 
-    def _load(self, path: str) -> bytes:
-        with self._in_use(), self._files.open_input_stream(path) as stream:
-            return bytes(stream.read())
 
-    def _write(self, path: str, data: bytes) -> None:
-        self._sweep()
-        with self._in_use():
-            whole_files.put_whole_file(self._files, path, data)
-
-    def _create(self, path: str, data: bytes) -> bool:
-        """Write a definition that is not there yet; False: someone else was faster, and theirs is there now."""
-        self._sweep()
-        if isinstance(self._files, pafs.LocalFileSystem):
-            with self._in_use():
-                return whole_files.create_whole_file(path, data)
-        first = claim_version(self._database, path.rpartition("/")[2], data)
-        if first == data or self._size(path) is None:
-            self._write(path, first)
-        return first == data
-
-    def _in_use(self) -> contextlib.AbstractContextManager[None]:
-        return translating_os_errors(f"Functions of {self._database}", f"{self._database}/{FOLDER}")
-
-    def _sweep(self) -> None:
-        """Delete what killed writers left. Garbage collection does not come here, and registering is rare."""
-        if isinstance(self._files, pafs.LocalFileSystem):
-            whole_files.sweep_unfinished(self._root)
+def _file_name(name: str, version: str) -> str:
+    return f"{name}@{version}{_DEFINITION}"
 
 
 def _decoded(path: str, content: bytes) -> Registered:

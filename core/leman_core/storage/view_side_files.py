@@ -1,21 +1,9 @@
-"""The files of a view that hold no data: evictions, failed rows, source records.
+"""The files in a view's folder `_refresh`: evictions, failed rows, and records of source versions. None ever changes.
 
-The files of a view that are no data: lists of rows to be evicted and of failed ones, records of its source.
-
-Lists of the rows that leave a view, as files next to its data: written by a refresh, read when it is committed.
-
-The rows of a view that have no value because a function failed for them.
-
-They are a file in the view's folder `_refresh` that never changes. Its name has the digest of its content, and the
-view's metadata has the name and the counts.
-
-A record of a source version as one file: fragments with their files, deleted rows and row ids.
-
-What a view keeps of the source version that it is right for: fragments with their files, deleted rows and row ids.
-
-So a refresh can tell what changed since, although that version was cleaned away. See decision 18. A record is one file
-in the view's folder `_refresh`, and never changes. Its name has the digest of its content, and the view's metadata has
-the name.
+A refresh writes its evictions, the rows that leave the view, and the commit reads them. The list of failed rows and the
+source record have their digest in their name, and the view's metadata has the name. A record keeps the fragments of a
+source version with their files, deleted rows and row ids: a refresh compares with it after the version was cleaned up
+(decision 18).
 """
 
 from __future__ import annotations
@@ -39,12 +27,11 @@ from leman._format.view_definitions import FAILED_PREFIX, FailedNote, ViewQuery
 from leman_core.model.plan_columns import materialize
 from leman_core.model.row_ids import NO_IDS, Ids, Mask, difference, union
 from leman_core.model.row_positions import addresses_of, fragments_of, offsets_of
-from leman_core.model.service_errors import DataLoss, NotFound, check_format
+from leman_core.model.service_errors import DataLoss, LemanError, NotFound, check_format
 from leman_core.model.table import DataFile, Fragment, TableField, TableSnapshot
 from leman_core.sql.expressions import columns_read
-from leman_core.storage import whole_files
+from leman_core.storage.documents import DocumentFolder
 from leman_core.storage.error_translation import using_storage
-from leman_core.storage.filesystems import filesystem_of
 from leman_core.storage.lance_files import deleted_offsets
 from leman_core.storage.lance_tables import snapshot_of
 from leman_core.storage.locations import TABLE_ENDING
@@ -59,45 +46,14 @@ from leman_core.storage.manifest import (
 )
 from leman_core.storage.opening import open_version
 from leman_core.storage.source_rows import NO_ROWS, RowFacts
-from leman_core.storage.storage_errors import storage_failed
 
 #: The folder of a view that they lie in.
 REFRESH_FOLDER = "_refresh"
 
 
-def write_beside(uri: str, name: str, content: bytes) -> None:
-    """Write a file of a view that is no data.
-
-    Raises:
-        LemanError: what `storage_errors.unusable` gives.
-    """
-    with using_storage(uri):
-        filesystem, root = filesystem_of(uri)
-        whole_files.put_whole_file(filesystem, f"{root}/{REFRESH_FOLDER}/{name}", content)
-
-
-def read_beside(uri: str, name: str) -> bytes | None:
-    """Return all of a file of a view that is no data; None where there is none.
-
-    Raises:
-        LemanError: as `write_beside`.
-    """
-    with using_storage(uri):
-        return bytes_beside(uri, name)
-
-
-def bytes_beside(uri: str, name: str) -> bytes | None:
-    """Return what `read_beside` does, for this package alone.
-
-    Raises:
-        OSError: the storage refuses.
-    """
-    filesystem, root = filesystem_of(uri)
-    try:
-        with filesystem.open_input_stream(f"{root}/{REFRESH_FOLDER}/{name}") as stream:
-            return bytes(stream.read())
-    except (FileNotFoundError, NotADirectoryError):
-        return None
+def side_files(view: str) -> DocumentFolder:
+    """Return the files of a view that hold no data."""
+    return DocumentFolder(f"{view}/{REFRESH_FOLDER}", f"The folder {REFRESH_FOLDER} of view {view}")
 
 
 _EVICTIONS = pa.schema([pa.field("fragment_id", pa.int64()), pa.field("offset", pa.int64())])
@@ -111,7 +67,7 @@ def write_evictions(uri: str, addresses: Ids) -> tuple[str, str]:
         writer.write_table(table)
     content = sink.getvalue().to_pybytes()
     name = f"{uuid.uuid4().hex}.arrow"
-    write_beside(uri, name, content)
+    side_files(uri).put(name, content)
     return name, xxhash.xxh3_128(content).hexdigest()
 
 
@@ -122,7 +78,7 @@ def read_evictions(uri: str, name: str, digest: str) -> Ids:
         NotFound: FILE_MISSING.
         DataLoss: FILE_DAMAGED.
     """
-    content = read_beside(uri, name)
+    content = side_files(uri).read(name)
     if content is None:
         raise NotFound("FILE_MISSING", f"Evictions {name} are not in the view's {REFRESH_FOLDER} folder")
     if xxhash.xxh3_128(content).hexdigest() != digest:
@@ -133,10 +89,9 @@ def read_evictions(uri: str, name: str, digest: str) -> Ids:
 
 
 def remove_evictions(uri: str, name: str) -> None:
-    """Remove such a file once it is committed. What cannot be removed stays, until garbage is collected."""
-    filesystem, root = filesystem_of(uri)
-    with contextlib.suppress(OSError):
-        filesystem.delete_file(f"{root}/{REFRESH_FOLDER}/{name}")
+    """Delete the file once it is committed. If that fails, garbage collection deletes it."""
+    with contextlib.suppress(LemanError):
+        side_files(uri).delete(name)
 
 
 #: One column and one job: (column, job id).
@@ -189,7 +144,7 @@ def read_failed_rows(view: str, note: FailedNote) -> FailedRows | None:
     """
     if not note.file:
         return NONE_FAILED
-    content = read_beside(view, note.file)
+    content = side_files(view).read(note.file)
     if content is None or note.file != _name(content):
         return None
     found: dict[_Group, list[int]] = {}
@@ -231,7 +186,7 @@ def write_failed_rows(view: str, failed: FailedRows) -> FailedNote:
         writer.write_table(pa.table(columns, schema=_FAILED_ROWS_SCHEMA))
     content = bytes(sink.getvalue())
     name = _name(content)
-    write_beside(view, name, content)
+    side_files(view).put(name, content)
     rows, jobs = Counter[str](), Counter[str]()
     for (column, job), ids in failed.groups.items():
         rows[column] += len(ids)
@@ -466,7 +421,7 @@ def write_source_record(
         rows = _all_rows(dataset, serialized, fragments, known)
         content = encode_source_record(snapshot, _read_ids(snapshot, query), rows)
     name = f"{view_definitions.RECORD_PREFIX}{version}-{xxhash.xxh3_128(content).hexdigest()}.arrow"
-    write_beside(view, name, content)
+    side_files(view).put(name, content)
     return name
 
 
@@ -476,23 +431,10 @@ def read_source_record(view: str, name: str, source: str) -> SourceRecord | None
     Raises:
         LemanError: what `storage_errors.failed` gives where that cannot be told.
     """
-    content = source_record_bytes(view, name) if name else None
+    content = side_files(view).read(name) if name else None
     if content is None or not is_whole_source_record(name, content):
         return None
     return decode_source_record(source, content)
-
-
-def source_record_bytes(view: str, name: str) -> bytes | None:
-    """Return the bytes of a record; None where there is none.
-
-    Raises:
-        LemanError: what `storage_errors.failed` gives.
-    """
-    try:
-        return bytes_beside(view, name)
-    except OSError as error:
-        path = f"{filesystem_of(view)[1]}/{REFRESH_FOLDER}/{name}"
-        raise storage_failed(error, f"The record {path} cannot be read now: {error}", path) from None
 
 
 def is_whole_source_record(name: str, content: bytes) -> bool:

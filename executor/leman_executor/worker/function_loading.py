@@ -18,11 +18,10 @@ import pyarrow as pa
 
 from leman._format.stored_functions import UdfKind
 from leman_core.functions.function_definitions import PYTHON, python_mismatch
-from leman_core.model.service_errors import FailedPrecondition
+from leman_core.model.service_errors import FailedPrecondition, LemanError
 from leman_core.model.work import FunctionSpec, WorkContext
-from leman_core.storage.storage_errors import translating_os_errors
+from leman_core.storage.documents import DocumentFolder
 from leman_core.storage.udf_registry import note_failure
-from leman_core.storage.whole_files import read_expected
 from leman_executor.coordination.reservations import reservations_at
 from leman_executor.worker.call_guards import Watchdog, forked_children
 from leman_executor.worker.evaluator import Evaluator
@@ -79,7 +78,7 @@ def _from_bundle(ref: FunctionSpec, bundle: bytes) -> Any:
         return cloudpickle.loads(data)
     except BaseException as error:
         if ref.bundle_uri:
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(LemanError):
                 note_failure(ref.bundle_uri, describe_error(error))
         raise _not_loadable(ref, error) from error
 
@@ -137,12 +136,8 @@ def _not_loadable(ref: FunctionSpec, error: BaseException, *, without: str = "")
 
 def _read(ref: FunctionSpec) -> bytes | None:
     """Return the bytes of a bundle, or None if it does not exist."""
-    try:
-        with translating_os_errors(f"The bundle of function {ref.name}@{ref.version}", ref.bundle_uri):
-            folder, _, name = ref.bundle_uri.rpartition("/")
-            return read_expected(folder, name, _SMALL_BYTES)
-    except FileNotFoundError:
-        return None
+    folder, _, name = ref.bundle_uri.rpartition("/")
+    return DocumentFolder(folder, f"The bundle of function {ref.name}@{ref.version}").read(name, _SMALL_BYTES)
 
 
 @dataclass(frozen=True, slots=True)

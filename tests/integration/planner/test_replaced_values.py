@@ -53,6 +53,6 @@ def test_where_nothing_is_replaced_nothing_is_said(lake):
 
 
 def test_of_a_function_that_nobody_knows_nothing_is_said(lake):
-    for file in (lake.registry._path("g", "1"), lake.registry._path("f", "0")):
-        lake.registry._files.delete_file(file)
+    assert {"g@1.json", "f@0.json"} <= set(lake.registry.names())
+    lake.registry._folder.delete("g@1.json", "f@0.json")
     assert lake.plan().header.replaced == ()

@@ -29,7 +29,7 @@ ASKED = {
     "data files by name": lambda db: LanceTables().existing_data_files(f"{db}/t.lance", ["a"]),
     "evictions": lambda db: refresh_folder(f"{db}/t.lance"),
     "half-written files": lambda db: unfinished_elsewhere(f"{db}/t.lance"),
-    "record of a source": lambda db: view_side_files.source_record_bytes(f"{db}/t.lance", "source-1.arrow"),
+    "record of a source": lambda db: view_side_files.side_files(f"{db}/t.lance").read("source-1.arrow"),
     "failed rows": lambda db: FailedRowPages(db).page("job", "", None, 10),
     "what was set aside": lambda db: append_log.damage_notes(f"{db}/_leman/jobs.lance"),
     "database": lambda db: list(verify(db, None)),

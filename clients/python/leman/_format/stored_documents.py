@@ -96,6 +96,15 @@ SOURCE_RECORD = StoredFormat("source records of views")
 _DIGEST = "sha256"
 
 
+def content_digest(content: bytes) -> str:
+    """Return the digest that names or precedes stored content: 32 hex digits of SHA-256.
+
+    The one rule for new kinds of documents: JSON is sealed (`seal`), anything else has this digest in its name.
+    Column files, checkpoints and lists of a view's rows keep the xxh3-128 that earlier releases check.
+    """
+    return hashlib.sha256(content).hexdigest()[:32]
+
+
 def seal(document: Mapping[str, Any]) -> bytes:
     """Return the document as JSON, with the digest of the rest as `sha256`, a key that it must not have itself."""
     return _text({**document, _DIGEST: _digest_of(document)})
@@ -120,7 +129,7 @@ def unseal(data: bytes) -> dict[str, Any]:
 
 def digest_of(entries: Mapping[str, str]) -> str:
     """Return the digest of named texts, whatever their order: 32 hex digits."""
-    return hashlib.sha256(json.dumps(sorted(entries.items()), ensure_ascii=False).encode()).hexdigest()[:32]
+    return content_digest(json.dumps(sorted(entries.items()), ensure_ascii=False).encode())
 
 
 def _digest_of(document: Mapping[str, Any]) -> str:
@@ -133,13 +142,13 @@ def _text(document: Mapping[str, Any]) -> bytes:
 
 def seal_text(text: str) -> str:
     """Return the text with its digest before it."""
-    return f"{_short(text)} {text}"
+    return f"{content_digest(text.encode())} {text}"
 
 
 def is_whole(sealed: str) -> bool:
     """Return whether a sealed text is as it was written."""
     digest, _, text = sealed.partition(" ")
-    return digest == _short(text)
+    return digest == content_digest(text.encode())
 
 
 def unseal_text(sealed: str) -> str:
@@ -151,7 +160,3 @@ def unseal_text(sealed: str) -> str:
     if not is_whole(sealed):
         raise Damaged("its digest does not match its content")
     return sealed.partition(" ")[2]
-
-
-def _short(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:32]

@@ -21,7 +21,7 @@ from leman_core.model.service_errors import (
     ResourceExhausted,
     Unavailable,
 )
-from leman_core.storage import database_registry
+from leman_core.storage import database_registry, documents
 from leman_core.storage.database_registry import DatabaseRegistry
 
 
@@ -136,14 +136,14 @@ def test_planners_that_register_at_once_lose_nothing(place):
 
 
 def test_a_registry_that_is_made_while_one_looks_is_found(place, monkeypatch):
-    looked = database_registry.has_versions
+    looked = documents.has_versions
 
     def made_before_the_second_look(uri):
         monkeypatch.undo()
         DatabaseRegistry(place).register(database("other", "/other"), request())
         return looked(uri)
 
-    monkeypatch.setattr(database_registry, "has_versions", made_before_the_second_look)
+    monkeypatch.setattr(documents, "has_versions", made_before_the_second_look)
     assert DatabaseRegistry(place).read().by_name.keys() == {"other"}
 
 

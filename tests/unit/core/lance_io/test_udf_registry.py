@@ -24,6 +24,7 @@ from leman_core.functions import function_definitions
 from leman_core.functions.function_definitions import PYTHON, FunctionPolicy
 from leman_core.model.service_errors import AlreadyExists, DataLoss, FailedPrecondition, InvalidArgument, NotFound
 from leman_core.storage import udf_registry
+from leman_core.storage.documents import DocumentFolder
 from leman_core.storage.udf_registry import UdfRegistry
 from tests.unit.core.lance_io.small_store import known_store
 
@@ -321,7 +322,7 @@ def claimed(monkeypatch):
     with known_store():
         registry = UdfRegistry("s3://lake/texts")
         with monkeypatch.context() as patched:
-            patched.setattr(UdfRegistry, "_write", Mock(side_effect=KeyboardInterrupt))
+            patched.setattr(DocumentFolder, "put", Mock(side_effect=KeyboardInterrupt))
             with pytest.raises(KeyboardInterrupt):
                 registry.put(installed(1))
         yield registry
