@@ -1,9 +1,4 @@
-"""Translate the errors of Lance, pyarrow and the system, once; among them tables that cannot be opened.
-
-What it means that Lance cannot open a table: it is not there, damaged, of a later release, or out of reach.
-
-Translate what Lance, pyarrow and the system raise, once. The rule is in `leman_core.storage.storage_errors`.
-"""
+"""Translate errors of Lance, pyarrow and the system. `leman_core.storage.storage_errors` has the rule."""
 
 from __future__ import annotations
 
@@ -36,15 +31,15 @@ from leman_core.storage.storage_errors import (
 )
 
 _MISSING = ("was not found", "not found:", "Not found:", "No such file", "Not a directory")
-#: Lance on a manifest of which it has all bytes.
+#: Errors of Lance about a manifest that it read completely.
 _DAMAGED = re.compile(
     r"failed to decode Protobuf|sufficient data|file size is too small|Invalid range|LanceError\(Schema\)|CorruptFile|"
     rf"Unknown Lance storage version|{NO_VERSION}|{OTHER_VERSION}"
 )
 _TOO_NEW = re.compile(r"cannot be read by this version of Lance|[Uu]nsupported.*feature|[Ff]eature flags")
-#: Lance on the bytes of a data or deletion file that make no sense: they will not make any at the next try.
+#: Errors of Lance about data and deletion files that it cannot decode: a retry fails again.
 _NONSENSE = re.compile(r"Encountered corrupt file|invalid magic|LanceError\(Arrow\).*/io/deletion\.rs:")
-#: What it says of a file that is too short, or a folder, and maybe of other things: the file has to be found.
+#: Errors about a file that is too short, or a folder, or something else: the file has to be found.
 _MAYBE_NONSENSE = re.compile(r"Generic [\w/]+ error: .*(?:\brange\b|Is a directory)|/io/deletion\.rs:")
 _OF_DELETIONS = "/io/deletion.rs:"
 #: A file in a table's folder, as Lance names it.
@@ -53,25 +48,25 @@ _FLAGS = re.compile(r"Flags: (\d+)")
 #: Lance's flag of tables with data overlay files, which no release reads by default.
 _OVERLAYS = 64
 _SUFFIX = ".lance"
-#: Of so many entries of a folder a name may be meant: an error is not to take long.
+#: Entries of a folder to search for similar names, so that an error is quick.
 _LOOKED_AT = 10_000
 _NEAR = 6
-#: Files of a table whose sizes are asked for at once.
+#: Files whose sizes are read in one call.
 _AT_ONCE = 1_000
-#: Files that are read to find the one that makes no sense.
+#: Files to read in search of the damaged one.
 _READ = 256
 #: The last bytes of each data file.
 _MAGIC = b"LANC"
 
 
 def table_error(uri: str, error: Exception, version: int = 0) -> LemanError:
-    """Return the error of a table of which Lance cannot open a version (0: the latest).
+    """Return the error of a table whose version (0: the latest) Lance cannot open.
 
     Returns:
-        NotFound: VERSION_NOT_FOUND, where the table has other versions only; TABLE_NOT_FOUND, where it has none.
+        NotFound: VERSION_NOT_FOUND if the table has other versions; TABLE_NOT_FOUND if it has none.
         DataLoss: TABLE_DAMAGED.
         FailedPrecondition: STORAGE_DENIED, STORAGE_MISSING, TABLE_NOT_SUPPORTED.
-        Unavailable: STORE_UNAVAILABLE, where it may be readable another time.
+        Unavailable: STORE_UNAVAILABLE if it may be readable later.
     """
     text = on_one_line(str(error))
     refused = refusal_error(error, uri)
@@ -117,10 +112,9 @@ def table_error(uri: str, error: Exception, version: int = 0) -> LemanError:
 
 
 def file_damage(uri: str, error: BaseException) -> DataLoss | None:
-    """Return the error (TABLE_DAMAGED) of a file of a table that is missing, or whose bytes make no sense.
+    """Return the error (TABLE_DAMAGED) of a table's file that is missing or cannot be decoded.
 
-    None where the error says something else, or the version that was read has been cleaned up with the file: a new plan
-    does not need it.
+    None if the error means something else, or the version was cleaned up with the file: a new plan does not need it.
     """
     text = str(error)
     is_nonsense = _NONSENSE.search(text) is not None
@@ -131,7 +125,7 @@ def file_damage(uri: str, error: BaseException) -> DataLoss | None:
     try:
         found = _damaged_file(uri, text, "" if may_be else named[-1])
     except (OSError, ValueError):
-        return None  # no table, or out of reach
+        return None  # no table, or unreachable
     if found is not None:
         path, problem = found
         return DataLoss(
@@ -152,14 +146,14 @@ def file_damage(uri: str, error: BaseException) -> DataLoss | None:
 
 
 def _damaged_file(uri: str, text: str, name: str) -> tuple[str, str] | None:
-    """Return a file of the latest version that is missing or makes no sense, and what is wrong with it.
+    """Return a missing or undecodable file of the latest version, and what is wrong with it.
 
     Args:
-        text: what Lance says. Files of the kind that it is about are read, where their sizes are right.
-        name: the only file that is looked at; empty: the first ones are, up to `_LOOKED_AT`.
+        text: The error of Lance. Files of the kind that it names are read if their sizes are right.
+        name: The only file to check; empty: the first `_LOOKED_AT` files.
 
     Raises:
-        OSError, ValueError: there is no table, or it is out of reach.
+        OSError, ValueError: The table does not exist or cannot be read.
     """
     filesystem, root = filesystem_of(uri)
     every = _files_of(open_latest(uri))
@@ -191,7 +185,7 @@ def _damaged_file(uri: str, text: str, name: str) -> tuple[str, str] | None:
 
 
 def _wrong_size(file: _File, info: pafs.FileInfo) -> str:
-    """Return what is wrong with a file by what its store says of it; empty: nothing."""
+    """Return what is wrong with a file by its listing; empty: nothing."""
     if info.type == pafs.FileType.NotFound:
         return "is missing"
     if info.type != pafs.FileType.File:
@@ -203,13 +197,13 @@ def _wrong_size(file: _File, info: pafs.FileInfo) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _File:
-    """A file that a version refers to; in the table's own folder, unless it has a base."""
+    """A file that a version refers to: in the table's own folder, unless it has a base."""
 
     name: str
     base_id: int | None
-    #: Of its fragment.
+    #: Physical rows of its fragment.
     rows: int
-    #: Of a data file; None: the manifest does not say it.
+    #: Size of a data file; None: the manifest does not state it.
     size: int | None = None
     deletions: lance.fragment.DeletionFile | None = None
 
@@ -227,7 +221,7 @@ def _files_of(dataset: lance.LanceDataset) -> Iterator[_File]:
 
 
 def _advice(uri: str) -> str:
-    """Return what to do about a table that is not there; in a local folder it names the tables that may be meant."""
+    """Return what to do about a missing table. For a local folder, name similar tables."""
     folder, _, name = uri.rpartition("/")
     names: list[str] = []
     if not in_object_store(uri):
@@ -235,14 +229,14 @@ def _advice(uri: str) -> str:
             looked_at = itertools.islice(entries, _LOOKED_AT)
             names = [entry.name.removesuffix(_SUFFIX) for entry in looked_at if entry.name.endswith(_SUFFIX)]
     near = difflib.get_close_matches(name.removesuffix(_SUFFIX), names, n=_NEAR)
-    # a folder without versions is what a job has left of a table that was dropped, or a view that is being made
+    # a folder without versions is left by a job of a dropped table, or belongs to a view that is being created
     close = [found for found in near if os.path.isdir(f"{folder}/{found}{_SUFFIX}/_versions")][:2]  # noqa: PTH112
     meant = f"did you mean {' or '.join(map(repr, close))}? Else " if close else ""
     return f"{meant}check the database path and the table name, or create it first"
 
 
 def _look_for_table(uri: str, version: int) -> tuple[str, bool]:
-    """Return the path of a version's manifest, and whether it makes no sense; empty where it cannot be read."""
+    """Return the path of a version's manifest, and whether it cannot be decoded; empty: it cannot be read."""
     try:
         paths = _manifests(uri)
         path = paths.get(version) if version else paths.get(max(paths, default=0))
@@ -261,7 +255,7 @@ def _look_for_table(uri: str, version: int) -> tuple[str, bool]:
 
 
 def _latest(uri: str) -> int:
-    """Return the latest version that lies there; 0 where there is none, or it cannot be told."""
+    """Return the latest version by the folder's listing; 0: there is none, or it cannot be listed."""
     try:
         return max(_manifests(uri), default=0)
     except (OSError, ValueError):
@@ -276,16 +270,16 @@ def _manifests(uri: str) -> dict[int, str]:
 
 
 def _version_of(name: str) -> int:
-    """Return the version by the name of its manifest; the older kind of name has the number as it is."""
+    """Return the version in a manifest's name, in either scheme of names."""
     stem = Path(name).stem
     if not stem.isdecimal():
         return -1
     return manifest.LAST_VERSION - int(stem) if len(stem) == manifest.NAME_DIGITS else int(stem)
 
 
-#: What Lance and pyarrow raise for what they cannot read or write; a panic becomes an OSError, see `panics`.
+#: What Lance and pyarrow raise if they cannot read or write; see `panics` for panics.
 LANCE_ERRORS = (OSError, ValueError, RuntimeError, pa.ArrowException)
-#: What Lance raises for requests that it would refuse again, and how it says so in others.
+#: Errors of requests that Lance would refuse again: their types, and signs in the texts of others.
 _DEFINITE = (ValueError, TypeError, NotImplementedError)
 _DEFINITE_SIGNS = (
     *("Invalid user input", "Not supported", "LanceError(Schema)", "LanceError(Arrow)", "LanceError(Unprocessable)"),
@@ -294,10 +288,7 @@ _DEFINITE_SIGNS = (
 
 
 def is_definite(error: BaseException) -> bool:
-    """Return whether Lance would refuse again what it refuses with this error of a write or a commit.
-
-    A panic is such an error: Lance is sure to panic again.
-    """
+    """Return whether Lance would fail a write or commit with this error again. A panic is definite."""
     text = str(error)
     if is_panic(error):
         return True
@@ -313,10 +304,10 @@ def first_line(error: BaseException) -> str:
 
 @contextlib.contextmanager
 def writing_values(path: str, field: pa.Field) -> Iterator[None]:
-    """As `using_storage`, where values of one column are written.
+    """As `using_storage`, for a block that writes values of one column.
 
     Raises:
-        FailedPrecondition: TYPE_NOT_STORABLE, where Lance refuses the values, and would again.
+        FailedPrecondition: TYPE_NOT_STORABLE if Lance refuses the values, and would again.
     """
     try:
         with panics_as_errors():
@@ -328,7 +319,7 @@ def writing_values(path: str, field: pa.Field) -> Iterator[None]:
 
 
 def not_storable(field: pa.Field, error: BaseException) -> FailedPrecondition:
-    """Return the error for values that Lance will never accept."""
+    """Return the error for values that Lance never accepts."""
     wider = " or a dictionary with wider indices" if pa.types.is_dictionary(field.type) else ""
     return FailedPrecondition(
         "TYPE_NOT_STORABLE",
@@ -340,7 +331,7 @@ def not_storable(field: pa.Field, error: BaseException) -> FailedPrecondition:
 
 @contextlib.contextmanager
 def using_storage(path: str) -> Iterator[None]:
-    """Raise what `file_damage` gives in place of any error of Lance, or else what `storage_errors.unusable` gives."""
+    """Raise what `file_damage` or else `storage_unusable` gives in place of an error of Lance."""
     try:
         with panics_as_errors():
             yield
@@ -350,16 +341,16 @@ def using_storage(path: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def reading_file(path: str, what: str) -> Iterator[None]:
-    """Raise what reading a file of Leman's own means.
+    """Translate the errors of reading one of Leman's own files.
 
     Args:
-        path: the file or its table, for programs.
-        what: begins a sentence, such as "Row states of a.lance".
+        path: The file or its table, for programs.
+        what: The subject of the message, such as "Row states of a.lance".
 
     Raises:
         NotFound: FILE_MISSING.
-        DataLoss: FILE_DAMAGED, where the bytes are there and make no sense.
-        LemanError: what `storage_errors.failed` gives, where they cannot be had now.
+        DataLoss: FILE_DAMAGED if the bytes can be read but not decoded.
+        LemanError: What `storage_failed` gives if the bytes cannot be read now.
     """
     try:
         with panics_as_errors():

@@ -1,14 +1,7 @@
-"""Which file system a path or uri lies on, and the requests that are sent to it, counted.
+"""Choose the file system of a path or uri, for everything but Lance's own reads and writes, and count requests.
 
-Requests of this process to object stores, counted where someone reads the measures.
-
-Lance counts those of each open table by itself; of pyarrow and obstore, which do not, each call counts as one.
-
-What pyarrow calls the options of a store.
-
-Which file system a path or uri lies on: it is chosen here, for all but Lance's own reads and writes.
-
-Tells a bucket that is not there from one in which nothing lies: a look at a folder is answered alike.
+Requests to object stores are counted only if metrics are exported. Lance counts those of each open table; a call of
+pyarrow or obstore counts as one.
 """
 
 from __future__ import annotations
@@ -44,7 +37,7 @@ _OPERATIONS = {
 
 
 class _Counts(Protocol):
-    """What Lance tells of the requests for one table since it was asked before."""
+    """Lance's count of requests for one table since the last call."""
 
     @property
     def read_iops(self) -> int: ...
@@ -65,15 +58,15 @@ class _Table(Protocol):
 
 Table = TypeVar("Table", bound=_Table)
 
-_lock = threading.RLock()  # an open table may end wherever memory is asked for, also while it is held
+_lock = threading.RLock()  # a garbage-collected table may enter again while it is held
 #: By scheme, library and operation.
 _totals: Counter[tuple[str, str, str]] = Counter()
-#: Open tables by their number, each with what ends with it: their counts are taken when they end, and when looked at.
+#: Open tables by id, with their finalizers. Counts are taken at the end of a table and at each export.
 _open: dict[int, tuple[str, weakref.finalize[Any, Any]]] = {}
 
 
 def show_request_counts() -> None:
-    """Have the measures of this process show its requests from now on."""
+    """Export this process's requests as metrics from now on."""
     instruments.STORE_REQUESTS.show(_look)
 
 
@@ -84,14 +77,14 @@ def count_request(place: str, library: str, *, writes: bool) -> None:
 
 
 def counted_files(filesystem: pafs.FileSystem, place: str) -> pafs.FileSystem:
-    """Return a file system of an object store whose calls are counted, where someone reads the measures."""
+    """Return a file system of an object store that counts its calls, if metrics are exported."""
     if not instruments.STORE_REQUESTS.is_shown:
         return filesystem
     return cast("pafs.FileSystem", _CountedFiles(filesystem, _scheme(place)))
 
 
 def counted_table(table: Table) -> Table:
-    """Return the open table; Lance's requests for it are counted from now on, where someone reads the measures."""
+    """Return the open table. Its requests are counted from now on, if metrics are exported."""
     if instruments.STORE_REQUESTS.is_shown and in_object_store(table.uri):
         scheme, opened = _scheme(table.uri), table._ds
         ending = weakref.finalize(table, _ended, id(opened), scheme, opened)
@@ -102,7 +95,7 @@ def counted_table(table: Table) -> Table:
 
 
 class _CountedFiles:
-    """A file system whose calls are counted."""
+    """A file system that counts its calls."""
 
     def __init__(self, filesystem: pafs.FileSystem, scheme: str) -> None:
         self._filesystem = filesystem
@@ -127,7 +120,7 @@ def _ended(number: int, scheme: str, opened: _OpenTable) -> None:
 def _take(scheme: str, opened: _OpenTable) -> None:
     try:
         counts = opened.io_stats_incremental()
-    except RuntimeError:  # another thread moves it to another version: they are taken with the next look
+    except RuntimeError:  # another thread changes its version: take them next time
         return
     _add(scheme, "lance", _READ, counts.read_iops)
     _add(scheme, "lance", _WRITE, counts.write_iops)
@@ -160,12 +153,12 @@ def _scheme(place: str) -> str:
     return place.partition("://")[0]
 
 
-#: File systems that are kept: each keeps connections.
+#: File systems to keep, each with its connections.
 _KEPT = 64
-#: pyarrow wants to know when a token ends. Who gave it gives another one in time.
+#: pyarrow asks when a token expires. The source of the options renews it in time.
 _YEARS = datetime.timedelta(days=3650)
-#: How often a request to S3 is sent again, after 25 ms and then twice as long each time, 3 s in all. pyarrow's own
-#: strategy tries three times: with 7 failures in 100 requests a history was not read every few thousand.
+#: Retries of a request to S3, after 25 ms and then twice as long each time: 3 s in all. pyarrow's default of three
+#: attempts lost one read of a history in a few thousand, at 7 % failing requests.
 _S3_RETRIES = 7
 
 
@@ -173,11 +166,11 @@ def filesystem_with(options: StoreOptions, uri: str) -> tuple[pafs.FileSystem, s
     """Return the file system of a uri that the options cover, and the path in it.
 
     Raises:
-        OSError: the storage of the uri cannot be used.
+        OSError: The storage of the uri cannot be used.
     """
     authority, _, path = uri.partition("://")[2].partition("/")
     container = authority.partition("@")[0]
-    # one that another process has made does not outlive a fork
+    # a file system does not survive a fork
     return _made(options, authority, os.getpid()), f"{container}/{path}".rstrip("/")
 
 
@@ -189,7 +182,7 @@ def _made(options: StoreOptions, authority: str, _process: int) -> pafs.FileSyst
 def _s3(options: StoreOptions, _bucket: str) -> pafs.FileSystem:
     scheme, _, host = options.endpoint.partition("://")
     place: dict[str, Any] = {"endpoint_override": host, "scheme": scheme} if host else {}
-    if host:  # many a server takes no body with its checksum behind it, or loses its place in the connection
+    if host:  # many servers refuse a body with a trailing checksum, or lose their place in the connection
         os.environ.setdefault("AWS_REQUEST_CHECKSUM_CALCULATION", "when_required")
     return pafs.S3FileSystem(
         access_key=options.access_key_id or None,
@@ -199,7 +192,7 @@ def _s3(options: StoreOptions, _bucket: str) -> pafs.FileSystem:
         anonymous=options.anonymous,
         force_virtual_addressing=options.virtual_hosted,
         retry_strategy=pafs.AwsDefaultS3RetryStrategy(max_attempts=_S3_RETRIES),
-        allow_delayed_open=True,  # a small file is one request, and not three
+        allow_delayed_open=True,  # one request for a small file instead of three
         **place,
     )
 
@@ -234,13 +227,12 @@ def _parts(scheme: str, host: str) -> tuple[tuple[str, str], ...]:
 _MADE = {"s3": _s3, "gs": _gs, "abfss": _azure}
 
 
-#: Looking without success for the region of a bucket takes pyarrow six seconds, and a call opens many files: for so
-#: long after, it is not looked for again.
+#: A failed search for a bucket's region takes pyarrow six seconds, and a call opens many files: do not repeat it for
+#: so long.
 _UNREACHED_SECONDS = 10.0
-#: Buckets that no options cover and that were not reached: when, and what was said. A name more or less, lost to
-#: another thread, does no harm.
+#: Buckets that no options cover and that could not be reached → when, and the error. A lost update does no harm.
 _unreached: dict[str, tuple[float, str]] = {}
-#: Containers of Azure that no options cover and that were reached.
+#: Azure containers that no options cover and that were reached.
 _reached: set[str] = set()
 
 
@@ -248,8 +240,8 @@ def filesystem_of(uri: str) -> tuple[pafs.FileSystem, str]:
     """Return the file system of a path or uri, and the path in it.
 
     Raises:
-        OSError: the storage of the uri cannot be used.
-        ValueError: pyarrow knows no such storage.
+        OSError: The storage of the uri cannot be used.
+        ValueError: pyarrow does not know such a storage.
     """
     if not in_object_store(uri):
         return pafs.LocalFileSystem(), uri
@@ -260,8 +252,6 @@ def filesystem_of(uri: str) -> tuple[pafs.FileSystem, str]:
 def _in_store(uri: str) -> tuple[pafs.FileSystem, str]:
     options = options_of(uri)
     if options is not None:
-        # MERGED
-
         return filesystem_with(options, uri)
     if uri.startswith("s3://"):
         return _s3_of_the_environment(uri)
@@ -272,10 +262,10 @@ def _in_store(uri: str) -> tuple[pafs.FileSystem, str]:
 
 
 def _azure_of_the_environment(uri: str) -> tuple[pafs.FileSystem, str]:
-    """Return the file system of Azure; that its container can be asked is tried once, as pyarrow's error is no OSError.
+    """Return the file system of an Azure container, after a first request to it: pyarrow's error is no OSError.
 
     Raises:
-        OSError: nothing in the environment gives credentials, or the container cannot be used.
+        OSError: The environment has no credentials, or the container cannot be used.
     """
     container = uri.removeprefix("abfss://").partition("/")[0]
     at, said = _unreached.get(container, (0.0, ""))
@@ -284,7 +274,7 @@ def _azure_of_the_environment(uri: str) -> tuple[pafs.FileSystem, str]:
     filesystem, path = pafs.FileSystem.from_uri(uri)
     if container not in _reached:
         try:
-            # of a place in the container: asked for the container itself pyarrow ends the process without credentials
+            # a path in the container: without credentials, pyarrow ends the process on a look at the container itself
             filesystem.get_file_info(f"{container.partition('@')[0]}/_")
         except (OSError, pa.ArrowException) as error:
             _unreached[container] = (time.monotonic(), str(error))
@@ -299,7 +289,6 @@ def _s3_of_the_environment(uri: str) -> tuple[pafs.FileSystem, str]:
     if said and time.monotonic() - at < _UNREACHED_SECONDS:
         raise OSError(said)
     try:
-        # a small file is one request then, and not three
         filesystem, path = pafs.FileSystem.from_uri(f"{uri}?allow_delayed_open=true")
     except OSError as error:
         _unreached[bucket] = (time.monotonic(), str(error))
@@ -309,12 +298,12 @@ def _s3_of_the_environment(uri: str) -> tuple[pafs.FileSystem, str]:
 
 
 def delete_folder(system: pafs.FileSystem, path: str) -> None:
-    """Delete a folder with all that is in it.
+    """Delete a folder with its content.
 
-    In a store that keeps folders as such, those that had files in them when they were to go are still there afterwards.
+    A store that keeps folders as objects needs a second call for those that had files in them.
 
     Raises:
-        OSError: it cannot be deleted.
+        OSError: The folder cannot be deleted.
     """
     try:
         system.delete_dir(path)
@@ -328,9 +317,10 @@ def delete_folder(system: pafs.FileSystem, path: str) -> None:
 
 
 def check_bucket(place: str) -> None:
-    """Refuse a place in a bucket or container that is not there. One that may not be looked at counts as there.
+    """Refuse a place in a missing bucket or container. One that may not be read counts as existing.
 
-    Costs one request, and nothing on a local disk.
+    A store answers a listing of a missing bucket like that of an empty one. It takes one request, and none on a local
+    disk.
 
     Raises:
         FailedPrecondition: STORAGE_MISSING.

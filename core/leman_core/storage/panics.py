@@ -1,4 +1,4 @@
-"""Lance's Rust panics on some damaged files. Such a panic is a BaseException in Python, and must not pass for one."""
+"""Turn panics of Lance's Rust, which are BaseExceptions in Python, into OSErrors. Some damaged files cause them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _SAID = "Lance panicked: "
 
 
 def is_panic(error: BaseException) -> bool:
-    """Return whether an error is a Rust panic, as itself or as `panics_as_errors` raised it."""
+    """Return whether an error is a Rust panic, by itself or as `panics_as_errors` raised it."""
     return type(error).__name__ == _PANIC or (isinstance(error, OSError) and str(error).startswith(_SAID))
 
 

@@ -1,34 +1,26 @@
-"""What it means that storage cannot be used: the one place that reads errno and messages of file systems and stores.
+"""What an error of storage means: the only module that reads errno and messages of file systems and stores.
 
-What object stores answer where they refuse, as Lance and pyarrow pass it on.
+An error of Lance, pyarrow or the operating system, or a panic of Lance's Rust, becomes an error of
+`leman_core.model.service_errors` once: in the packages that touch storage (`leman_core.storage`,
+`leman_coordinator.lance_io`, `leman_executor.refresh.row_diff`) and where a worker reads a bundle
+(`leman_executor.worker.function_loading`). Above them a failure of storage is a LemanError; OSError, ValueError and
+RuntimeError are bugs, and are not caught.
 
-S3, Google Cloud Storage and Azure have a code and a sentence for it. Lance prints the body of the answer, which is XML;
-pyarrow prints the code in one of its own spellings. Of an answer to HEAD, which has no body, both know only the status.
+    FailedPrecondition STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING: an operator has to act
+                       (`refusal_error`)
+    Unavailable        STORE_UNAVAILABLE: a retry or a new plan may succeed, also after credentials were renewed
+                       (`storage_failed`, `storage_unusable`)
+    NotFound, DataLoss the data is missing or damaged
+
+Each is raised from the original error, whose text `error_text` returns. Object stores state a code and a sentence:
+Lance prints the XML body, pyarrow the code in its own spelling. An answer to HEAD has no body, so both know only the
+status.
 
     403 Forbidden: <?xml …?> <Error><Code>SignatureDoesNotMatch</Code><Message>The request …</Message></Error>
     AWS Error SIGNATURE_DOES_NOT_MATCH during ListObjectsV2 operation: The request …
     AWS Error UNKNOWN (HTTP status 400) during …: Unable to parse ExceptionName: ExpiredToken Message: The provided …
     Azure Error: [AuthenticationFailed] 403 Server failed to authenticate …
     google::cloud::Status(PERMISSION_DENIED: …)
-
-What it means that storage cannot be used: the one place that reads errno and messages of file systems and stores.
-
-The rule of the boundary. An error of Lance, of pyarrow or of the operating system, and a panic of Lance's Rust, becomes
-an error of `leman_core.model.service_errors` once: in the packages that touch storage (`leman_core.storage`,
-`leman_coordinator.lance_io`, `leman_executor.refresh.row_diff`), and where a worker reads a function's bundle
-(`leman_executor.worker.function_loading`). Above them a failure of storage is a LemanError, and
-nothing catches OSError, ValueError or RuntimeError and means Lance: such an error is a bug there, and stays one.
-
-    FailedPrecondition STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING: someone has to do something
-                       (`storage_refusal`)
-    Unavailable        STORE_UNAVAILABLE: it may go another time, or a new plan may not need it (`storage_failed`,
-                       `storage_unusable`); so it is where the store refuses credentials that were renewed meanwhile
-    NotFound, DataLoss what is asked for is not there, or damaged
-
-Each is raised from the error that it stands for, so that `said` can give the words of that one.
-Lance, pyarrow and Python say the same thing in three ways; only Python's errors always have an errno.
-
-Tells a store that did not answer from bytes that make no sense: only these are damage.
 """
 
 from __future__ import annotations
@@ -58,12 +50,12 @@ _SENTENCES = (
     re.compile(r"AWS Error [A-Z0-9_]+ .*? operation: (.*)"),
 )
 _NO_SENTENCE = "No response body."
-#: Of object_store, in place of a code.
+#: object_store's text in place of a code.
 _PRIVILEGES = re.compile(r"lacked (?:the necessary privileges|valid authentication credentials)")
-#: Of pyarrow's Azure, where nothing in the environment gives credentials.
+#: pyarrow's text if the environment has no credentials for Azure.
 _NO_TOKEN = re.compile(r"Failed to get token|AuthenticationException")
 _NO_BUCKET = re.compile(r"The specified (?:bucket|container|filesystem) does not exist")
-#: Of pyarrow's curl, and of Lance, which asks the bucket for its region first.
+#: Texts of pyarrow's curl, and of Lance, which asks for the bucket's region first.
 _NOT_FOUND = re.compile(r"Could not resolve host|Failed to resolve region for bucket|Bucket '[^']*' not found")
 #: Codes as `_plain` spells them.
 _MISSING = frozenset({"nosuchbucket", "containernotfound", "filesystemnotfound"})
@@ -82,7 +74,7 @@ _DENIED = frozenset(
         *("authenticationfailed", "authorizationfailure", "authorizationpermissionmismatch"),
         *("insufficientaccountpermissions", "noauthenticationinformation", "invalidauthenticationinfo"),
         *("unauthenticated", "permissiondenied", "401unauthorized", "403forbidden"),
-        # requests are signed for another region than the bucket's
+        # signed for another region than the bucket's
         *("authorizationheadermalformed", "permanentredirect", "illegallocationconstraintexception"),
     }
 )
@@ -96,27 +88,27 @@ def is_full(text: str) -> bool:
 
 
 def is_denied(text: str) -> bool:
-    """Return whether a store refuses the credentials, or what they are used for."""
+    """Return whether a store refuses the credentials, or their use."""
     return _plain(code_in(text)) in _DENIED or any(part.search(text) for part in (_PRIVILEGES, _NO_TOKEN))
 
 
 def is_missing(text: str) -> bool:
-    """Return whether there is no such bucket, or container."""
+    """Return whether a bucket or container does not exist."""
     return _plain(code_in(text)) in _MISSING or _NO_BUCKET.search(text) is not None
 
 
 def is_not_found(text: str) -> bool:
-    """Return whether no one knows where a bucket is, or by which name its server answers."""
+    """Return whether the host or region of a bucket cannot be found."""
     return _NOT_FOUND.search(text) is not None
 
 
 def code_in(text: str) -> str:
-    """Return the code of a store's answer; empty where the text has none."""
+    """Return the code in a store's answer; empty: the text has none."""
     return next((found[1] for code in _CODES if (found := code.search(text))), "")
 
 
 def answer_in(text: str) -> str:
-    """Return the code of a store's answer and its sentence; empty where the text has no code."""
+    """Return the code and the sentence of a store's answer; empty: the text has no code."""
     code = code_in(text)
     sentence = next((found[1] for part in _SENTENCES if (found := part.search(text))), "")
     sentence = "" if sentence == _NO_SENTENCE else " ".join(html.unescape(sentence).split())
@@ -124,7 +116,7 @@ def answer_in(text: str) -> str:
 
 
 def on_one_line(text: str) -> str:
-    """Return the text of an error without places in Lance's source, and with an answer in XML as `said_in` has it."""
+    """Return an error's text without places in Lance's source, and with an XML answer as `answer_in` gives it."""
     text = _XML.sub(lambda answer: answer_in(answer[0]) or answer[0], text)
     return " ".join(_IN_SOURCE.sub("", text).split())
 
@@ -133,12 +125,12 @@ def _plain(code: str) -> str:
     return re.sub(r"[_ ]", "", code).lower()
 
 
-#: Reason of Unavailable for what cannot be read or written now.
+#: Reason of Unavailable: the storage cannot be read or written now.
 STORE_UNAVAILABLE = "STORE_UNAVAILABLE"
 FULL, READ_ONLY, DENIED = "STORAGE_FULL", "STORAGE_READ_ONLY", "STORAGE_DENIED"
-#: There is no such bucket or container.
+#: The bucket or container does not exist.
 MISSING = "STORAGE_MISSING"
-#: Reasons that waiting does not help with: someone has to do something about the storage.
+#: Reasons for which an operator has to act: waiting does not help.
 REASONS = frozenset({FULL, READ_ONLY, DENIED, MISSING})
 
 _BY_NUMBER = {
@@ -151,9 +143,9 @@ _BY_NUMBER = {
 }
 _NUMBER = re.compile(r"\(os error (\d+)\)|\[[Ee]rrno (\d+)\]")
 _BY_ANSWER = {FULL: is_full, DENIED: is_denied, MISSING: is_missing}
-#: As Lance begins what it says of a store; it raises ValueError for it where a table is opened.
+#: How Lance begins an error of a store; opening a table raises it as ValueError.
 _LANCE_IO = "LanceError(IO)"
-#: A local file that Lance was to read.
+#: A missing local file.
 _ABSENT = re.compile(r"Not found: (/[^,\n]+)")
 _PATH = re.compile(r"""at path "([^"]+)"|(?:file|directory|for|system:) '([^']+)'""")
 _DO = {
@@ -166,21 +158,21 @@ _DO = {
 _LONGEST = 300
 _AGAIN = "and send the request again; what is finished is kept"
 _SETTING = "LEMAN_STORAGE__OPTIONS_FILE"
-#: Whose a store is that no endpoint is known of.
+#: The provider of a store without a configured endpoint.
 _PROVIDERS = {"s3": "AWS", "gs": "Google Cloud Storage", "abfss": "Azure"}
 
 
 def refusal_error(error: BaseException, path: str) -> FailedPrecondition | Unavailable | None:
-    """Return the error where the storage refuses until someone does something about it.
-
-    Where someone has, as new credentials are there for the next request, it is Unavailable (STORE_UNAVAILABLE).
+    """Return the error of a storage that refuses requests until an operator acts.
 
     Args:
-        path: what was to be read or written, unless the error itself names a place.
+        error: What Lance, pyarrow or the system raised.
+        path: What was to be read or written, unless the error itself names a place.
 
     Returns:
-        FailedPrecondition with STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED or STORAGE_MISSING, or Unavailable; None
-            where the error says something else.
+        FailedPrecondition: STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED or STORAGE_MISSING.
+        Unavailable: STORE_UNAVAILABLE if credentials were renewed: the next request has the new ones.
+        None: The error means something else.
     """
     reason = _reason(error)
     if reason is None:
@@ -204,9 +196,9 @@ def refusal_error(error: BaseException, path: str) -> FailedPrecondition | Unava
 
 
 def _left_out(error: BaseException, place: str) -> FailedPrecondition | None:
-    """Return the error of a bucket that no options cover, where there are some, and that cannot be found without any.
+    """Return the error of a bucket that is not found and that no configured options cover.
 
-    A name that cannot be resolved may be resolved later. Of a store whose options are given that is believed.
+    If its options are configured, the failure counts as temporary: a name that cannot be resolved now may be later.
     """
     text = str(error)
     if not isinstance(error, OSError | ValueError | RuntimeError) or not is_not_found(text):
@@ -222,7 +214,7 @@ def _left_out(error: BaseException, place: str) -> FailedPrecondition | None:
 
 
 def missing_bucket(place: str) -> FailedPrecondition:
-    """Return the error of a place in a bucket or container that is not there."""
+    """Return the error of a place whose bucket or container does not exist."""
     scheme, _, rest = place.partition("://")
     kind = "container" if scheme == "abfss" else "bucket"
     where = endpoint_of(place) or _PROVIDERS.get(scheme, "its endpoint")
@@ -235,7 +227,7 @@ def missing_bucket(place: str) -> FailedPrecondition:
 
 
 def _credentials(place: str) -> str:
-    """Return whose the credentials are with which a place in a store is reached."""
+    """Name the source of the credentials for a place in a store."""
     options = options_of(place)
     if options is None:
         return f"its root in {_SETTING}, or of the services' environment"
@@ -243,24 +235,21 @@ def _credentials(place: str) -> str:
 
 
 def storage_failed(error: BaseException, message: str, path: str) -> LemanError:
-    """Return the error of a storage that could not be used.
-
-    It is what `refusal` gives, or Unavailable (STORE_UNAVAILABLE) with the message.
-    """
+    """Return what `refusal_error` gives, or else Unavailable (STORE_UNAVAILABLE) with the message."""
     return refusal_error(error, path) or Unavailable(STORE_UNAVAILABLE, f"{message}{_by_environment(path)}", uri=path)
 
 
 def _by_environment(place: str) -> str:
-    """Say so where a place in a store is reached as nothing but the environment says: its root may be misspelt."""
+    """Return a hint for a place that no configured root covers: its root may be misspelt."""
     if not in_object_store(place) or options_of(place) is not None:
         return ""
     return f" (no root in {_SETTING} holds for {place}: it was looked for as the services' environment says)"
 
 
 def storage_unusable(error: BaseException, path: str) -> LemanError:
-    """Return what `failed` does, where there is no more to say than the class and the words of the error.
+    """Return what `storage_failed` does, with the class and text of the error as message.
 
-    A file outside of the table that is missing is NotFound (FILE_MISSING): no other version of the table is without it.
+    A missing file outside of the table is NotFound (FILE_MISSING): every version of the table needs it.
     """
     found = _ABSENT.search(str(error))
     if found is not None and path and not _is_inside(found[1], path):
@@ -274,16 +263,17 @@ def storage_unusable(error: BaseException, path: str) -> LemanError:
 
 
 def error_text(error: BaseException) -> str:
-    """Return the words of the error that a LemanError stands for; its own where it stands for itself."""
+    """Return the text of the original error behind a LemanError; its own if there is none."""
     return str(error.__cause__ or error)
 
 
 @contextlib.contextmanager
 def translating_os_errors(what: str, path: str) -> Iterator[None]:
-    """Raise what `failed` gives in place of an OSError, except where a file is missing: anyone who asked judges that.
+    """Raise what `storage_failed` gives in place of an OSError. FileNotFoundError passes: only the caller can judge it.
 
     Args:
-        what: begins a sentence, such as "Files of table t".
+        what: The subject of the message, such as "Files of table t".
+        path: The place, for programs.
     """
     try:
         yield
@@ -310,8 +300,7 @@ def _reason(error: BaseException) -> str | None:
 
 
 def error_number(error: BaseException) -> int | None:
-    """Return the errno of what an operating system said, no matter who passes it on; None where something else is
-    wrong."""
+    """Return the errno of an operating system's error, whichever library reports it; None: it is another error."""
     number: int | None = getattr(error, "errno", None)
     if number is None:
         found = _NUMBER.search(str(error))
@@ -319,8 +308,8 @@ def error_number(error: BaseException) -> int | None:
     return number
 
 
-#: What Lance says once an object store has refused, or not answered, often enough. A file that is too short is told in
-#: the same words, with the range that was asked for.
+#: Lance's text once an object store refused, or did not answer, too often. A file that is too short gives the same
+#: text with the requested range.
 _NO_ANSWER = re.compile(
     r"Generic \w+ error: (?!.*\brange\b)|AWS Error (?!RESOURCE_NOT_FOUND|NO_SUCH_KEY)"
     r"|google::cloud::Status|Azure Error:|error sending request|[Tt]imed out|[Cc]onnection (?:refused|reset|closed)"
@@ -328,7 +317,7 @@ _NO_ANSWER = re.compile(
 
 
 def store_failed(error: BaseException) -> bool:
-    """Return whether an error of Lance, pyarrow or the system says nothing about the bytes: they may be whole."""
+    """Return whether an error means that the store failed to answer: the bytes may be whole."""
     number = error_number(error)
     if number is not None:
         return number not in (errno.ENOENT, errno.ENOTDIR, errno.EISDIR)

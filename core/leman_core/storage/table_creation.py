@@ -1,12 +1,8 @@
-"""Create a table or an object only where there is none, so that one of several writers succeeds.
+"""Create a table unless it exists, so that exactly one of several concurrent creators succeeds.
 
-Makes tables such that of several makers exactly one succeeds.
-
-Shows whether a store puts an object only where there is none, of which exactly one of many writers succeeds.
-
-All that Leman and Lance promise of commits rests on it: where two writers of a version both succeed, one of them is
-lost without a word. So it is tried once, by what Lance does for it, before a service first writes to a table: many make
-the same table at the same moment. What came of it is kept beside the database, and in this process.
+Every promise of Leman and Lance about commits needs a store with atomic conditional puts: if two writers of one version
+both succeed, one commit is lost silently. `check_conditional_puts` tries that before a service first writes to a store:
+many threads create the same table at once. The result is stored in the database, and remembered in this process.
 """
 
 from __future__ import annotations
@@ -44,8 +40,7 @@ from leman_core.storage.storage_errors import (
     translating_os_errors,
 )
 
-#: What Lance says where someone else was faster: at its first look, at the manifest, and when it looks for what the
-#: first version is based on.
+#: Lance's texts if another creator was first: at its first check, at the manifest, and at the base of version 1.
 _THERE = ("already exists", "_versions/0.manifest was not found")
 
 
@@ -57,22 +52,21 @@ def create_empty(
     version: str | None = None,
     properties: Mapping[str, str] | None = None,
 ) -> None:
-    """Make a table without rows where there is none.
+    """Create a table without rows unless it exists.
 
-    `lance.write_dataset(mode="create")` looks first and then overwrites: of makers at the same moment more than one
-    succeeds, and takes away what the one before has written. A commit that is not tried again is conditional.
+    `lance.write_dataset(mode="create")` checks and then overwrites: several concurrent creators succeed, and the later
+    one deletes what the earlier one wrote. A commit without retries is conditional.
 
     Args:
-        uri: Of the table.
-        schema: Of the table.
+        uri: The table.
+        schema: Its schema.
         stable_row_ids: See Lance.
-        version: Of the file format; None: Lance's own. One that is not Lance's own cannot be made so, and is made by
-            `write_dataset`.
-        properties: Of the transaction.
+        version: The file format; None: Lance's default. Any other needs `write_dataset`.
+        properties: Properties of the transaction.
 
     Raises:
-        FileExistsError: there is a table, or someone else is making one.
-        Exception: what Lance raises.
+        FileExistsError: The table exists, or is being created.
+        Exception: What Lance raises.
     """
     if version is not None and version != _own_version():
         _write(uri, schema, stable_row_ids=stable_row_ids, version=version, properties=properties)
@@ -86,7 +80,7 @@ def create_empty(
 def commit_first(
     uri: str, transaction: lance.Transaction, *, stable_row_ids: bool, timeout: timedelta | None = None
 ) -> None:
-    """Commit the first version of a table; raises as `create_empty`."""
+    """Commit the first version of a table. Raises what `create_empty` raises."""
     more: dict[str, Any] = {} if timeout is None else {"commit_timeout": timeout}
     try:
         counted_table(
@@ -135,19 +129,19 @@ def _own_version() -> str:
     return str(made.data_storage_version)
 
 
-#: So many try at once, and so often: Lance looks before it puts, and those who look late do not try.
+#: Concurrent writers, and trials: Lance checks before it puts, and a late writer does not put.
 WRITERS, _TRIES = 32, 3
 _SCHEMA = pa.schema([("x", pa.int8())])
 _NOTE = "conditional_puts.json"
-#: All writers of a trial are there by then.
+#: The time by which all writers of a trial have started.
 _START_SECONDS = 30.0
-#: For so long what could not be tried is not tried again, as a store that does not answer may take a minute to say so.
+#: Pause after a failed trial: an unreachable store may take a minute to fail.
 _FAILED_SECONDS = 5.0
 
 
 @dataclass(slots=True)
 class _Known:
-    """What is known of a store. `lock`: held while it is looked at; others of other stores do not wait."""
+    """What is known of a store. `lock` is held during a check, so that other stores do not wait."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     passed: bool = False
@@ -160,16 +154,16 @@ _stores: defaultdict[tuple[str, str], _Known] = defaultdict(_Known)
 
 
 def check_conditional_puts(place: str) -> None:
-    """Refuse a store in which of several writers of one object more than one may succeed.
+    """Refuse a store in which more than one of several writers of one object may succeed.
 
-    Costs nothing on a local disk, and where it was tried before; one request where someone else has tried it.
+    Free on a local disk and for a store that this process checked; one request if another process checked it.
 
     Args:
-        place: a database, or a folder of Leman's own; what is tried lies in its folder `_leman`, and is removed.
+        place: A database, or a folder of Leman's own. The trial writes to its folder `_leman`, and cleans up.
 
     Raises:
         FailedPrecondition: STORE_NOT_ATOMIC; STORAGE_DENIED, STORAGE_MISSING and their like.
-        Unavailable: STORE_UNAVAILABLE, where it cannot be told.
+        Unavailable: STORE_UNAVAILABLE if the trial cannot be made now.
     """
     if not in_object_store(place):
         return
@@ -177,7 +171,7 @@ def check_conditional_puts(place: str) -> None:
     endpoint = endpoint_of(place)
     bucket = f"{scheme}://{rest.partition('/')[0]}"
     known = _stores[bucket, endpoint]
-    with known.lock:  # who comes meanwhile has the answer of the first one
+    with known.lock:  # concurrent callers get the result of the first
         if known.passed:
             return
         failure = known.failure if time.monotonic() < known.failed_at + _FAILED_SECONDS else None
@@ -204,7 +198,7 @@ def _look_or_try(place: str, told: dict[str, Any]) -> None:
         except ValueError:
             pass
         except OSError:
-            filesystem.get_file_info(pafs.FileSelector(root))  # which may say why: an answer to HEAD has no words
+            filesystem.get_file_info(pafs.FileSelector(root))  # its error may say why: an answer to HEAD has no text
             raise
         _judge(place)
         whole_files.put_whole_file(filesystem, note, json.dumps(told).encode())
@@ -212,7 +206,7 @@ def _look_or_try(place: str, told: dict[str, Any]) -> None:
 
 def _judge(place: str) -> None:
     winners = 0
-    for _ in range(_TRIES):  # where the reply to the winner is lost, it is told that it was not the first
+    for _ in range(_TRIES):  # if the winner's answer is lost, its retry fails
         winners = max(winners, _winners(place))
         if winners > 1:
             break
@@ -233,7 +227,7 @@ def _judge(place: str) -> None:
 
 
 def _winners(place: str) -> int:
-    """Have many writers make one table at the same moment; return how many of them succeeded."""
+    """Let many threads create one table at once. Return how many succeeded."""
     uri = f"{place}/{OWN_FOLDER}/trial-{uuid.uuid4().hex}.lance"
     together = threading.Barrier(WRITERS)
 
@@ -242,7 +236,7 @@ def _winners(place: str) -> int:
         try:
             with panics_as_errors():
                 create_empty(uri, _SCHEMA)
-        except LANCE_ERRORS as error:  # someone was faster, or has overwritten it meanwhile
+        except LANCE_ERRORS as error:  # another writer was first, or overwrote it
             if refusal_error(error, uri) is not None or store_failed(error):
                 raise
             return False
@@ -251,7 +245,7 @@ def _winners(place: str) -> int:
     try:
         with ThreadPoolExecutor(WRITERS, thread_name_prefix="conditional-puts") as writers:
             return sum(future.result() for future in [writers.submit(made) for _ in range(WRITERS)])
-    except RuntimeError as error:  # no thread can be started; those that were gave up
+    except RuntimeError as error:  # a thread cannot be started; the others gave up
         raise Unavailable(
             STORE_UNAVAILABLE,
             f"What the store of {place} can do cannot be tried now: {str(error) or 'too few threads'}",

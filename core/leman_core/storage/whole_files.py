@@ -1,17 +1,8 @@
-"""Files and objects that are read or written whole, or not at all.
+"""Files and objects that are read or written whole: a reader never sees a part of one, also if the writer is killed.
 
-Files that appear whole or not at all, whatever becomes of who writes them.
-
-Objects do so by themselves. On a local disk a file is written under another name first, which garbage collection knows
-(`leman_core.model.garbage.UNFINISHED_NAME`): a process that is killed leaves it, one whose disk is full takes it away.
-
-Files of an object store that are read or written whole, in one request: each look at a size would be another one.
-
-Single objects of an object store, where it matters what the store says of them: neither Lance nor pyarrow tells.
-
-`create` puts one only where there is none: of many writers exactly one succeeds (`conditional_puts` shows whether a
-store keeps to that). `put`, `tagged_digest` and `end_of` go by an object's ETag: as long as the store tells the same
-one, it is the same object.
+On a local disk a file is written under another name first, which garbage collection knows (`UNFINISHED_NAME`). An
+object appears whole by itself. Single objects are read and written with obstore where a conditional put or an ETag
+matters, which neither Lance nor pyarrow offers: an object with the same ETag is unchanged.
 """
 
 from __future__ import annotations
@@ -45,10 +36,10 @@ from leman_core.storage.panics import panics_as_errors
 
 
 def put_whole_file(filesystem: pafs.FileSystem, path: str, content: bytes) -> None:
-    """Write a file, in place of another one if there is one.
+    """Write a file, replacing an existing one.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: The file cannot be written.
     """
     if not isinstance(filesystem, pafs.LocalFileSystem):
         _write(filesystem, path, content)
@@ -58,10 +49,10 @@ def put_whole_file(filesystem: pafs.FileSystem, path: str, content: bytes) -> No
 
 
 def create_whole_file(path: str, content: bytes) -> bool:
-    """Write a file of a local disk that is not there yet; False: someone else was faster.
+    """Write a file on a local disk unless it exists. Return whether this call created it.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: The file cannot be written.
     """
     with _unfinished(pafs.LocalFileSystem(), path, content) as unfinished:
         try:
@@ -72,13 +63,13 @@ def create_whole_file(path: str, content: bytes) -> bool:
 
 
 class UnfinishedFile:
-    """A file that is written piece by piece; no one sees it before `finish`, and no one ever after `discard`.
+    """A file that is written in pieces. It is invisible before `finish`, and gone after `discard`.
 
-    In an object store, too, it is written under another name first: a stream that is given up there may leave an
-    object of what was written.
+    Object stores, too, get it under another name first: an abandoned stream may leave an object of the bytes written so
+    far.
 
     Raises:
-        OSError: it cannot be written; so do all methods but `discard`.
+        OSError: It cannot be written; so do all methods but `discard`.
     """
 
     def __init__(self, filesystem: pafs.FileSystem, path: str) -> None:
@@ -93,16 +84,16 @@ class UnfinishedFile:
             self._stream = filesystem.open_output_stream(self._unfinished)
 
     def write(self, data: bytes) -> None:
-        """Add bytes."""
+        """Append bytes."""
         self._stream.write(data)
 
     def finish(self) -> None:
-        """Give the file its name, in place of another one if there is one."""
+        """Give the file its name, replacing an existing one."""
         self._stream.close()
         self._filesystem.move(self._unfinished, self._path)
 
     def discard(self) -> None:
-        """Leave nothing of it."""
+        """Delete what was written."""
         with contextlib.suppress(OSError, ValueError):
             self._stream.close()
         with contextlib.suppress(OSError):
@@ -110,20 +101,17 @@ class UnfinishedFile:
 
 
 def sweep_unfinished(folder: str, older_than: float = DAY) -> None:
-    """Delete what killed writers left in a folder of a local disk, once no one has written to it for so long."""
+    """Delete what killed writers left in a folder of a local disk, if it is older than that many seconds."""
     with contextlib.suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
-            with contextlib.suppress(OSError):  # its writer may be there, and faster
+            with contextlib.suppress(OSError):  # its writer may finish it at this moment
                 if UNFINISHED_NAME.fullmatch(entry.name) and time.time() - entry.stat().st_mtime > older_than:
                     Path(entry.path).unlink()
 
 
 @contextlib.contextmanager
 def unfinished_beside(path: str) -> Iterator[str]:
-    """Yield a name for a file that is to become that of `path`.
-
-    Whatever is still there under it in the end is deleted.
-    """
+    """Yield a temporary name in the folder of `path`. Delete the file of that name at the end, if it is still there."""
     unfinished = f"{path.rpartition('/')[0]}/.tmp{uuid.uuid4().hex}"
     try:
         yield unfinished
@@ -148,25 +136,25 @@ def _write(filesystem: pafs.FileSystem, path: str, content: bytes) -> None:
         stream.write(content)
 
 
-#: Larger ones are read piece by piece.
+#: Larger objects are read in pieces.
 _MOST_BYTES = 32 << 20
-#: Folders of which the connections are kept.
+#: Folders whose connections are kept.
 _KEPT = 32
-#: How Lance says that an object is not there.
+#: Lance's text for a missing object.
 _MISSING = "Not found:"
 
 
 def small_file(folder: str, name: str, size: int) -> bytes | None:
-    """Return all bytes of a file; None where it is on a local disk, or large.
+    """Return the content of an object in one request; None for a file of a local disk, or a large one.
 
     Args:
-        folder: Where it lies.
-        name: Of the file.
-        size: That it should have. Of one that is longer there is a byte more.
+        folder: The folder of the file.
+        name: The name of the file.
+        size: Its expected size. One more byte is returned if the file is longer.
 
     Raises:
-        FileNotFoundError: it is not there.
-        OSError: what Lance raises.
+        FileNotFoundError: The file does not exist.
+        OSError: What Lance raises.
     """
     if not in_object_store(folder) or folder.startswith("file:") or size > _MOST_BYTES:
         return None
@@ -180,15 +168,14 @@ def small_file(folder: str, name: str, size: int) -> bytes | None:
 
 
 def whole_if_small(folder: str, name: str, most: int) -> bytes | None:
-    """Return all bytes of a file whose size is not known.
+    """Return the content of an object whose size is unknown.
 
     Returns:
-        None where it is on a local disk, has more than `most` bytes, or cannot be read so: anyone who reads it in
-        another
-            way hears why.
+        None for a file of a local disk, for one of more than `most` bytes, and if Lance cannot read it: another way to
+        read it gives the reason.
 
     Raises:
-        FileNotFoundError: it is not there.
+        FileNotFoundError: The file does not exist.
     """
     try:
         with panics_as_errors():
@@ -201,13 +188,13 @@ def whole_if_small(folder: str, name: str, most: int) -> bytes | None:
 
 
 def read_expected(folder: str, name: str, most: int) -> bytes:
-    """Return all bytes of a file that most likely is there.
+    """Return the content of a file that most likely exists.
 
-    Of an object store that takes one request where it has at most `most` bytes; where it is not there, several.
+    An object of at most `most` bytes takes one request; a missing one takes several.
 
     Raises:
-        FileNotFoundError: it is not there.
-        OSError: the storage cannot be used.
+        FileNotFoundError: The file does not exist.
+        OSError: The storage cannot be used.
     """
     whole = whole_if_small(folder, name, most)
     if whole is not None:
@@ -218,10 +205,10 @@ def read_expected(folder: str, name: str, most: int) -> bytes:
 
 
 def put_small_file(folder: str, name: str, content: bytes) -> None:
-    """Write a file of an object store, in place of another one if there is one.
+    """Write an object, replacing an existing one.
 
     Raises:
-        OSError: what Lance raises.
+        OSError: What Lance raises.
     """
     count_request(folder, "lance", writes=True)
     with as_file(content) as path:
@@ -235,24 +222,24 @@ def _session(folder: str, _options: StoreOptions | None, _process: int) -> Lance
 
 _SCHEME = "s3://"
 _LIBRARY = "obstore"
-#: How long a request is made again that the store refuses as it is busy, or that it does not answer.
+#: How long a request is retried if the store is busy or does not answer.
 _RETRIED_SECONDS = 30
-#: How long requests are made again that only spare others: without an answer the same is done by Lance.
+#: How long a request is retried that Lance can make instead.
 _SPARING_SECONDS = 5
-#: How long a store is left alone after it did not answer such a request.
+#: How long Lance is used after a store did not answer such a request.
 _LEFT_SECONDS = 600.0
 _DIGEST_CHUNK = 1 << 22
-#: Of an error, in the log.
+#: Characters of an error in the log.
 _SAID = 500
 
 _log = structlog.get_logger(__name__)
-#: Until when folders are left alone, by time.monotonic().
+#: Folder → until when Lance is used, by time.monotonic().
 _left: dict[str, float] = {}
 
 
 @dataclass(frozen=True, slots=True)
 class Tagged:
-    """What a store says of an object; `etag` is empty where it says none."""
+    """The size and ETag of an object; `etag` is empty if the store gives none."""
 
     size_bytes: int
     etag: str
@@ -260,17 +247,17 @@ class Tagged:
 
 @dataclass(frozen=True, slots=True)
 class ObjectEnd:
-    """The last bytes of an object, and what the store says of all of it."""
+    """The last bytes of an object, with the size and ETag of the whole object."""
 
     tagged: Tagged
     content: bytes
 
 
 def objects_are_supported(folder: str) -> bool:
-    """Return whether objects can be created below a folder, with what this process knows by itself.
+    """Return whether this process can create objects below a folder.
 
-    It needs a store that speaks S3, a key, and where to go with it: what else Lance looks for, such as a profile or the
-    role of a machine, is not looked for here.
+    It needs an S3 store, a key, and a region or endpoint. Other sources that Lance knows, such as profiles and machine
+    roles, are not used here.
     """
     if not folder.startswith(_SCHEME) or importlib.util.find_spec("obstore") is None:
         return False
@@ -283,14 +270,14 @@ def objects_are_supported(folder: str) -> bool:
 
 
 def store_answers(folder: str) -> bool:
-    """Return whether the store answers who would create objects, by a listing: Lance may reach it in another way.
+    """Return whether the store answers obstore, by a listing. Lance may still reach a store that does not.
 
-    Certificates and regions, for example, are found by both, but not in every place by the same rules.
+    Both find certificates and regions, but not by the same rules.
     """
     obstore = _obstore()
     count_request(folder, _LIBRARY, writes=False)
     try:
-        with panics_as_errors():  # over options that it does not know
+        with panics_as_errors():  # obstore panics over unknown options
             next(iter(obstore.list(_opened(folder), chunk_size=1)), None)
     except Exception as error:  # noqa: BLE001 - whatever it is, things are done without it
         _log.warning("objects are not put by themselves in this store", folder=folder, error=str(error)[:_SAID])
@@ -299,10 +286,12 @@ def store_answers(folder: str) -> bool:
 
 
 def create_object(folder: str, name: str, content: bytes) -> bool:
-    """Put an object; False: there is one of that name, which may be this one, where the first answer was lost.
+    """Put an object unless the name is taken. Return whether this call created it.
+
+    False may also mean that this call did, if the first answer was lost and the request repeated.
 
     Raises:
-        OSError: the store cannot be used, and the object may be there.
+        OSError: The store cannot be used. The object may be there.
     """
     obstore = _obstore()
     count_request(folder, _LIBRARY, writes=True)
@@ -316,10 +305,10 @@ def create_object(folder: str, name: str, content: bytes) -> bool:
 
 
 def delete_objects(folder: str, names: Sequence[str]) -> None:
-    """Delete objects, as far as they are there.
+    """Delete objects; missing ones are ignored.
 
     Raises:
-        OSError: the store cannot be used.
+        OSError: The store cannot be used.
     """
     obstore = _obstore()
     count_request(folder, _LIBRARY, writes=True)
@@ -332,10 +321,10 @@ def delete_objects(folder: str, names: Sequence[str]) -> None:
 
 
 def put_object(folder: str, name: str, content: bytes) -> str | None:
-    """Put an object in one request, in place of another one if there is one, and return the ETag that it got.
+    """Put an object in one request, replacing an existing one, and return its ETag.
 
     Returns:
-        None where that has to be done in another way: this process cannot, or the store did not answer.
+        None if this process cannot, or the store did not answer: use Lance instead.
     """
     with _sparing(folder) as store:
         if store is not None:
@@ -345,11 +334,10 @@ def put_object(folder: str, name: str, content: bytes) -> str | None:
 
 
 def tagged_digest(folder: str, name: str) -> tuple[Tagged, str] | None:
-    """Read all of an object in one request; return what the store says of it, and the xxh3-128 of its bytes as hex.
+    """Read an object in one request. Return its size and ETag, and the xxh3-128 of its bytes as hex.
 
     Returns:
-        None where that has to be done in another way: this process cannot, the object is not there, or the store did
-        not answer.
+        None if this process cannot, the object is missing, or the store did not answer: use Lance instead.
     """
     with _sparing(folder) as store:
         if store is not None:
@@ -364,11 +352,11 @@ def tagged_digest(folder: str, name: str) -> tuple[Tagged, str] | None:
 
 
 def read_object_end(folder: str, name: str, start: int, size_bytes: int) -> ObjectEnd | None:
-    """Return the bytes of an object from `start` on, in one request, if it has `size_bytes`.
+    """Return the bytes of an object from `start` on, in one request, if its size is `size_bytes`.
 
     Returns:
-        None where that has to be found out in another way: this process cannot, the object is not there or has another
-        size, or the store did not answer.
+        None if this process cannot, the object is missing or has another size, or the store did not answer: use Lance
+        instead.
     """
     with _sparing(folder) as store:
         if store is not None:
@@ -383,7 +371,10 @@ def read_object_end(folder: str, name: str, start: int, size_bytes: int) -> Obje
 
 @contextlib.contextmanager
 def _sparing(folder: str) -> Iterator[Any]:
-    """Yield a store for a request that can be spared, or None; where it does not answer, the block ends silently."""
+    """Yield a store for a request that Lance can make instead, or None.
+
+    If the store does not answer, the block ends silently.
+    """
     if not objects_are_supported(folder) or _left.get(folder, 0.0) > time.monotonic():
         yield None
         return
@@ -409,7 +400,7 @@ def _obstore() -> Any:
 
 
 def _environment_allows_http() -> bool:
-    """Return whether the environment says so as Lance reads it; obstore does not look for it there."""
+    """Read the variable as Lance does; obstore ignores it."""
     return any(os.environ.get(name, "").lower() in ("true", "1") for name in ("AWS_ALLOW_HTTP", "ALLOW_HTTP"))
 
 
