@@ -38,17 +38,15 @@ from leman_core.storage.table_creation import create_empty
 
 _NOTE = ".txt"
 _MANIFEST = ".manifest"
-_NEWEST_FIRST = 20  # digits: names that count down
+_NEWEST_FIRST = 20  # digits of names that count down
 _CHUNK = 1 << 22
 
 
 def check_file_whole(uri: str, path: str) -> None:
-    """Check that a file of a table is there with all its bytes, or is certainly not there.
-
-    A reader that cannot make sense of the file has then found damage.
+    """Check that a table's file can be read completely, or is certainly missing: then what Lance reports is damage.
 
     Raises:
-        OSError: the store cannot say; the file may be whole.
+        OSError: The store does not answer, so the file may be whole.
     """
     filesystem, root = filesystem_of(uri)
     try:
@@ -63,16 +61,16 @@ def check_file_whole(uri: str, path: str) -> None:
 
 
 def manifest_versions(uri: str) -> list[tuple[int, str]]:
-    """Return (version, path of its manifest) of those that lie there, whatever they may be worth, the latest first.
+    """Return (version, path of its manifest) of all manifests, readable or not, latest first.
 
     Raises:
-        OSError: that cannot be told.
+        OSError: The folder cannot be listed.
     """
     filesystem, root = filesystem_of(uri)
     selector = pafs.FileSelector(f"{root}/_versions", allow_not_found=True)
     try:
         entries = filesystem.get_file_info(selector)
-    except FileNotFoundError:  # where it is made at that very moment, pyarrow has seen it both ways
+    except FileNotFoundError:  # pyarrow, if the folder is created at this moment
         entries = filesystem.get_file_info(selector)
     names = [PurePosixPath(entry.path).name for entry in entries]
     found = [
@@ -84,7 +82,7 @@ def manifest_versions(uri: str) -> list[tuple[int, str]]:
 
 
 def had_versions(uri: str) -> bool:
-    """Return whether there is a place for versions, even an empty one: there is a table, or is about to be."""
+    """Return whether a folder for versions exists: there is a table, or it is being created."""
     filesystem, root = filesystem_of(uri)
     return bool(filesystem.get_file_info(f"{root}/_versions").type == pafs.FileType.Directory)
 
@@ -100,10 +98,10 @@ def _version(stem: str) -> int:
 
 
 def set_aside(uri: str, path: str, what: str) -> str:
-    """Move a damaged file of a table, or with path "" the table, beside it into a folder `damaged`.
+    """Move a damaged file of a table, or with path "" the whole table, to the folder `damaged` beside the table.
 
     Returns:
-        A note for people, which lies there too. Where the move fails the file stays: the note then says so.
+        A note for people, which is stored there too. If the move fails the file stays, and the note says so.
     """
     filesystem, root = filesystem_of(uri)
     folder, _, table = root.rpartition("/")
@@ -120,14 +118,14 @@ def set_aside(uri: str, path: str, what: str) -> str:
 
 
 def damage_notes(uri: str, since: float = 0.0) -> list[str]:
-    """Return what was set aside of a table, oldest first.
+    """Return the notes on what was set aside of a table, oldest first.
 
     Args:
-        uri: that of the table.
-        since: in seconds since the epoch; what was set aside before is left out.
+        uri: The table.
+        since: Leave out what was set aside before, in seconds since the epoch.
 
     Raises:
-        LemanError: what `storage_errors.failed` gives.
+        LemanError: What `storage_failed` gives.
     """
     place, _, table = uri.rpartition("/")
     folder = DocumentFolder(f"{place}/{DAMAGED}", f"What was set aside of {uri}")
@@ -140,21 +138,21 @@ def damage_notes(uri: str, since: float = 0.0) -> list[str]:
     return found
 
 
-#: Of the schema's metadata.
+#: Key in the schema's metadata.
 _FORMAT = "leman.format"
 _COMPACT_AFTER = 128
 _KEEP = datetime.timedelta(hours=1)
 _KEEP_LITTLE = datetime.timedelta(minutes=1)
-#: A fragment with so many rows is not made larger by compaction.
+#: Rows of a fragment that compaction leaves alone.
 _FULL = 1024
-#: The number of fragments at which they are merged into large ones: each version names all of them.
+#: Fragments that are merged into large ones: each version names all of them.
 _MANY_FRAGMENTS = 64
 _LARGE = _FULL * _MANY_FRAGMENTS
-#: What Lance may keep in memory of a log: by default that is the manifest of each version that was opened, up to 1 GiB.
+#: Lance's cache of a log. By default it keeps the manifest of every opened version, up to 1 GiB.
 _CACHE_BYTES = 4 << 20
-#: Seconds between looks at a table of which there is no version, but a place for them; 0 ends them.
+#: Seconds between looks at a table with a folder for versions and none in it; 0 ends them.
 _PAUSES = (0.01, 0.05, 0.2, 0.0)
-#: How often an append is tried that meets others: each try is twenty of Lance's.
+#: Attempts of an append among concurrent writers: each is twenty of Lance's.
 _TRIES = 30
 _LONGEST_PAUSE_SECONDS = 0.5
 
@@ -162,15 +160,17 @@ _log = structlog.get_logger(__name__)
 
 
 class AppendLog:
-    """Append rows of one schema under a uri, and read them. Not safe for threads; several processes may append at once.
+    """A table of one schema that rows are appended to. Not safe for threads; several processes may append at once.
 
-    Where the storage cannot be used, or the table cannot be read, calls raise what `storage_errors.failed` gives.
+    If the storage cannot be used, or the table not be read, calls raise what `storage_failed` gives.
 
     Args:
-        called: what people call it, in messages; empty: its uri.
-        compact_after: so many appends of this one make it compact the table; 0: it is left to the caller.
-        repairs: set aside what is damaged, and say so in the log.
-        ordered: create the table such that rows keep their `position`, whatever compaction and repair do.
+        uri: The table.
+        schema: Its columns.
+        called: Its name in messages; empty: the uri.
+        compact_after: Compact the table after so many appends; 0: only the caller compacts.
+        repairs: Set damaged parts aside, and report that in the log.
+        ordered: Create the table such that rows keep their `position` through compaction and repair.
     """
 
     def __init__(
@@ -192,12 +192,12 @@ class AppendLog:
         self._appended = 0
 
     def create(self) -> None:
-        """Make the table if there is none.
+        """Create the table unless it exists.
 
-        Call it before the first append: of two appends that both find no table, Lance would keep one.
+        Call it before the first append: if two appends both found no table, Lance would keep only one of them.
 
         Raises:
-            LemanError: what `storage_errors.failed` gives, where that cannot be told or done.
+            LemanError: What `storage_failed` gives.
         """
         if self._open() is not None:
             return
@@ -214,18 +214,16 @@ class AppendLog:
             raise storage_failed(error, f"{self._called} cannot be made: {error}", self._uri) from error
 
     def append(self, rows: Sequence[dict[str, object]], base: Snapshot | None = None) -> Snapshot:
-        """Add rows in one version and return it.
-
-        Where others append at the same time it takes its turn.
+        """Add rows in one version and return it; wait for concurrent writers.
 
         Args:
-            rows: what is added.
-            base: a version that is open: where no one wrote since, nothing is read again. In an object store that takes
-                five requests; without it six.
+            rows: What to add.
+            base: An open version. If it is the latest, nothing is read again: an object store gets five requests
+                instead of six.
 
         Raises:
             DataLoss: TABLE_DAMAGED.
-            LemanError: what `storage_errors.failed` gives.
+            LemanError: What `storage_failed` gives.
         """
         table = pa.Table.from_pylist(list(rows), schema=self._schema)
         written = self._write_on(base, table) or self._write(table)
@@ -236,10 +234,10 @@ class AppendLog:
         return self._snapshot(written)
 
     def _write_on(self, base: Snapshot | None, table: pa.Table) -> lance.LanceDataset | None:
-        """Append by a version that is open; None: it is not the latest on a disk any more, or that failed.
+        """Append to an open version. Return None if that failed, or a disk has a later version.
 
         Raises:
-            LemanError: what `storage_errors.failed` gives, where the store does not answer: it would not do so again.
+            LemanError: What `storage_failed` gives if the store does not answer: a second try would fail, too.
         """
         if base is None:
             return None
@@ -267,19 +265,19 @@ class AppendLog:
                 met = _met_others(error)
                 if not tries_left or (not met and (looked or not self._repairs)):
                     raise storage_failed(error, f"{self._uri} cannot be appended to: {error}", self._uri) from error
-            if not looked:  # the latest version may be damaged: then another one takes its place
+            if not looked:  # the latest version may be damaged, and is replaced then
                 looked = True
                 self._look()
             if met:
                 time.sleep(random.uniform(0.0, _LONGEST_PAUSE_SECONDS))
 
     def remove(self, where: str) -> Snapshot | None:
-        """Delete rows in one version, and return it; None: there were none. Those that are left keep their order.
+        """Delete rows in one version and return it; None: there were none. The order of the rest stays.
 
-        They leave the files with the next compaction. Where others write at the same time it takes its turn.
+        The next compaction removes the rows from the files. It waits for concurrent writers.
 
         Raises:
-            LemanError: what `storage_errors.failed` gives.
+            LemanError: What `storage_failed` gives.
         """
         if self._open() is None:
             return None
@@ -299,14 +297,14 @@ class AppendLog:
         raise AssertionError("the loop returns or raises")
 
     def _look(self) -> None:
-        """Check that the table can be opened; a log that repairs may open an earlier version."""
+        """Check that the table can be opened. A log that repairs may open an earlier version."""
         try:
             self._open_raw()
         except (OSError, ValueError) as error:
             raise table_error(self._uri, error) from error
 
     def read(self, columns: Sequence[str] | None = None, where: str | None = None) -> list[dict[str, object]]:
-        """Return rows in the order of their appends, see `position`; nothing where nothing was appended yet."""
+        """Return rows in the order of their appends (`position`); none if nothing was appended yet."""
         dataset = self._open()
         if dataset is None:
             return []
@@ -322,7 +320,7 @@ class AppendLog:
         """Return the rows of a version (0: the latest).
 
         Returns:
-            None where nothing was appended yet, or the version was cleaned.
+            None if nothing was appended yet, or the version was cleaned up.
         """
         if not version:
             dataset = self._open()
@@ -333,16 +331,16 @@ class AppendLog:
             return None
 
     def warnings(self, since: float = 0.0) -> list[str]:
-        """Return what was set aside of the table, from a time on, for people, oldest first."""
+        """Return the notes on what was set aside of the table since a time, oldest first."""
         return damage_notes(self._uri, since)
 
     def salvage(
         self, snapshot: Snapshot, fragment_id: int, why: LemanError, usable: Callable[[dict[str, object]], bool]
     ) -> list[dict[str, object]]:
-        """Return the `usable` rows of a fragment that has others, or that cannot be read as a whole.
+        """Return the `usable` rows of a fragment that also has unusable ones, or cannot be read as a whole.
 
-        Where the log repairs, they take its place in the table, each at its old `position`. Raises too where it is not
-        certain that the fragment is damaged.
+        A log that repairs replaces the fragment by these rows, each at its old `position`. If it is not certain that
+        the fragment is damaged, the error is raised.
         """
         files = snapshot.files(fragment_id)
         with readable(self._called, self._uri):
@@ -350,7 +348,7 @@ class AppendLog:
                 check_file_whole(self._uri, path)
         rows = [row for row in snapshot.readable(fragment_id) if usable(row)]
         if self._repairs:
-            with contextlib.suppress(OSError, LemanError):  # then the next one who reads it does the same
+            with contextlib.suppress(OSError, LemanError):  # the next reader repeats it
                 if rows:
                     self._write(saved(snapshot, rows, self._schema))
                 snapshot.without(fragment_id)
@@ -360,13 +358,13 @@ class AppendLog:
         return rows
 
     def mend(self, snapshot: Snapshot) -> bool:
-        """Save the rows of damaged fragments that can still be read, and set the others aside, as `salvage` does.
+        """Save the readable rows of damaged fragments and set the others aside, as `salvage` does.
 
         Returns:
-            Whether there was one: then the latest version is another one.
+            Whether a fragment was damaged. The latest version is then a new one.
 
         Raises:
-            LemanError: what `storage_errors.failed` gives, where it is not certain that a fragment is damaged.
+            LemanError: What `storage_failed` gives if it is not certain that a fragment is damaged.
         """
         damaged = False
         for fragment_id in snapshot.fragments.values():
@@ -378,7 +376,7 @@ class AppendLog:
         return damaged
 
     def compact(self) -> None:
-        """Make few files of many; a writer that comes in between goes first."""
+        """Merge small files. A concurrent writer has precedence."""
         dataset = self._open()
         if dataset is None:
             return
@@ -387,10 +385,10 @@ class AppendLog:
             dataset.cleanup_old_versions(older_than=_KEEP)
 
     def tidy(self) -> tuple[Snapshot, Snapshot] | None:
-        """Compact like `compact`, but touch no fragment that is full and whole; earlier versions stay.
+        """Compact like `compact` without fragments that are full and whole. Earlier versions stay.
 
         Returns:
-            The versions before and after it; None: nothing was done.
+            The versions before and after; None: nothing was done.
         """
         before = self.snapshot()
         if before is None:
@@ -405,9 +403,10 @@ class AppendLog:
         return None if after is None else (before, after)
 
     def _drop_row_versions(self) -> None:
-        """Remove from the manifest in which version each row came and was changed; others who append go first.
+        """Remove from the manifest in which version each row was created and changed.
 
-        Lance keeps it where row ids are stable: ten bytes of every later manifest for each row. Nothing reads it.
+        Concurrent writers have precedence.
+        Lance keeps that for stable row ids, at ten bytes of every later manifest for each row. Leman does not read it.
         """
         dataset = self._open_some()
         known = (fragment.metadata for fragment in dataset.get_fragments())
@@ -426,7 +425,7 @@ class AppendLog:
         return open_latest(self._uri, cache_bytes=_CACHE_BYTES)
 
     def forget_past(self) -> None:
-        """Remove versions that are no longer needed, a minute old; others may write meanwhile."""
+        """Remove versions that are older than a minute and not needed. Others may write at the same time."""
         with contextlib.suppress(*LANCE_ERRORS), panics_as_errors():
             self._open_some().cleanup_old_versions(older_than=_KEEP_LITTLE)
 
@@ -454,14 +453,14 @@ class AppendLog:
                 found = manifest_versions(self._uri)
                 if found:
                     with contextlib.suppress(ValueError, OSError):
-                        return self._open_latest()  # someone made it after the first look
+                        return self._open_latest()  # created after the first look
                 if self._repairs:
                     return self._open_before_damage(error) if found else None
                 if not found and not had_versions(self._uri):
                     return None
                 if found or not pause:
                     raise
-            time.sleep(pause)  # someone makes it just now: the folder of its versions is there before the first one
+            time.sleep(pause)  # being created: the folder of versions comes before the first version
         raise AssertionError("the last try returns or raises")
 
     def _open_latest(self) -> lance.LanceDataset:
@@ -469,13 +468,13 @@ class AppendLog:
             return self._checked(open_checked(self._uri, cache_bytes=_CACHE_BYTES))
 
     def _open_before_damage(self, why: Exception) -> lance.LanceDataset | None:
-        """Open the latest version that can be opened; manifests after it are set aside.
+        """Open the latest readable version, and set later manifests aside.
 
         Returns:
-            None where there is none: then all of the table is set aside.
+            None if there is none: then the whole table is set aside.
 
         Raises:
-            OSError: the store does not answer, so nothing is known of the versions; so do other errors of Lance.
+            OSError: The store does not answer, so nothing is known of the versions. Other errors of Lance pass, too.
         """
         if store_failed(why):
             raise why
@@ -499,10 +498,10 @@ class AppendLog:
         return None
 
     def _checked(self, dataset: lance.LanceDataset) -> lance.LanceDataset:
-        """Refuse a manifest of nothing but zeros, which opens as a table without columns.
+        """Refuse a manifest of zeros, which opens as a table without columns.
 
         Raises:
-            ValueError: it is one.
+            ValueError: It is one.
             UnknownFormat: FORMAT_TOO_NEW.
         """
         stated = (dataset.schema.metadata or {}).get(_FORMAT.encode())
@@ -518,6 +517,6 @@ class AppendLog:
 
 
 def _met_others(error: Exception) -> bool:
-    """Return whether an append failed because of other writers, and not because of the store."""
+    """Return whether an append failed because of other writers rather than the store."""
     text = str(error).lower()
     return isinstance(error, CommitConflictError) or "concurrent" in text or "conflict" in text

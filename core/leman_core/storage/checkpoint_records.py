@@ -1,11 +1,8 @@
-"""What checkpoints hold: rows of a fragment with their values, and records of finished fragments. Pure.
+"""The content of checkpoints: rows of a fragment with their values, and records of finished fragments. No I/O.
 
-Fragment records: which column file was written for a fragment, and what it was computed from.
-
-Kept for files that are staged but not committed yet, and for files that compaction wrote: their names say nothing, and
-the table's history is cleaned one day.
-
-Rows of a fragment with their values, and the batches that checkpoints store of them.
+A record says which column file was written for a fragment, and from which inputs. Records exist for files that are
+staged but not committed, and for files that compaction wrote: the names of those say nothing, and the table's history
+is cleaned up at some point.
 """
 
 from __future__ import annotations
@@ -43,19 +40,19 @@ class FragmentRecord:
     physical_rows: int
     rows_computed: int
     rows_failed: int
-    #: The column's file that this one was to take the place of.
+    #: The column's file that this one replaces.
     replaces: str
     #: Those that a partial file carries too, for it is deleted some time after a compaction, or those of a file that
     #: compaction wrote (see `leman_core.model.row_states.encode_states`); empty where every row is computed.
     states: bytes = b""
-    #: How many rows are of earlier versions of the function, which the column may cease to keep.
+    #: The number of rows of earlier versions of the function, which the column may stop keeping.
     rows_older: int = 0
     #: Whether rows were compared with earlier versions: see `TracedFile`.
     compared: bool = False
 
     @classmethod
     def of_traced(cls, traced: TracedFile) -> FragmentRecord:
-        """Return what a plan found out about a file that compaction wrote. Only Lance knows its size and digest."""
+        """Return the record of a file that compaction wrote, as a plan traced it. Only Lance knows its size and digest."""
         return cls(
             file=traced.file,
             src_data_files=traced.input_files,
@@ -84,10 +81,10 @@ class FragmentRecord:
         )
 
     def may_replace(self, current_file: str) -> bool:
-        """Return whether the file is right in place of a fragment's current one.
+        """Return whether the file may replace a fragment's current one.
 
-        That is the one that it was written for, or a partial file with some of the same values: the job commits such
-        files while it goes on, and this one has all rows.
+        That is the file that it was written for, or a partial file with some of the same values: the job commits such
+        files as it goes, and this one has all rows.
         """
         if self.replaces == current_file:
             return True
@@ -97,12 +94,12 @@ class FragmentRecord:
         return ours.fingerprint == theirs.fingerprint and theirs.partial and not ours.partial
 
     def to_batch(self) -> pa.RecordBatch:
-        """Return the record as it is stored: one row."""
+        """Return the record in its stored form: one row."""
         return pack_records([self])
 
     @classmethod
     def from_batch(cls, batch: pa.RecordBatch) -> FragmentRecord | None:
-        """Return the record of a batch; None for a legacy one (fields are missing): it is recognised and not reused."""
+        """Return the record of a batch; None for a legacy one (fields are missing), which is not reused."""
         return next(iter(unpack_records(batch.slice(0, 1))), None)
 
 
@@ -115,10 +112,10 @@ _IN_MORE = tuple(
 
 
 def pack_records(records: Sequence[FragmentRecord]) -> pa.RecordBatch:
-    """Return records as they are stored: a row each.
+    """Return records in their stored form, one row each.
 
-    A column is expensive in a file of one row: the file, its inputs and the output field ids have one each, all other
-    fields share one, and row states have theirs only where there are any.
+    Columns are expensive in a file of one row: the file, its inputs and the output field ids have one each, all other
+    fields share one, and row states have one only if there are any.
     """
     columns = {
         "file": pa.array([r.file for r in records], pa.string()),
@@ -132,14 +129,14 @@ def pack_records(records: Sequence[FragmentRecord]) -> pa.RecordBatch:
 
 
 def unpack_records(batch: pa.RecordBatch) -> list[FragmentRecord]:
-    """Return the records of all rows, legacy ones left out."""
+    """Return the records of all rows, without legacy ones."""
     return [record for row in batch.to_pylist() if (record := _from_row(row)) is not None]
 
 
 def _from_row(stored: Mapping[str, Any]) -> FragmentRecord | None:
-    """Return the record of a row; None where a field is missing.
+    """Return the record of a row; None if a field is missing.
 
-    Earlier releases gave each field a column of its own, and wrote no states, `rows_older` and `compared` at first.
+    Earlier releases gave each field a column, and at first wrote no states, `rows_older` and `compared`.
     """
     try:
         row = {"states": b"", "rows_older": 0, "compared": False, **stored, **json.loads(stored.get(_MORE, "{}"))}
@@ -152,7 +149,7 @@ def _from_row(stored: Mapping[str, Any]) -> FragmentRecord | None:
 
 
 def read_record(store: CheckpointStore, key: str) -> FragmentRecord | None:
-    """Return the record under a key; None where it is gone, damaged, or no record that this release knows."""
+    """Return the record under a key; None if it is gone, damaged, or of an unknown kind."""
     try:
         return FragmentRecord.from_batch(store[key])
     except KeyError:
@@ -163,7 +160,10 @@ def forget_file(store: CheckpointStore, prefix: str, fragment_id: int, file: str
     """Delete the fragment's records that name a file, under any filter, so that it is not found again.
 
     Args:
-        prefix: that of the fragment's checkpoints under any filter.
+        store: The checkpoints.
+        prefix: Of the fragment's checkpoints under any filter.
+        fragment_id: The fragment.
+        file: The file.
     """
     wanted = keys.any_filter(prefix)
     for key in store.list_keys(keys.before_filter(prefix)):
@@ -195,7 +195,7 @@ class Piece:
     kept: bool = False
 
     def within(self, covered: RowRange) -> Piece | None:
-        """Return the rows in a range; None where there are none."""
+        """Return the rows in a range; None: there are none."""
         first, last = np.searchsorted(self.offsets, [covered.start, covered.end])
         if first == last:
             return None
@@ -203,7 +203,7 @@ class Piece:
         return Piece(self.offsets[first:last], self.values.slice(first, last - first), states, self.kept)
 
     def only(self, offsets: npt.NDArray[np.int64]) -> Piece | None:
-        """Return the rows that are among `offsets`; None where there are none."""
+        """Return the rows that are among `offsets`; None: there are none."""
         wanted = isin(self.offsets, offsets)
         if not wanted.any():
             return None
@@ -211,22 +211,19 @@ class Piece:
         return Piece(self.offsets[wanted], self.values.filter(pa.array(wanted)), states, self.kept)
 
     def without(self, offsets: npt.NDArray[np.int64]) -> Piece | None:
-        """Return the rows that are not among `offsets`; None where none are left."""
+        """Return the rows that are not among `offsets`; None: there are none."""
         return self.only(difference(self.offsets, offsets))
 
     def of_own_version(self) -> Piece | None:
-        """Return the rows without those of earlier versions, which the column may not keep any more.
-
-        None where no others are left.
-        """
+        """Return the rows without those of earlier versions, which the column may no longer keep; None: there are none."""
         if self.states is None or not row_states.state_versions(self.states).any():
             return self
         return self.only(self.offsets[row_states.state_versions(self.states) == 0])
 
     def of_kept(self, version: int) -> Piece:
-        """Return the rows of a checkpoint of an earlier version that have values of it, marked as such.
+        """Return the rows of an earlier version's checkpoint that have its values, marked as such.
 
-        Rows on which that version failed are left to the one that came after it.
+        Rows on which that version failed are left to the next one.
         """
         states = _computed(self) if self.states is None else self.states
         wanted = states == RowState.COMPUTED
@@ -236,7 +233,7 @@ class Piece:
         return Piece(offsets, values, marked)
 
     def known(self) -> Piece | None:
-        """Return the rows without those that were deleted when a checkpoint was stored; None where none are left."""
+        """Return the rows without those that were deleted when a checkpoint was stored; None: there are none."""
         if self.states is None or not (self.states == RowState.DELETED).any():
             return self
         return self.only(self.offsets[self.states != RowState.DELETED])
@@ -250,9 +247,9 @@ def pieces_within(pieces: Sequence[Piece], covered: RowRange) -> list[Piece]:
 def to_checkpoint(fragment_id: int, column: str, pieces: Iterable[Piece], kind: pa.DataType) -> pa.RecordBatch:
     """Return pieces as a checkpoint batch in physical order.
 
-    The batch has the column, `_rowaddr`, and the states where a row failed or is deleted. Where several pieces have
-    the same row, the first one is kept. Extension types are stored as their storage type: Lance would write JSON again,
-    and its digest would not match.
+    The batch has the column, `_rowaddr`, and the states if a row failed or is deleted. If several pieces have a row,
+    the first one counts. Extension types are stored as their storage type: Lance would write JSON again, and the digest
+    would not match.
     """
     pieces = list(pieces)
     values = concatenate([p.values for p in pieces]) if pieces else pa.nulls(0, kind)
@@ -277,8 +274,8 @@ def from_checkpoint(batch: pa.RecordBatch, kind: pa.DataType | None = None) -> P
     """Return the rows of a checkpoint batch.
 
     Args:
-        batch: A batch that `to_checkpoint` made.
-        kind: The type of the column, where it differs from that of the stored values.
+        batch: A batch of `to_checkpoint`.
+        kind: The type of the column, if it differs from that of the stored values.
     """
     offsets = offsets_of(batch.column(ROW_ADDRESS).to_numpy().astype(np.int64))
     states = None

@@ -1,12 +1,8 @@
-"""The store of checkpoints, and how it is cleaned.
+"""Stores of checkpoints, one Lance file for each key, and the removal of checkpoints.
 
-A batch in a Lance file, with its key, a digest of its values and room for one of the file's bytes.
-
-The store of record: one Lance file a key, in the folder `_checkpoints` of a table, or in one of another place.
-
-Checkpoints of tables that are gone, and what else jobs leave where a table was dropped under them.
-
-The in-memory store: for tests, equal to the Lance one by the conformance suite.
+A file holds a batch with its key, a digest of its values, and one of the file's bytes. The files lie in the folder
+`_checkpoints` of a table, or in another place that the store's options name. The store in memory is for tests, and
+passes the same conformance suite.
 """
 
 from __future__ import annotations
@@ -42,7 +38,7 @@ KEY, _DIGEST, FORMAT = "leman.key", "leman.digest", "leman.format"
 
 
 def write_batch_file(writer: LanceFileWriter, key: str, batch: pa.RecordBatch) -> None:
-    """Write and close a file. Raises what Lance raises for values that it does not take."""
+    """Write and close a file. Raises what Lance raises for values that it refuses."""
     writer.write_batch(batch.replace_schema_metadata(None))
     writer.add_schema_metadata(KEY, key)
     writer.add_schema_metadata(_DIGEST, batch_digest(batch))
@@ -52,9 +48,9 @@ def write_batch_file(writer: LanceFileWriter, key: str, batch: pa.RecordBatch) -
 
 
 def read_batch_file(path: str, key: str) -> pa.RecordBatch | None:
-    """Return the batch; None where it is not what was written under the key.
+    """Return the batch; None if it is not the one that was written under the key.
 
-    Raises what Lance raises: call it for files whose bytes are known to be whole.
+    Raises what Lance raises. Call it only for files whose bytes are whole.
     """
     reader = LanceFileReader(path)
     schema, rows = reader.metadata().schema, reader.num_rows()
@@ -76,8 +72,8 @@ _SAFE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]*")
 _MAX_NAME = 200  # bytes; common file systems allow 255 with the ending
 _HASHED = "key-"
 _ENDING = ".lance"
-#: A batch up to this size is made in memory, also for a local disk: for the record of a fragment that is half the work,
-#: as its file is neither opened twice nor read again for its digest.
+#: A batch up to this size is encoded in memory, also for a local disk. That halves the work for a fragment's record: its
+#: file is neither opened twice nor read again for its digest.
 _SMALL_BYTES = 1 << 20
 
 #: Name of the folder of a table's checkpoints.
@@ -85,12 +81,12 @@ CHECKPOINT_FOLDER = "_checkpoints"
 
 
 def checkpoint_root(uri: str) -> str:
-    """Return the folder of a table's checkpoints: in that of the table, or where its store's options say."""
+    """Return the folder of a table's checkpoints: in its own folder, or where the options of its store say."""
     return f"{checkpoint_place(uri)}/{CHECKPOINT_FOLDER}"
 
 
 def checkpoint_place(uri: str) -> str:
-    """Return what stands for a table's folder, or a database's, where checkpoints lie: itself, or one elsewhere.
+    """Return the folder below which checkpoints of a table or database lie: its own, or one elsewhere.
 
     With the root `s3://lake/teams` and the checkpoint_uri `s3://scratch`, `s3://scratch/db/t.lance` stands for
     `s3://lake/teams/db/t.lance`.
@@ -108,22 +104,19 @@ def in_own_folder(uri: str) -> bool:
 
 
 class LanceCheckpointStore:
-    """Checkpoints in Lance files.
+    """Checkpoints in Lance files; see `leman_core.model.work.CheckpointStore`.
 
-    See `leman_core.model.work.CheckpointStore`.
-
-    A key that is no safe file name is stored under its sha256, with the key in the file's metadata. Every file carries
-    a digest of its bytes, which are compared before Lance sees them, and one of its values, which shows whether Lance
-    returns what it was given. A file that does not match is renamed to `*.damaged` and reads as absent. Where the
-    storage cannot be used, nothing is said about what it holds: all calls then raise what `storage_errors.failed`
-    gives.
+    A key that is not a safe file name is stored under its sha256, with the key in the file's metadata. Every file has a
+    digest of its bytes, checked before Lance reads them, and one of its values, which shows whether Lance returns what
+    it was given. A file that does not match is renamed to `*.damaged` and counts as absent. If the storage cannot be
+    used, all calls raise what `storage_failed` gives.
     """
 
     def __init__(self, root: str) -> None:
         self._root = root.rstrip("/")
         self._session: LanceFileSession | None = None
         self._place: tuple[pafs.FileSystem, str] | None = None
-        #: What both were opened with: credentials are renewed while a store is in use.
+        #: The options of both: credentials are renewed while a store is in use.
         self._options = options_of(self._root)
 
     def __setitem__(self, key: str, value: pa.RecordBatch) -> None:
@@ -146,10 +139,7 @@ class LanceCheckpointStore:
             Path(unfinished).replace(self._path(key))
 
     def _upload(self, name: str, key: str, value: pa.RecordBatch) -> None:
-        """Store a checkpoint as an object, made in memory and put in one go.
-
-        An object cannot be changed once it is there.
-        """
+        """Store a checkpoint as an object, made in memory and put at once, because objects cannot be changed."""
         with as_file(_sealed(key, value)) as path:
             count_request(self._root, "lance", writes=True)
             self._files().upload_file(path, name)
@@ -158,8 +148,8 @@ class LanceCheckpointStore:
         """Return the batch under a key.
 
         Raises:
-            KeyError: it is absent or damaged.
-            LemanError: what `storage_errors.failed` gives, where that cannot be told.
+            KeyError: It is absent or damaged.
+            LemanError: What `storage_failed` gives.
         """
         try:
             return self._read(key)
@@ -168,14 +158,12 @@ class LanceCheckpointStore:
             raise KeyError(key) from None
 
     def _read(self, key: str) -> pa.RecordBatch:
-        """Return the batch under a key.
-
-        Nothing is changed.
+        """Return the batch under a key. Nothing is changed.
 
         Raises:
-            KeyError: it is absent.
-            DataLoss: CHECKPOINT_DAMAGED, where it is not what was set.
-            LemanError: what `storage_errors.failed` gives.
+            KeyError: It is absent.
+            DataLoss: CHECKPOINT_DAMAGED.
+            LemanError: What `storage_failed` gives.
         """
         with self._available(key):
             try:
@@ -191,19 +179,19 @@ class LanceCheckpointStore:
         return batch
 
     def _bytes_of(self, name: str) -> bytes:
-        """Return all of a file. Raises OSError."""
+        """Return the content of a file. Raises OSError."""
         filesystem, root = self._filesystem()
         with filesystem.open_input_file(f"{root}/{name}") as file:
             return bytes(file.read_at(file.size(), 0))
 
     def _decoded(self, key: str, content: bytes) -> pa.RecordBatch | None:
-        """Return what `batch_files.read` gives for a file whose bytes are whole.
+        """Return what `read_batch_file` gives for a file whose bytes are whole.
 
-        An object is not read twice; of a file on this machine's disk a copy would cost more.
+        An object is not read twice. A copy of a file on a local disk would cost more than reading it again.
 
         Raises:
-            OSError: the system has no file for it.
-            DataLoss: CHECKPOINT_DAMAGED, where Lance cannot read what it wrote.
+            OSError: The system refuses a temporary file.
+            DataLoss: CHECKPOINT_DAMAGED if Lance cannot read what it wrote.
         """
         try:
             with panics_as_errors():
@@ -243,10 +231,10 @@ class LanceCheckpointStore:
         return [info.mtime_ns / 1e9 if info.is_file else 0.0 for info in found]
 
     def files(self) -> list[StoredFile]:
-        """Return everything in the folder, damaged and external files too, by name.
+        """Return all files in the folder by name, with damaged ones and those of others.
 
-        A file of an older writer has its name as key, whatever this store would call it: name files, not keys, to
-        remove what was found.
+        The key of an older writer's file is its name, even if this store would name it otherwise: remove files by name,
+        not by key.
         """
         filesystem, root = self._filesystem()
         folder = root.rpartition("/")[2]
@@ -264,10 +252,10 @@ class LanceCheckpointStore:
         ]
 
     def read_file(self, name: str) -> pa.RecordBatch:
-        """Return what a file of `files` holds.
+        """Return the content of a file of `files`.
 
         Raises:
-            KeyError: it is gone or damaged.
+            KeyError: It is gone or damaged.
         """
         key = self._key_of(name)
         if _file_name(key) != name:
@@ -292,7 +280,7 @@ class LanceCheckpointStore:
 
     def _names(self) -> list[str]:
         filesystem, root = self._filesystem()
-        if isinstance(filesystem, pafs.LocalFileSystem):  # names alone: the selector looks at every file
+        if isinstance(filesystem, pafs.LocalFileSystem):  # names only: the selector reads the size of every file
             with contextlib.suppress(FileNotFoundError):
                 return [name for name in os.listdir(root) if name.endswith(_ENDING)]  # noqa: PTH208 -- no Path each
             return []
@@ -300,7 +288,7 @@ class LanceCheckpointStore:
         return [f.base_name for f in filesystem.get_file_info(selector) if f.base_name.endswith(_ENDING)]
 
     def _key_in(self, name: str) -> str | None:
-        """Return the key in a file that is named after its hash; None where another one, or none, can be read there."""
+        """Return the key in a file that is named after its hash; None if the file has another key or none."""
         filesystem, root = self._filesystem()
         with self._available(name):
             try:
@@ -331,7 +319,7 @@ class LanceCheckpointStore:
 
     @contextlib.contextmanager
     def _available(self, what: str = "") -> Iterator[None]:
-        """Raise what `storage_errors.failed` gives where the storage cannot be used."""
+        """Raise what `storage_failed` gives if the storage cannot be used."""
         try:
             yield
         except LANCE_ERRORS as error:
@@ -345,7 +333,7 @@ class LanceCheckpointStore:
         _log.warning("damaged checkpoint set aside", key=key, why=why, file=aside)
         try:
             filesystem.move(f"{root}/{name}", f"{root}/{aside}")
-        except FileNotFoundError:  # someone else did
+        except FileNotFoundError:  # another process did
             return
         except OSError as error:
             _log.warning("damaged checkpoint stays where it is", key=key, error=str(error))
@@ -370,12 +358,12 @@ def _file_name(key: str) -> str:
 
 
 def remove_leftovers(uri: str) -> None:
-    """Remove checkpoints and column files where they lie without a table; where there is one, do nothing.
+    """Remove checkpoints and column files that lie without a table. If there is a table, do nothing.
 
-    Files of others stay: one of a table that is made under the name at this moment among them.
+    Files of others stay, also those of a table that is created under the name at this moment.
 
     Raises:
-        OSError: it cannot be told whether there is a table, or something cannot be removed.
+        OSError: The folder cannot be read, or a file not be removed.
     """
     system, path = filesystem_of(uri)
     (versions,) = system.get_file_info([f"{path}/_versions"])
@@ -386,17 +374,17 @@ def remove_leftovers(uri: str) -> None:
         if keys.parse_column_file_name(info.base_name) is not None:
             system.delete_file(info.path)
     if isinstance(system, pafs.LocalFileSystem):
-        with contextlib.suppress(OSError):  # there is something in it
+        with contextlib.suppress(OSError):  # it is not empty
             for folder in (Path(path, "data"), Path(path)):
                 if folder.exists():
                     folder.rmdir()
 
 
 def remove_checkpoints_elsewhere(uri: str) -> None:
-    """Remove all checkpoints of a table that goes, where they do not go with its folder.
+    """Remove the checkpoints of a dropped table that do not lie in its folder.
 
     Raises:
-        OSError: something cannot be removed.
+        OSError: A file cannot be removed.
     """
     if checkpoint_place(uri) != uri.rstrip("/"):
         remove_checkpoints(uri)
@@ -406,14 +394,14 @@ def remove_checkpoints(uri: str) -> None:
     """Remove all checkpoints of a table.
 
     Raises:
-        OSError: something cannot be removed.
+        OSError: A file cannot be removed.
     """
     with contextlib.suppress(FileNotFoundError):
         delete_folder(*filesystem_of(checkpoint_root(uri)))
     place = checkpoint_place(uri)
     if place != uri.rstrip("/"):
         system, path = filesystem_of(place)
-        # what lies in a store's folder that was emptied is a mark that it is one
+        # an emptied folder of a store may hold a marker object
         if not system.get_file_info(pafs.FileSelector(path, allow_not_found=True)):
             with contextlib.suppress(FileNotFoundError):
                 delete_folder(system, path)

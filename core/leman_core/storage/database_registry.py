@@ -29,10 +29,10 @@ from leman_core.model.service_errors import (
 from leman_core.storage.documents import DocumentTable
 
 TABLE = "databases.lance"
-#: So many can be registered: all of them are read at once.
+#: The limit of registrations: all of them are read at once.
 MOST_DATABASES = 1000
 MOST_REMOVALS = 16
-#: How often a write is tried that meets others.
+#: Attempts of a write among concurrent writers.
 _TRIES = 10
 _DATABASE, _ROOT, _REMOVALS = "database.", "root.", "unregistered"
 
@@ -40,11 +40,11 @@ _DATABASE, _ROOT, _REMOVALS = "database.", "root.", "unregistered"
 class DatabaseRegistry:
     """The registrations in a folder, or under a prefix of an object store.
 
-    Any number of processes may write: none loses what another one has written. Where the storage cannot be used, calls
-    raise what `table_errors.table_error` gives.
+    Any number of processes may write, and no write is lost. If the storage cannot be used, calls raise what
+    `table_error` gives.
 
     Args:
-        place: in its canonical form.
+        place: The folder in its canonical form.
     """
 
     def __init__(self, place: str) -> None:
@@ -52,7 +52,7 @@ class DatabaseRegistry:
         self._table = DocumentTable(self._uri, f"The registry {self._uri}")
 
     def read(self) -> Registrations:
-        """Return all registrations; none where there is no registry yet."""
+        """Return all registrations; none if there is no registry yet."""
         return _registrations(self._table.read().values)
 
     def get(self, name: str) -> RegisteredDatabase:
@@ -65,7 +65,7 @@ class DatabaseRegistry:
         return self.read().get(name)
 
     def register(self, wanted: RegisteredDatabase, request: RegistrationRequest) -> RegisteredDatabase:
-        """Register a database; the same request again is answered with the registration.
+        """Register a database. A repeated request returns its registration.
 
         Raises:
             AlreadyExists: DATABASE_EXISTS, REQUEST_ID_REUSED.
@@ -90,7 +90,7 @@ class DatabaseRegistry:
         raise self._conflict()
 
     def update(self, name: str, change: Callable[[RegisteredDatabase], RegisteredDatabase]) -> RegisteredDatabase:
-        """Change what is said of a database, on top of whatever others have changed.
+        """Change a registration on top of concurrent changes.
 
         Raises:
             NotFound: DATABASE_NOT_REGISTERED.
@@ -106,16 +106,18 @@ class DatabaseRegistry:
         raise self._conflict()
 
     def unregister(self, name: str, request: RegistrationRequest, check: Callable[[RegisteredDatabase], None]) -> None:
-        """Take the name from a database; the same request again changes nothing. A damaged registration goes unchecked.
+        """Take the name from a database. A repeated request changes nothing.
 
         Args:
-            check: raises where the database may not lose its name.
+            name: The name.
+            request: The request.
+            check: Raises if the database may not lose its name. It is not called for a damaged registration.
 
         Raises:
             NotFound: DATABASE_NOT_REGISTERED.
             AlreadyExists: REQUEST_ID_REUSED.
             Aborted: CONFLICT.
-            Exception: what `check` raises.
+            Exception: What `check` raises.
         """
         for _ in range(_TRIES):
             state = self._table.read()
@@ -175,7 +177,7 @@ def _sealed(database: RegisteredDatabase, request: RegistrationRequest) -> str:
         "created_at": database.created_at,
         "updated_at": database.updated_at,
         "request": [request.request_id, request.body],
-        "written": uuid.uuid4().hex,  # tells this very write from others that say the same
+        "written": uuid.uuid4().hex,  # makes this write distinct from others of the same content
     }
     return stored_documents.seal(document).decode()
 
@@ -219,7 +221,7 @@ def _request_of(text: str) -> RegistrationRequest:
 
 
 def _removals(config: Mapping[str, str]) -> dict[str, str]:
-    """Return the last requests that took a name away: id → body. What cannot be read is not remembered."""
+    """Return the last requests that removed a name: id → body. Unreadable ones are forgotten."""
     try:
         stored: Any = json.loads(config.get(_REMOVALS, "[]"))
         return {str(request_id): str(body) for body, request_id in stored}

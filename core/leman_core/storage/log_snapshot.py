@@ -1,4 +1,4 @@
-"""The rows of one version of an `AppendLog`, and the order in which they were appended."""
+"""The rows of one version of an `AppendLog`, in the order of their appends."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _SCANNED_AT_ONCE = 1 << 16
 
 
 class LogRows:
-    """Rows of a log, as columns, and the order in which they were appended; see `position`."""
+    """Rows of a log as columns, with their order; see `position`."""
 
     def __init__(self, table: pa.Table, *, ordered: bool) -> None:
         self._table = table
@@ -39,15 +39,15 @@ class LogRows:
         return int(self._table.num_rows)
 
     def after(self, row_id: int) -> LogRows:
-        """Return those with a higher row id."""
+        """Return the rows with a higher row id."""
         return self._where(pc.greater(self._ids(), row_id)) if self.ordered else self
 
     def up_to(self, row_id: int) -> LogRows:
-        """Return those with this row id or a lower one."""
+        """Return the rows with this row id or a lower one."""
         return self._where(pc.less_equal(self._ids(), row_id)) if self.ordered else self
 
     def texts(self, column: str, at_once: int = 4096) -> Iterator[tuple[int, str]]:
-        """Yield the row id (-1: it has none) and the text of each row, in the order of the appends."""
+        """Yield the row id (-1: none) and the text of each row, in the order of the appends."""
         order: Any = np.arange(len(self))
         if self.ordered and len(self):
             positions = pc.coalesce(self._table.column(SAVED_FROM), self._ids()).to_numpy()
@@ -65,10 +65,10 @@ class LogRows:
 
 
 class Snapshot:
-    """The rows of one version, each with a place of its own: 0 is the first.
+    """The rows of one version, by their place: 0 is the first.
 
-    Where the storage cannot be used, or a file makes no sense, its calls raise what `storage_errors.failed` gives;
-    `said` has the words of the error itself.
+    If the storage cannot be used, or a file not be decoded, calls raise what `storage_failed` gives; `error_text` has
+    the original text.
     """
 
     def __init__(self, dataset: lance.LanceDataset, called: str) -> None:
@@ -85,16 +85,15 @@ class Snapshot:
 
     @property
     def is_latest(self) -> bool:
-        """Return whether no later version is there."""
+        """Return whether there is no later version."""
         with self._readable():
             return int(self._dataset.latest_version) == self.version
 
     @property
     def is_untouched(self) -> bool:
-        """Return whether it is certain, at little cost, that nothing was written since, and that this is still its
-        table.
+        """Return whether a cheap check proves that nothing was written since, and that it is still the same table.
 
-        False in an object store: there the look costs as much as opening the latest version.
+        False in an object store, where the check costs as much as opening the latest version.
         """
         if self._manifest is None or manifest.manifest_identity(self._dataset) != self._manifest:
             return False
@@ -104,17 +103,18 @@ class Snapshot:
             return False
 
     def append(self, table: pa.Table) -> lance.LanceDataset:
-        """Add rows to the latest version, which is taken to be this one. Raises what Lance raises."""
+        """Add rows to this version, which is assumed to be the latest. Raises what Lance raises."""
         return counted_table(lance.write_dataset(table, self._dataset, mode="append"))
 
     def append_in_store(self, table: pa.Table) -> lance.LanceDataset | None:
         """Add rows to the latest version of a table in an object store. Raises what Lance raises.
 
-        One listing tells which that is, and whether this one is still there: by its ETag, so that of a table that was
-        made again the manifest is read. A commit would take this version for one of that table.
+        One listing finds the latest version, and shows by the ETag whether this one is still there: the manifest of a
+        table that was recreated is read, because a commit would take this version for one of that table.
 
         Returns:
-            None, and nothing is added, where it is on a local disk, or was opened with credentials that are renewed.
+            None if nothing was added: the table is on a local disk, or was opened with credentials that were renewed
+                since.
         """
         if not in_object_store(self._dataset.uri) or options_of(self._dataset.uri) != self._options:
             return None
@@ -126,8 +126,8 @@ class Snapshot:
     def fragments(self) -> dict[str, int]:
         """Return the fragments in the order of their rows, as name → number.
 
-        The name is that of its file, and says which rows of that are deleted: no other rows ever have it. The number
-        may be given again where the latest version was damaged.
+        The name has the file and its deleted rows, and is unique for ever. A number may be reused after damage to the
+        latest version.
         """
         with self._readable():
             found = (fragment.metadata for fragment in self._dataset.get_fragments())
@@ -135,7 +135,7 @@ class Snapshot:
 
     @property
     def fragment_sizes(self) -> dict[str, int]:
-        """Return how many rows each fragment has, by name, in the order of `fragments`; no file is read."""
+        """Return the number of rows of each fragment by name, in the order of `fragments`, from the manifest."""
         with self._readable():
             found = (fragment.metadata for fragment in self._dataset.get_fragments())
             return {_name(metadata): int(metadata.num_rows) for metadata in found}
@@ -151,7 +151,7 @@ class Snapshot:
             return [f"data/{file.path}" for file in self._fragment(fragment_id).metadata.files]
 
     def fragment(self, fragment_id: int, columns: Sequence[str]) -> list[dict[str, object]]:
-        """Return these columns of a fragment's rows, and what tells their `position`."""
+        """Return these columns of a fragment's rows, with those for their `position`."""
         ordered = SAVED_FROM in self.columns
         names = [*columns, SAVED_FROM] if ordered else list(columns)
         with self._readable():
@@ -160,7 +160,7 @@ class Snapshot:
         return rows
 
     def rows_in(self, fragment_ids: Sequence[int], columns: Sequence[str]) -> LogRows:
-        """Return these columns of the rows of fragments, read in one go."""
+        """Return these columns of the rows of fragments, in one read."""
         ordered = SAVED_FROM in self.columns
         names = [*columns, SAVED_FROM] if ordered else list(columns)
         with self._readable():
@@ -170,7 +170,7 @@ class Snapshot:
             return LogRows(found if fragment_ids else found.slice(0, 0), ordered=ordered)
 
     def row_ids(self, fragment_id: int) -> list[int]:
-        """Return the row ids of a fragment, in the order of its rows; no file is read. Empty: they have none."""
+        """Return the row ids of a fragment in the order of its rows, from the manifest; empty: it has none."""
         if SAVED_FROM not in self.columns:
             return []
         with self._readable():
@@ -183,9 +183,9 @@ class Snapshot:
         return ids
 
     def readable(self, fragment_id: int) -> list[dict[str, object]]:
-        """Return the rows of a damaged fragment that can be read by themselves, with what tells their `position`.
+        """Return the rows of a damaged fragment that can be read one by one, with the columns for their `position`.
 
-        Where the store does not answer for one, nothing is said of any.
+        If the store does not answer for one row, the call fails.
         """
         with self._readable():  # the manifest has the ids: no file is read
             fragment = self._fragment(fragment_id)
@@ -201,7 +201,7 @@ class Snapshot:
         return found
 
     def without(self, fragment_id: int) -> None:
-        """Commit that the table does without a fragment, unless others are in the way."""
+        """Commit the removal of a fragment, unless there is a conflict."""
         gone = lance.LanceOperation.Delete([], [fragment_id], "damaged")
         with self._readable():
             counted_table(lance.LanceDataset.commit(self._dataset, gone, read_version=self.version))
@@ -210,20 +210,20 @@ class Snapshot:
         """Yield these columns of the rows of fragments (None: of all), in the order of their places."""
         with self._readable():
             fragments = None if fragment_ids is None else [self._fragment(number) for number in fragment_ids]
-            if fragments == []:  # for Lance that would be all
+            if fragments == []:  # Lance would read all fragments
                 return
             yield from self._dataset.scanner(
                 columns=list(columns), fragments=fragments, batch_size=_SCANNED_AT_ONCE, scan_in_order=True
             ).to_batches()
 
     def batch(self, columns: Sequence[str], places: Sequence[int]) -> pa.RecordBatch:
-        """Return these columns of the rows of these places, in this order."""
+        """Return these columns of the rows at these places, in this order."""
         with self._readable():
             found = self._dataset.take(list(places), columns=list(columns)).combine_chunks()
             return next(iter(found.to_batches()), pa.RecordBatch.from_pylist([], found.schema))
 
     def rows(self, places: Sequence[int]) -> list[dict[str, object]]:
-        """Return the rows of these places, in this order."""
+        """Return the rows at these places, in this order."""
         if not places:
             return []
         with self._readable():
@@ -241,18 +241,14 @@ class Snapshot:
 
 
 def _name(fragment: lance.fragment.FragmentMetadata) -> str:
-    # `path` makes a class at every call
+    # the property `path` creates a class at every call
     deletions = fragment.deletion_file
     return str(fragment.files[0]._path) + (f" without {deletions.asdict()}" if deletions is not None else "")
 
 
 @contextlib.contextmanager
 def readable(called: str, uri: str) -> Iterator[None]:
-    """Raise what `storage_errors.failed` gives of a log that cannot be read.
-
-    Args:
-        called: what people call it.
-    """
+    """Raise what `storage_failed` gives if a log, by its name for people, cannot be read."""
     try:
         with panics_as_errors():
             yield
@@ -261,7 +257,7 @@ def readable(called: str, uri: str) -> Iterator[None]:
 
 
 def saved(snapshot: Snapshot, rows: Sequence[dict[str, object]], schema: pa.Schema) -> pa.Table:
-    """Return the rows of a snapshot as they are appended again, with the position that they had."""
+    """Return the rows of a snapshot in the form in which they are appended again, with their old position."""
     if SAVED_FROM not in snapshot.columns:
         return pa.Table.from_pylist(list(rows), schema=schema)
     placed = [{**row, SAVED_FROM: position(row)} for row in rows]

@@ -38,13 +38,13 @@ from leman_core.storage.documents import DocumentFolder
 from leman_core.storage.locations import OWN_FOLDER, TABLE_ENDING
 from leman_core.storage.storage_errors import STORE_UNAVAILABLE
 
-#: Stands as the state of a job that was deleted, beside the record that says so.
+#: The state of a deleted job, beside its record.
 DELETED = "DELETED"
 _REQUESTS = {BackfillSpec: "backfill", RefreshSpec: "refresh"}
 
 
 def _stored_type() -> type[msgspec.Struct]:
-    """Return the fields of `Job`, with one for each kind of request in the place of `request`.
+    """Return a struct with the fields of `Job`, and one for each kind of request in place of `request`.
 
     msgspec cannot decode a union of dataclasses.
     """
@@ -62,12 +62,12 @@ def _default(field: dataclasses.Field[Any]) -> tuple[Any, ...]:
 
 
 StoredJob = _stored_type()
-#: Made at import, in one thread: msgspec crashes where two threads are the first to decode a type.
+#: Created at import, in one thread: msgspec crashes if two threads decode a type first.
 _decoder = msgspec.json.Decoder(StoredJob)
 
 
 class CallCost(msgspec.Struct, frozen=True, gc=False):
-    """The part of a job's progress that tells what a row cost, and whether rows failed."""
+    """The part of a job's progress that gives the cost of a row, and whether rows failed."""
 
     rows_failed: int = 0
     rows_evaluated: int = 0
@@ -76,7 +76,7 @@ class CallCost(msgspec.Struct, frozen=True, gc=False):
 
 
 class Asked(msgspec.Struct, frozen=True, gc=False):
-    """The part of a request that says what a job writes to: a column of a table, or a view."""
+    """The part of a request that names the target: a column of a table, or a view."""
 
     table: str = ""
     column: str = ""
@@ -85,7 +85,7 @@ class Asked(msgspec.Struct, frozen=True, gc=False):
 
 
 class JobHead(msgspec.Struct, frozen=True, gc=False):
-    """The part of a record by which a job is found, filtered and counted."""
+    """The part of a record that finds, filters and counts jobs."""
 
     job_id: str
     state: JobState
@@ -108,7 +108,7 @@ _FORMAT = "format"
 
 
 class _Numbered(msgspec.Struct, frozen=True, gc=False):
-    """The part of a record that tells its format."""
+    """The part of a record that states its format."""
 
     format: int | None = None
 
@@ -118,9 +118,7 @@ _head_decoder = msgspec.json.Decoder(JobHead)
 
 
 def job_head(record: str) -> tuple[JobHead, str]:
-    """Return the head of a record, and the text of the whole of it, which `decode` takes.
-
-    It takes a fifth of the time of `decode`.
+    """Return the head of a record, and the whole text for `decode_job`. It takes a fifth of the time of `decode_job`.
 
     Raises:
         DataLoss: RECORD_DAMAGED.
@@ -141,7 +139,7 @@ def job_head(record: str) -> tuple[JobHead, str]:
 
 
 def encode_job(job: Job) -> str:
-    """Return the job as JSON without what is as by default, sealed."""
+    """Return the job as sealed JSON, without default values."""
     fields = {_FORMAT: stored_documents.JOB.current, **_slim(job)}
     fields[_REQUESTS[type(job.request)]] = fields.pop("request")
     return stored_documents.seal_text(msgspec.json.encode(fields).decode())
@@ -152,9 +150,7 @@ def _check_format(text: str) -> None:
 
 
 def decode_job(record: str) -> Job:
-    """Return the job of a record.
-
-    Of one that is not sealed, only that it makes sense is known.
+    """Return the job of a record. An unsealed record is only checked for its structure.
 
     Raises:
         DataLoss: RECORD_DAMAGED.
@@ -196,9 +192,9 @@ FOLDER = "jobs_tail"
 _SCHEME = "s3://"
 _ENDING = ".json"
 _DIGITS = 20
-#: Objects that are read at once.
+#: Objects to read concurrently.
 _READERS = 16
-#: Of one that is read in one request.
+#: Objects up to this size are read in one request.
 _SMALL_BYTES = 1 << 20
 _TRIES = 3
 #: An object that does not count any more is deleted when the last one was put so long after it: anyone who would put
@@ -213,8 +209,8 @@ _log = structlog.get_logger(__name__)
 class Entry:
     """An object of the tail.
 
-    `records`: states of jobs as the table has them in its column `record`, in their order. `begins`: nothing before it
-    counts any more. `damage`: why it cannot be read; empty: it can.
+    `records`: states of jobs, as in the table's column `record`, in their order. `begins`: earlier objects no longer
+    count. `damage`: why it cannot be read; empty: it can.
     """
 
     number: int
@@ -311,16 +307,18 @@ class HistoryTail:
 
 
 def tail_of(database: str) -> HistoryTail | None:
-    """Return the tail of a database's job history; None: there is none where it lies."""
+    """Return the tail of a database's job history; None: its storage has none."""
     return HistoryTail(database) if database.startswith(_SCHEME) else None
 
 
 def tail_records(database: str) -> list[str]:
-    """Return the records of the tail, oldest first; look before the table is read, as what is folded is in both.
+    """Return the records of the tail, oldest first.
+
+    Read the tail before the table: folding puts a state in both for a while.
 
     Raises:
         DataLoss: RECORD_DAMAGED.
-        LemanError: what `storage_errors.failed` gives.
+        LemanError: What `storage_failed` gives.
     """
     tail = tail_of(database)
     entries: Iterable[Entry] = () if tail is None else tail.since()
@@ -339,9 +337,8 @@ def _name(number: int) -> str:
 def open_jobs(uri: str) -> list[OpenJob]:
     """Return the open jobs of one table, oldest first.
 
-    History knows a job before it writes anything, and until it ends, no matter who runs it; a lease would not tell of a
-    job that waits to be taken over. Only of a refresh that is over within its call, in seconds, it is told the end
-    alone.
+    The history has a job before it writes anything and until it ends, whichever executor runs it; a lease would miss a
+    job that waits for a takeover. A refresh that ends within its call, in seconds, is recorded only at its end.
 
     Raises:
         DataLoss: RECORD_DAMAGED, of the tail.
@@ -362,7 +359,7 @@ def open_jobs_of(database: str) -> list[str]:
 
 
 def _open_jobs(database: str, table: str | None) -> list[OpenJob]:
-    """Return the open jobs of a table; None: of all."""
+    """Return the open jobs of a table; None: of all tables."""
     tail = tail_records(database)
     log = AppendLog(f"{database}/{JOBS}", pa.schema([]), called=f"The job history of {database}")
     rows = log.read(["job_id", "table", "column", "state", "created_at", "record"])
@@ -389,7 +386,7 @@ def _open_jobs(database: str, table: str | None) -> list[OpenJob]:
 
 
 def _has_ended(state: object) -> bool:
-    """Return whether a state is terminal. A word that is no state may have been any: its job counts as open."""
+    """Return whether a state is terminal. An unknown word counts as open."""
     try:
         return state == DELETED or JobState(state).terminal
     except ValueError:

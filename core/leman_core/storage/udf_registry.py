@@ -73,11 +73,11 @@ class Bundles:
         return None if found is None else (found[0] == name.removesuffix(ENDING), found[1])
 
     def check_size(self, size: int, field: str = "bundle") -> None:
-        """Refuse a bundle of so many bytes.
+        """Refuse a bundle that is too large.
 
         Args:
-            size: of the bundle.
-            field: of the request, in which the bundle lies or its size is told.
+            size: Its size.
+            field: The request's field that has the bundle or states its size.
 
         Raises:
             InvalidArgument: BUNDLE_TOO_LARGE.
@@ -91,7 +91,7 @@ class Bundles:
             )
 
     def put(self, sha256: str, size: int, content: bytes) -> None:
-        """Store a bundle, in place of a damaged one.
+        """Store a bundle, replacing a damaged one.
 
         Raises:
             InvalidArgument: BUNDLE_TOO_LARGE.
@@ -104,12 +104,12 @@ class Bundles:
             self._folder.put(sha256 + ENDING, content)
 
     def forgive(self, sha256: str) -> None:
-        """Forget that workers could not unpickle a bundle, as it is sent again: they may have what they lacked."""
+        """Forget that workers could not unpickle a bundle: it was sent again, and they may have the missing module now."""
         if self.has_failed(sha256):
             self._folder.delete(sha256 + _FAILED)
 
     def begin(self, sha256: str, size: int) -> IncomingBundle:
-        """Begin to store a bundle whose bytes are still to come.
+        """Begin to receive a bundle in pieces.
 
         Raises:
             InvalidArgument: BUNDLE_TOO_LARGE.
@@ -153,7 +153,7 @@ class IncomingBundle:
         """Add the next bytes.
 
         Raises:
-            FailedPrecondition: UDF_DIGEST_MISMATCH – they are more than were announced.
+            FailedPrecondition: UDF_DIGEST_MISMATCH: more bytes came than were announced.
         """
         self._came += len(piece)
         if self._came > self._size:
@@ -173,7 +173,7 @@ class IncomingBundle:
             self._file.finish()
 
     def discard(self) -> None:
-        """Leave nothing of what came."""
+        """Delete what was received."""
         self._file.discard()
 
 
@@ -190,7 +190,7 @@ def _mismatch(sha256: str, size: int, found: str, found_size: int) -> FailedPrec
 
 
 _DEFINITION, _BUNDLE = stored_functions.ENDING, ENDING
-#: Of a definition that is read from an object store in one request.
+#: Definitions up to this size are read from an object store in one request.
 _SMALL_BYTES = 1 << 16
 
 
@@ -199,21 +199,20 @@ class StoredFunction:
     """A file of the registry: a definition, or a bundle (`udf` is None)."""
 
     udf: UdfDefinition | None
-    #: Whether a bundle's bytes are those that it is named after, or a definition's bundle is there, with its size.
+    #: Whether a bundle's bytes match its name, or a definition's bundle exists with the right size.
     intact: bool
     size_bytes: int
 
 
 class UdfRegistry:
-    """The functions of one database.
-
-    Definitions never change: name and version identify one for ever.
+    """The functions of one database. Name and version identify a definition for ever.
 
     If the storage cannot be used, calls raise what `DocumentFolder` raises.
 
     Args:
+        database: The database.
         workers_python: `major.minor` of the Python that loads bundles; empty: that of this process.
-        policy: says which functions may be registered and used.
+        policy: Which functions may be registered and used.
     """
 
     def __init__(self, database: str, workers_python: str = "", policy: FunctionPolicy = ALL_FUNCTIONS) -> None:
@@ -226,13 +225,12 @@ class UdfRegistry:
         self.bundles = Bundles(self._folder, policy.max_bundle_bytes)
 
     def put(self, udf: UdfDefinition, bundle: bytes = b"") -> bool:
-        """Store a function; False: the same one was there already.
+        """Store a function. Return False if it was stored already.
 
-        Its options (`batch_size`, timeout, checkpoint bounds, error policy, resources), and where a remote function is
-        served, may be set again: they change how it is run, not what it computes. A bundle takes the place of one that
-        workers cannot load, and a definition that of a damaged one. The first source that comes under a version stays.
-
-        `bundle` may be empty where its digest is stored.
+        Options (`batch_size`, timeout, checkpoint bounds, error policy, resources) and addresses of a remote function
+        may change under a version: they change how a function runs, not what it computes. A bundle replaces one that
+        workers cannot load, and a definition a damaged one. The first source that comes with a version stays. `bundle`
+        may be empty if its digest is stored.
 
         Raises:
             InvalidArgument: BAD_UDF, BUNDLE_TOO_LARGE.
@@ -265,7 +263,7 @@ class UdfRegistry:
         return False
 
     def check_new(self, udf: UdfDefinition) -> None:
-        """Refuse a function that no one could register here, whatever is stored.
+        """Refuse a function that can never be registered here.
 
         Raises:
             InvalidArgument: BAD_UDF.
@@ -277,7 +275,7 @@ class UdfRegistry:
         check_python(udf, self._python)
 
     def get(self, name: str, version: str = "") -> UdfDefinition:
-        """Return a function; without a version the one registered last.
+        """Return a function; without a version the one that was registered last.
 
         Raises:
             NotFound: UDF_NOT_FOUND.
@@ -295,7 +293,7 @@ class UdfRegistry:
         raise NotFound("UDF_NOT_FOUND", f"No function {wanted} is registered: register it first", udf=wanted)
 
     def usable(self, name: str, version: str = "") -> UdfDefinition:
-        """Return a function that is to compute something; as `get`.
+        """Return what `get` does, if the policy allows the function to run.
 
         Raises:
             NotFound: UDF_NOT_FOUND.
@@ -306,7 +304,7 @@ class UdfRegistry:
         return found
 
     def find(self, name: str, version: str) -> UdfDefinition | None:
-        """Return a function of this version; None where there is none.
+        """Return a function; None if there is none.
 
         Raises:
             DataLoss: UDF_DAMAGED.
@@ -315,7 +313,7 @@ class UdfRegistry:
         return None if found is None else found.udf
 
     def find_expected(self, name: str, version: str) -> UdfDefinition | None:
-        """As `find`, for a function that most likely is there: then it takes one request to an object store.
+        """Return what `find` does, in one request to an object store if the function exists.
 
         Raises:
             DataLoss: UDF_DAMAGED.
@@ -339,13 +337,13 @@ class UdfRegistry:
         return tuple(entry.name for entry in self._folder.entries() if entry.name.endswith((_DEFINITION, _BUNDLE)))
 
     def versions(self) -> Iterator[FunctionVersion]:
-        """Yield all functions by their names, without a look at their definitions."""
+        """Yield the identities of all functions by name, without reading their definitions."""
         for name in self.names():
             if name.endswith(_DEFINITION):
                 yield FunctionVersion(*name.removesuffix(_DEFINITION).rsplit("@", 1))
 
     def check(self, name: str) -> StoredFunction:
-        """Return what is in a file of `names`.
+        """Return what a file of `names` holds.
 
         Raises:
             DataLoss: UDF_DAMAGED.
@@ -367,9 +365,9 @@ class UdfRegistry:
         return f"{self._database}/{FOLDER}/{udf.bundle_sha256}{_BUNDLE}" if udf.bundle_sha256 else ""
 
     def needs_bundle(self, udf: UdfDefinition) -> bool:
-        """Return whether workers cannot load the bundle that is stored.
+        """Return whether workers cannot load the stored bundle.
 
-        It is missing, damaged, or of another Python, or they could not unpickle it.
+        It is missing, damaged or of another Python, or they failed to unpickle it.
         """
         if not udf.bundle_sha256:
             return False
@@ -378,14 +376,14 @@ class UdfRegistry:
         return self.bundles.has_failed(udf.bundle_sha256)
 
     def _may_replace(self, found: UdfDefinition, udf: UdfDefinition) -> bool:
-        """Return whether a definition says the same as the stored one, but for what may change under a version."""
+        """Return whether a definition equals the stored one, apart from what may change under a version."""
         known = _with_options_of(udf, found)
         if known != udf and udf.bundle_sha256 and self.needs_bundle(found):
             known = _with_bundle_of(udf, known)
         return known == udf
 
     def _renew(self, name: str, found: UdfDefinition, udf: UdfDefinition) -> None:
-        """Write what may be set again; a source alone does not make the function the one registered last."""
+        """Write what changed. A new source alone does not make the function the one that was registered last."""
         if found != udf:
             self._write(name, replace(udf, source=found.source or udf.source))
         elif udf.source and not found.source and (known := self._read(name)) is not None:
@@ -416,7 +414,7 @@ class UdfRegistry:
         return None if content is None else _decoded(self._path(name), content)
 
     def _write(self, name: str, udf: UdfDefinition, registered_at: float | None = None) -> None:
-        self._folder.delete_unfinished()  # garbage collection does not come here, and registering is rare
+        self._folder.delete_unfinished()  # garbage collection does not visit this folder, and registering is rare
         at = time.time() if registered_at is None else registered_at
         self._folder.put(name, stored_functions.encode_definition(udf, at))
 
@@ -429,7 +427,7 @@ def _file_name(name: str, version: str) -> str:
 
 
 def _decoded(path: str, content: bytes) -> Registered:
-    """Return what a definition's file holds; it is that of the function which the file is named after."""
+    """Return the definition in a file, if it is the one that the file is named after."""
     found = function_definitions.decode_definition(content, path)
     if not path.endswith(f"/{found.file_name}"):
         raise function_definitions.damaged_definition(path, f"it is that of {found.udf.name}@{found.udf.version}")
@@ -449,7 +447,7 @@ def _with_options_of(udf: UdfDefinition, found: UdfDefinition) -> UdfDefinition:
 
 
 def _elsewhere(given: RemoteFunction | None, found: RemoteFunction | None) -> RemoteFunction | None:
-    """Return the stored function at the addresses that are given now; what its servers call it stays."""
+    """Return the stored remote function with the given addresses; its name on the servers stays."""
     if given is None or found is None:
         return None
     return replace(found, addresses=given.addresses)

@@ -47,7 +47,7 @@ from leman_core.storage.manifest import (
 from leman_core.storage.opening import open_version
 from leman_core.storage.source_rows import NO_ROWS, RowFacts
 
-#: The folder of a view that they lie in.
+#: The folder in a view's folder.
 REFRESH_FOLDER = "_refresh"
 
 
@@ -72,7 +72,7 @@ def write_evictions(uri: str, addresses: Ids) -> tuple[str, str]:
 
 
 def read_evictions(uri: str, name: str, digest: str) -> Ids:
-    """Return the addresses of a file of `write`.
+    """Return the addresses that `write_evictions` stored.
 
     Raises:
         NotFound: FILE_MISSING.
@@ -101,16 +101,16 @@ _FAILED_ROWS_SCHEMA = pa.schema([("column", pa.string()), ("job_id", pa.string()
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FailedRows:
-    """Source row ids, sorted, by function column and by the job in which they failed; jobs in their order."""
+    """Sorted source row ids by function column and by the job in which they failed; jobs in their order."""
 
     groups: Mapping[_Group, Ids]
 
     def of(self, column: str) -> Ids:
-        """Return all of a column, sorted."""
+        """Return all failed rows of a column, sorted."""
         return np.sort(np.concatenate([NO_IDS, *(ids for (name, _), ids in self.groups.items() if name == column)]))
 
     def without(self, ids: Ids, columns: Collection[str]) -> FailedRows:
-        """Return the same without these rows in these columns."""
+        """Return the failed rows without these rows in these columns."""
         left = {
             (column, job): difference(own, ids) if column in columns else own
             for (column, job), own in self.groups.items()
@@ -118,7 +118,7 @@ class FailedRows:
         return FailedRows({group: own for group, own in left.items() if len(own)})
 
     def plus(self, job_id: str, failed: Mapping[str, Ids]) -> FailedRows:
-        """Return the same with rows that failed in a later job."""
+        """Return the failed rows with those of a later job."""
         found = dict(self.groups)
         for column, ids in failed.items():
             if len(ids):
@@ -137,10 +137,10 @@ NONE_FAILED = FailedRows({})
 
 
 def read_failed_rows(view: str, note: FailedNote) -> FailedRows | None:
-    """Return the rows that a view's metadata counts; None where the file is gone, or is not what was written.
+    """Return the failed rows that a view's metadata names; None if the file is missing or damaged.
 
     Raises:
-        LemanError: what `storage_errors.unusable` gives where it cannot be read.
+        LemanError: It cannot be read now.
     """
     if not note.file:
         return NONE_FAILED
@@ -154,11 +154,11 @@ def read_failed_rows(view: str, note: FailedNote) -> FailedRows | None:
 
 
 def lost_failed_rows(name: str, note: FailedNote, what: str = "is damaged or gone") -> str:
-    """Say of a view whose list cannot be used what that means.
+    """Return a message on the consequences of an unusable list of failed rows.
 
     Args:
         name: The view.
-        note: What its metadata says of the list.
+        note: The entry in the view's metadata.
         what: What is wrong with the list.
     """
     path = f"{name}{TABLE_ENDING}/{REFRESH_FOLDER}/{note.file}"
@@ -169,10 +169,10 @@ def lost_failed_rows(name: str, note: FailedNote, what: str = "is damaged or gon
 
 
 def write_failed_rows(view: str, failed: FailedRows) -> FailedNote:
-    """Keep the rows in the view's folder and return what its metadata is to say of them.
+    """Store failed rows in the view's folder and return the entry for its metadata.
 
     Raises:
-        LemanError: as `write_beside`.
+        LemanError: They cannot be stored.
     """
     if not failed.groups:
         return FailedNote()
@@ -217,16 +217,16 @@ _SOURCE_RECORD_SCHEMA = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class StoredRows:
-    """Rows of one fragment, as they are stored."""
+    """Rows of one fragment, in their stored form."""
 
-    #: The row ids: as the manifest has them, or packed here.
+    #: The row ids, in the manifest's form or packed.
     ids: bytes
-    #: Which rows are deleted, one bit for each; empty: none is.
+    #: One bit for each row, set if it is deleted; empty: none is.
     deleted: bytes
 
     @classmethod
     def of_manifest(cls, fragment: Fragment, inline: bytes, deleted: Ids) -> StoredRows:
-        """Store the rows of a fragment whose row ids the manifest has; `deleted`: offsets of deleted rows."""
+        """Store the rows of a fragment whose row ids are in the manifest; `deleted`: offsets of deleted rows."""
         mask = np.zeros(fragment.physical_rows, np.bool_)
         mask[deleted] = True
         return cls(_INLINE + inline, _bits(mask))
@@ -236,7 +236,7 @@ class StoredRows:
         """Store the rows of a fragment by their row ids, NULL in deleted rows.
 
         Args:
-            inline: Row ids as the manifest has them; empty: they are not in it.
+            inline: Row ids in the form of the manifest; empty: it does not have them.
             ids: The row ids.
         """
         return cls(_INLINE + inline if inline else _packed(ids), _bits(ids.is_null().to_numpy(zero_copy_only=False)))
@@ -245,8 +245,7 @@ class StoredRows:
 class SourceRecord:
     """A source version as a view keeps it.
 
-    `snapshot` names only files that hold what the view reads, and its `incarnation` is what
-    `TableSnapshot.identity` of that version.
+    `snapshot` names only files that the view reads. Its `incarnation` is the `TableSnapshot.identity` of the version.
     """
 
     def __init__(self, snapshot: TableSnapshot, rows: Mapping[int, StoredRows]) -> None:
@@ -255,7 +254,7 @@ class SourceRecord:
         self._fragments = {fragment.fragment_id: fragment for fragment in snapshot.fragments}
 
     def rows_of(self, fragments: Collection[int], low: int = 0, high: int | None = None) -> RowFacts:
-        """Return what `SourceRows.rows_of` does. Nothing is known of when the rows were updated."""
+        """Return what `SourceRows.rows_of` does, without the versions of updates."""
         parts = [self._rows_of(i, low, high) for i in sorted(fragments) if i in self._fragments]
         if not parts:
             return NO_ROWS
@@ -267,7 +266,7 @@ class SourceRecord:
         return np.flatnonzero(self._mask(fragment_id))
 
     def at(self, fragment_id: int, offsets: Ids, *, updated: bool) -> RowFacts:  # noqa: ARG002 - there is no more
-        """Return what `SourceRows.at` does. Nothing is known of when the rows were updated."""
+        """Return what `SourceRows.at` does, without the versions of updates."""
         stored = self._rows[fragment_id].ids
         ids = ids_at(stored[1:], offsets) if stored[:1] == _INLINE else _decoded(stored)[offsets]
         return RowFacts(ids, addresses_of(fragment_id, offsets), np.full(len(ids), -1, np.int64))
@@ -277,7 +276,7 @@ class SourceRecord:
         return sum(self._fragments[i].live_rows for i in fragments if i in self._fragments)
 
     def stored(self, fragment: Fragment) -> StoredRows | None:
-        """Return the rows of a fragment that has the same ones."""
+        """Return the stored rows of a fragment that has not changed."""
         known = self._fragments.get(fragment.fragment_id)
         same = known is not None and known._replace(files=()) == fragment._replace(files=())
         return self._rows.get(fragment.fragment_id) if same else None
@@ -290,7 +289,7 @@ class SourceRecord:
         return ids[wanted], addresses_of(fragment_id, np.flatnonzero(wanted))
 
     def _mask(self, fragment_id: int) -> Mask:
-        """Tell for each row of a fragment whether it is deleted."""
+        """Return for each row of a fragment whether it is deleted."""
         stored, rows = self._rows[fragment_id].deleted, self._fragments[fragment_id].physical_rows
         if not stored:
             return np.zeros(rows, np.bool_)
@@ -302,13 +301,13 @@ def encode_source_record(snapshot: TableSnapshot, wanted: frozenset[int], rows: 
 
     Args:
         snapshot: The source version.
-        wanted: Ids of the fields that the view reads; files without any of them are left out.
+        wanted: Ids of the fields that the view reads. Files without any of them are left out.
         rows: The rows of each fragment.
     """
     layouts: dict[tuple[int, ...], int] = {}
     files, holding = [], []
     for fragment in snapshot.fragments:
-        # the first one too: it tells a fragment with other columns from another fragment
+        # always keep the first file: it distinguishes a fragment with other columns from another fragment
         kept = [f for at, f in enumerate(fragment.files) if not at or not wanted.isdisjoint(f.field_ids)]
         files.append([f.path for f in kept])
         holding.append([layouts.setdefault(f.field_ids, len(layouts)) for f in kept])
@@ -332,7 +331,7 @@ def encode_source_record(snapshot: TableSnapshot, wanted: frozenset[int], rows: 
 
 
 def decode_source_record(source: str, content: bytes) -> SourceRecord:
-    """Return the record that `encode` made, of a source that lies at `source`."""
+    """Return the record that `encode_source_record` made of a source at `source`."""
     table = pa.ipc.open_stream(content).read_all()
     header = json.loads((table.schema.metadata or {})[_HEADER])
     check_format(
@@ -360,12 +359,12 @@ def decode_source_record(source: str, content: bytes) -> SourceRecord:
 
 
 def _bits(deleted: Mask) -> bytes:
-    """Return which rows are deleted, one bit for each; empty: none is."""
+    """Return one bit for each row, set if it is deleted; empty: none is."""
     return zlib.compress(np.packbits(deleted).tobytes(), 1) if deleted.any() else b""
 
 
 def _packed(ids: pa.Array) -> bytes:
-    """Return the row ids that the manifest does not have itself. Those of deleted rows do not matter."""
+    """Return the row ids that the manifest does not have, packed. Those of deleted rows are arbitrary."""
     numbers = ids.fill_null(0).to_numpy().astype("<i8")
     return _PLAIN + zlib.compress(np.diff(numbers, prepend=0).tobytes(), 1)
 
@@ -398,17 +397,21 @@ def write_source_record(
     before: str = "",
     opened: lance.LanceDataset | None = None,
 ) -> str:
-    """Keep a source version in a view's folder and return the record's name.
+    """Store the record of a source version in a view's folder and return its name.
 
     Args:
-        before: the name of an earlier record, of which rows are taken that stayed.
-        opened: that version of the source, where it is open.
+        view: The view.
+        query: What the view reads.
+        source: The source.
+        version: Its version.
+        before: The name of an earlier record, whose rows are reused for unchanged fragments.
+        opened: The source version, if it is open.
 
     Returns:
-        The name; empty where the source has no stable row ids: such a view stays at its version.
+        The name; empty if the source has no stable row ids: the view then stays at its version.
 
     Raises:
-        LemanError: what `storage_errors.unusable` gives where the source cannot be read, or the folder not be written.
+        LemanError: The source cannot be read, or the record not be stored.
     """
     with using_storage(view), collector_paused():
         dataset = open_version(source, version) if opened is None else opened
@@ -426,10 +429,10 @@ def write_source_record(
 
 
 def read_source_record(view: str, name: str, source: str) -> SourceRecord | None:
-    """Return a record of a view; None where there is none, or it is not what was written.
+    """Return a record of a view; None if it is missing or damaged.
 
     Raises:
-        LemanError: what `storage_errors.failed` gives where that cannot be told.
+        LemanError: It cannot be read now.
     """
     content = side_files(view).read(name) if name else None
     if content is None or not is_whole_source_record(name, content):
@@ -438,15 +441,15 @@ def read_source_record(view: str, name: str, source: str) -> SourceRecord | None
 
 
 def is_whole_source_record(name: str, content: bytes) -> bool:
-    """Return whether a record is what was written under its name."""
+    """Return whether a record is unchanged, by the digest in its name."""
     return name.endswith(f"-{xxhash.xxh3_128(content).hexdigest()}.arrow")
 
 
 def read_or_rebuild_source_record(view: str, name: str, source: str, version: int) -> SourceRecord:
-    """Return the record of a source version that was cleaned away.
+    """Return the record of a source version that was cleaned up.
 
     Raises:
-        NotFound: SOURCE_VERSION_NOT_FOUND, where `read` finds none.
+        NotFound: SOURCE_VERSION_NOT_FOUND if there is none.
     """
     found = read_source_record(view, name, source)
     if found is None:
@@ -488,7 +491,7 @@ def _all_rows(
 
 
 def _deleted(dataset: lance.LanceDataset, fragment: Fragment) -> Ids | None:
-    """Return the offsets of a fragment's deleted rows; None: a scan has to tell."""
+    """Return the offsets of a fragment's deleted rows; None: only a scan can find them."""
     if not fragment.deleted_rows:
         return NO_IDS
     opened = dataset.get_fragment(fragment.fragment_id)
@@ -496,10 +499,7 @@ def _deleted(dataset: lance.LanceDataset, fragment: Fragment) -> Ids | None:
 
 
 def _scanned(dataset: lance.LanceDataset, fragments: Sequence[Fragment]) -> Iterator[pa.Array]:
-    """Yield row ids of the fragments, NULL in deleted rows.
-
-    One scan for all of them: one for each takes ten times as long.
-    """
+    """Yield row ids of the fragments, NULL in deleted rows, in one scan: one for each fragment takes ten times as long."""
     opened = [dataset.get_fragment(fragment.fragment_id) for fragment in fragments]
     chosen = [fragment for fragment in opened if fragment is not None]
     batches: Iterator[pa.RecordBatch] = iter(())
