@@ -1,6 +1,6 @@
-"""Storage over Lance, and files. Only this package and its like in single services import lance."""
+"""Storage in Lance and files. Only this package, and its counterparts in single services, import lance."""
 
 import os
 
-# Lance reads it once, when it is imported: each commit of column files would print a warning.
+# Lance reads it at import; otherwise each commit of column files prints a warning.
 os.environ.setdefault("LANCE_LOG", "error")

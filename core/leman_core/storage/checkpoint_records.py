@@ -52,7 +52,10 @@ class FragmentRecord:
 
     @classmethod
     def of_traced(cls, traced: TracedFile) -> FragmentRecord:
-        """Return the record of a file that compaction wrote, as a plan traced it. Only Lance knows its size and digest."""
+        """Return the record of a file that compaction wrote, as a plan traced it.
+
+        Only Lance knows its size and digest.
+        """
         return cls(
             file=traced.file,
             src_data_files=traced.input_files,
@@ -215,7 +218,7 @@ class Piece:
         return self.only(difference(self.offsets, offsets))
 
     def of_own_version(self) -> Piece | None:
-        """Return the rows without those of earlier versions, which the column may no longer keep; None: there are none."""
+        """Return the rows of this version only: the column may no longer keep earlier ones. None: there are none."""
         if self.states is None or not row_states.state_versions(self.states).any():
             return self
         return self.only(self.offsets[row_states.state_versions(self.states) == 0])

@@ -72,8 +72,8 @@ _SAFE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]*")
 _MAX_NAME = 200  # bytes; common file systems allow 255 with the ending
 _HASHED = "key-"
 _ENDING = ".lance"
-#: A batch up to this size is encoded in memory, also for a local disk. That halves the work for a fragment's record: its
-#: file is neither opened twice nor read again for its digest.
+#: A batch up to this size is encoded in memory, also for a local disk. That halves the work for a fragment's record:
+#: its file is neither opened twice nor read again for its digest.
 _SMALL_BYTES = 1 << 20
 
 #: Name of the folder of a table's checkpoints.

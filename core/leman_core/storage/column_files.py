@@ -1,14 +1,7 @@
-"""Column files: where they lie, what they hold, how they are written and checked.
+"""Column files: one column of one fragment, in the table's data folder.
 
-Column files: one column of one fragment, in the table's data folder. Where they lie, and what they hold.
-
-`column_file_writer` writes them, `column_file_checks` checks them before the coordinator installs them.
-
-The writing of column files: staged in the table's data folder until the coordinator installs them.
-
-In an object store a small one is made in memory and put in one request: its digest is known then, and its last name.
-
-The checks of staged files before they are committed; Lance itself checks almost nothing of them.
+A file is staged until the coordinator installs it. A small one is made in memory and put into an object store in one
+request, under its final name with its digest. The coordinator checks staged files, because Lance checks almost nothing.
 """
 
 from __future__ import annotations
@@ -45,8 +38,7 @@ from leman_core.storage.panics import panics_as_errors
 from leman_core.storage.storage_errors import storage_unusable, store_failed
 from leman_core.storage.whole_files import ObjectEnd, Tagged, put_small_file, small_file
 
-#: Keys of a column file's metadata, under which it names the buffers with row states, with deleted rows, with the files
-#: that it follows, and with the rows that are NULL.
+#: Keys of a column file's metadata for the buffers with row states, deleted rows, earlier files, and NULL rows.
 STATES_KEY = "leman.states"
 DELETIONS_KEY = "leman.deletions"
 PREDECESSORS_KEY = "leman.predecessors"
@@ -60,20 +52,20 @@ def data_folder(uri: str) -> str:
 
 
 def data_path(uri: str, file: str) -> str:
-    """Return where a data file of a table lies."""
+    """Return the path of a data file of a table."""
     return f"{data_folder(uri)}/{file}"
 
 
 def digest_of(uri: str, file: str, size_bytes: int | None = None) -> tuple[int, str]:
-    """Return (size in bytes, xxh3-128 of the bytes as hex).
+    """Return a data file's size in bytes, and the xxh3-128 of its bytes as hex.
 
     Args:
-        uri: Of the table.
-        file: In its data folder.
-        size_bytes: That the file should have, where that is known: it spares a request.
+        uri: The table.
+        file: The file in its data folder.
+        size_bytes: Its expected size, if known: that saves a request.
 
     Raises:
-        LemanError: what `reading_file` gives.
+        LemanError: What `reading_file` gives.
     """
     whole = None if size_bytes is None else small_data_file(uri, file, size_bytes)
     if whole is not None:
@@ -90,10 +82,10 @@ def digest_of(uri: str, file: str, size_bytes: int | None = None) -> tuple[int, 
 
 
 def tagged_digest_of(uri: str, file: str, size_bytes: int | None = None) -> tuple[Tagged, str]:
-    """Return what `digest_of` does, and the ETag of what was read, where its object store tells one.
+    """Return what `digest_of` does, with the ETag of the object, if its store gives one.
 
     Raises:
-        LemanError: what `reading_file` gives.
+        LemanError: What `reading_file` gives.
     """
     if in_object_store(uri):
         found = whole_files.tagged_digest(data_folder(uri), file)
@@ -104,30 +96,30 @@ def tagged_digest_of(uri: str, file: str, size_bytes: int | None = None) -> tupl
 
 
 def small_data_file(uri: str, file: str, size_bytes: int) -> bytes | None:
-    """Return what `small_file` does of a data file.
+    """Return what `small_file` gives for a data file.
 
     Raises:
-        LemanError: what `reading_file` gives.
+        LemanError: What `reading_file` gives.
     """
     with reading_file(uri, f"Column file {file}"):
         return small_file(data_folder(uri), file, size_bytes)
 
 
 def rows_of(uri: str, file: str) -> int:
-    """Count the rows of a data file, by its footer.
+    """Count the rows of a data file by its footer.
 
     Raises:
-        LemanError: what `reading_file` gives.
+        LemanError: What `reading_file` gives.
     """
     with reading_file(uri, f"Data file {file}"):
         return lance_files.read_rows(*filesystem_of(data_path(uri, file)))
 
 
 def read_state_summary(uri: str, file: str) -> StateSummary | None:
-    """Return the counts of the row states in a partial column file; None where it carries none.
+    """Return the counts of the row states in a partial column file; None: it has no states.
 
     Raises:
-        LemanError: as `read_states_buffer`.
+        LemanError: As `read_states_buffer`.
     """
     with reading_file(uri, f"Row states of {file}"):
         buffer = lance_files.read_buffer(*filesystem_of(data_path(uri, file)), STATES_KEY)
@@ -135,20 +127,20 @@ def read_state_summary(uri: str, file: str) -> StateSummary | None:
 
 
 def read_states(uri: str, file: str) -> States | None:
-    """Return the row states of a partial column file; None where it carries none.
+    """Return the row states of a partial column file; None: it has none.
 
     Raises:
-        LemanError: as `read_states_buffer`.
+        LemanError: As `read_states_buffer`.
     """
     buffer = read_states_buffer(uri, file)
     return None if buffer is None else row_states.decode_states(buffer)
 
 
 def read_states_buffer(uri: str, file: str) -> bytes | None:
-    """Return the row states of a partial column file as they are stored, and whole; None where it carries none.
+    """Return the row states of a partial column file in their stored form, after a check; None: it has none.
 
     Raises:
-        LemanError: what `reading_file` gives.
+        LemanError: What `reading_file` gives.
     """
     with reading_file(uri, f"Row states of {file}"):
         buffer = lance_files.read_buffer(*filesystem_of(data_path(uri, file)), STATES_KEY)
@@ -158,10 +150,10 @@ def read_states_buffer(uri: str, file: str) -> bytes | None:
 
 
 def read_predecessors(uri: str, file: str) -> list[Predecessor]:
-    """Return the files that a column file follows, the latest first; none where it is gone, damaged or says nothing.
+    """Return the earlier files that a column file lists, latest first; none if it is gone, damaged or lists none.
 
     Raises:
-        LemanError: what `reading_file` gives, where the store does not answer.
+        LemanError: What `reading_file` gives if the store does not answer.
     """
     if keys.parse_column_file_name(file) is None:
         return []
@@ -174,12 +166,12 @@ def read_predecessors(uri: str, file: str) -> list[Predecessor]:
 
 
 def read_nulls(uri: str, file: str) -> npt.NDArray[np.int64] | None:
-    """Return the physical offsets of the rows that are NULL, without a look at values; None: the file does not say.
+    """Return the physical offsets of the NULL rows without reading values; None: the file does not state them.
 
-    That is so for files of earlier releases, and for types of which `tells_nulls` is not true.
+    Files of earlier releases do not, nor files of types for which `tells_nulls` is false.
 
     Raises:
-        LemanError: what `reading_file` gives.
+        LemanError: What `reading_file` gives.
     """
     if keys.parse_column_file_name(file) is None:
         return None
@@ -189,19 +181,19 @@ def read_nulls(uri: str, file: str) -> npt.NDArray[np.int64] | None:
 
 
 def column_bytes(uri: str, file: str) -> list[int]:
-    """Return how many bytes a data file has of each of its columns, by its footer.
+    """Return the bytes of each column of a data file by its footer.
 
     Raises:
-        LemanError: what `reading_file` gives.
+        LemanError: What `reading_file` gives.
     """
     with reading_file(uri, f"Data file {file}"):
         return lance_files.read_column_bytes(*filesystem_of(data_path(uri, file)))
 
 
 def tells_nulls(kind: pa.DataType) -> bool:
-    """Return whether column files of a type say which rows are NULL: they do where values may be large.
+    """Return whether column files of a type state their NULL rows: they do if values may be large.
 
-    A dictionary may hold NULL itself, so that only its values tell it.
+    A dictionary may itself contain NULL, so that only its values show it.
     """
     while isinstance(kind, pa.BaseExtensionType):
         kind = kind.storage_type
@@ -209,9 +201,9 @@ def tells_nulls(kind: pa.DataType) -> bool:
 
 
 class ColumnFileReader:
-    """What reads a column file that is in no version of the table.
+    """A reader of a column file that is in no version of the table.
 
-    Raises what `storage_errors.unusable` gives where the file is gone or damaged.
+    Raises what `storage_unusable` gives if the file is gone or damaged.
     """
 
     def __init__(self, uri: str, file: str) -> None:
@@ -230,7 +222,7 @@ class ColumnFileReader:
         return concatenate(table.column(0).chunks)
 
     def states(self, covered: RowRange) -> States:
-        """Return the rows' states, with the rows that were deleted when the file was written as DELETED."""
+        """Return the rows' states. Rows that were deleted when the file was written are DELETED."""
         if self._states is None:
             found = np.full(covered.rows, RowState.COMPUTED, np.uint8)
         else:
@@ -241,27 +233,28 @@ class ColumnFileReader:
 
 
 def buffer_in(reader: LanceFileReader, key: str) -> bytes | None:
-    """Return the global buffer that the file's metadata names under a key; None where there is none."""
+    """Return the global buffer that the file's metadata names under a key; None: there is none."""
     metadata = reader.metadata().schema.metadata or {}
     index = metadata.get(key.encode())
     return None if index is None else bytes(reader.read_global_buffer(int(index)))
 
 
-#: Of values of a file that is put in one request; more of them are written as they come.
+#: Values of a file that is put in one request; more are written as they come.
 _HELD_BYTES = 16 << 20
-#: Files of earlier formats do not hold that a struct is NULL: it comes back as one of NULLs.
+#: Files of earlier formats lose that a struct is NULL: it becomes one of NULLs.
 _NULL_STRUCTS_FORMAT = (2, 1)
 
 
 class ColumnFileWriter:
-    """What writes one column file, batch by batch; memory is bounded by the batch, and by 16 MiB in an object store.
+    """A writer of one column file, batch by batch. Memory is bounded by a batch, and by 16 MiB in an object store.
 
-    A file is published by `close` alone: a writer that is dropped leaves none. Each call raises what
-    `storage_errors.unusable` gives where the store refuses, or Lance does not take the values.
+    Only `close` publishes the file. Each call raises what `storage_unusable` gives if the store refuses, or Lance
+    refuses the values.
 
     Args:
-        field: as `blobs.values_field` gives it.
-        file_format: that of the table; Lance reads files of others, but cannot always compact them.
+        uri: The table.
+        field: What `blobs.values_field` gives.
+        file_format: The table's. Lance reads files of other formats, but cannot always compact them.
     """
 
     def __init__(self, uri: str, field: pa.Field, file_format: tuple[int, int] = (2, 2)) -> None:
@@ -275,12 +268,12 @@ class ColumnFileWriter:
             else arrow_types.values_field(field).with_nullable(True)
         )
         self._writer: LanceFileWriter | None = None
-        #: Batches that are not written yet; None: they are written as they come.
+        #: Batches to write at the end; None: they are written as they come.
         self._held: list[pa.RecordBatch] | None = None
         self._held_bytes = 0
         self._file = ""
         self._rows = 0
-        #: Parts of the file with NULLs: the offset of the first row, and which are NULL. None: the file does not say.
+        #: Parts of the file with NULLs: the offset of the first row, and which are NULL. None: not stated.
         self._nulls: list[tuple[int, npt.NDArray[np.bool_]]] | None = None
         if tells_nulls(field.type) and not arrow_types.is_blob(field) and file_format >= _NULL_STRUCTS_FORMAT:
             self._nulls = []
@@ -324,7 +317,7 @@ class ColumnFileWriter:
             self._hold(self._held, batch)
 
     def _hold(self, held: list[pa.RecordBatch], batch: pa.RecordBatch) -> None:
-        """Keep a batch, or write all that are kept where that is too much."""
+        """Keep a batch, or write all kept ones if they are too many."""
         held.append(batch)
         self._held_bytes += batch.nbytes
         if self._held_bytes > _HELD_BYTES:
@@ -348,11 +341,12 @@ class ColumnFileWriter:
         """Publish the file as `file`.
 
         Args:
-            states: what the file carries of row states; None: every live row is computed.
-            deletions: rows that it lacks.
-            older: see `leman_core.model.row_states.encode_states`.
-            beside: called while the file is put, where `is_put_at_once`, and before it may be there, so without an
-                ETag; else not at all.
+            states: The states of rows; None: every live row is computed.
+            filters: md5 of the filters that are settled.
+            file: The name.
+            deletions: The rows that it lacks.
+            older: See `leman_core.model.row_states.encode_states`.
+            beside: Called while the file is put, if `is_put_at_once`: the file may not be there yet, and has no ETag.
         """
         if self._writer is None and self._held is None:
             raise RuntimeError("close before open")
@@ -378,11 +372,11 @@ class ColumnFileWriter:
 
     @property
     def is_put_at_once(self) -> bool:
-        """Whether all of the file is in memory, and is put into an object store in one request by `close`."""
+        """Whether the whole file is in memory, and `close` puts it into an object store in one request."""
         return self._held is not None
 
     def _publish(self, writer: LanceFileWriter, deletions: bytes | None, file: str) -> tuple[Tagged, str]:
-        """End the file that was written so far; return what its store says of it, and its digest."""
+        """End the file that was written in parts. Return its size and ETag in the store, and its digest."""
         with writing_values(data_path(self._uri, self._file), self._field):
             self._end(writer, deletions)
         with using_storage(data_path(self._uri, self._file)):
@@ -403,7 +397,7 @@ class ColumnFileWriter:
             return made_in_memory(file, pa.schema([self._field]), write, self._version)
 
     def _put(self, content: bytes, staged: StagedFile, beside: Callable[[StagedFile], None] | None) -> str:
-        """Put the file in one request, and do something beside that; return its ETag, or "" where no one tells it."""
+        """Put the file in one request, concurrently with `beside`. Return its ETag; empty: the store gave none."""
 
         def put() -> str:
             folder = data_folder(self._uri)
@@ -421,7 +415,7 @@ class ColumnFileWriter:
             return under_way.result()
 
     def _null_rows(self) -> bytes:
-        """Return which rows are NULL, as `row_states.encode_nulls` gives it; empty: the file does not say."""
+        """Return the NULL rows as `row_states.encode_nulls` gives them; empty: the file does not state them."""
         if self._nulls is None:
             return b""
         found = np.zeros(self._rows, np.bool_)
@@ -443,17 +437,14 @@ class ColumnFileWriter:
 
 
 def holds_structs(kind: pa.DataType) -> bool:
-    """Return whether a type holds structs: in these Lance panics over a slice that begins later than its array."""
+    """Return whether a type contains structs. Lance panics over a slice of these that begins later than its array."""
     if not pa.types.is_nested(kind):
         return False
     return bool(pa.types.is_struct(kind)) or any(holds_structs(kind.field(i).type) for i in range(kind.num_fields))
 
 
 def blob_descriptors(name: str, values: pa.Array | None) -> tuple[pa.Field, pa.Array]:
-    """Return bytes as Lance's newer kind of blob has them.
-
-    All of them stay in the column file: one file, one digest.
-    """
+    """Return bytes in the form of Lance's newer kind of blob. All stay in the column file: one file, one digest."""
     builder = BlobDescriptorArrayBuilder(name)
     for value in values if values is not None else ():
         data = value.as_buffer()
@@ -472,12 +463,9 @@ def _rename(uri: str, old: str, new: str) -> None:
 
 @contextlib.contextmanager
 def empty_copy(uri: str, staged: StagedFile, field: pa.Field, file_format: tuple[int, int]) -> Iterator[str]:
-    """Write a file without rows, in the layout of a staged one whose column was renamed since.
-
-    It lasts as long as the context is open.
-    """
+    """Write a file without rows, in the layout of a staged one whose column was renamed since; delete it afterwards."""
     writer = ColumnFileWriter(uri, field, file_format)
-    name = f"{staged.file.removesuffix('.lance')}{uuid.uuid4().hex}.lance"  # one that garbage collection knows
+    name = f"{staged.file.removesuffix('.lance')}{uuid.uuid4().hex}.lance"  # garbage collection knows such names
     writer.open(name)
     writer.close(None, frozenset(), name)
     try:
@@ -487,7 +475,7 @@ def empty_copy(uri: str, staged: StagedFile, field: pa.Field, file_format: tuple
         filesystem.delete_file(path)
 
 
-#: Up to so many bytes a file is read whole: that is one request, too, and little more time.
+#: A file up to this size is read whole: one request, too, and little more time.
 _WHOLE_BYTES = 1 << 20
 #: Of a larger one as many are read, in most of which is all that it says of itself, and up to so many where it is not.
 _END_BYTES = 1 << 16
@@ -496,9 +484,9 @@ _LONGEST_END_BYTES = 8 << 20
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """A staged file that holds what was announced.
+    """A staged file that passed all checks.
 
-    Known are the name that its column had, the version (major, minor) of its format, and the rows that it lacks because
+    It has the former name of its column, the version (major, minor) of its format, and the rows that it lacks because
     they were deleted when it was written.
     """
 
@@ -508,11 +496,11 @@ class Verified:
 
 
 def verify_column_file(uri: str, staged: StagedFile, field: pa.Field) -> Verified:
-    """Check a staged file before it is committed; Lance itself checks almost nothing of it.
+    """Check a staged file before its commit, because Lance checks almost nothing.
 
     Raises:
         NotFound: FILE_MISSING.
-        DataLoss: FILE_DAMAGED, for its size, its digest, or a file that cannot be read.
+        DataLoss: FILE_DAMAGED: wrong size or digest, or unreadable.
         FailedPrecondition: ROW_COUNT_MISMATCH, TYPE_MISMATCH.
     """
     content = read_verified(uri, staged)
@@ -527,7 +515,7 @@ def verify_column_file(uri: str, staged: StagedFile, field: pa.Field) -> Verifie
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """What is known of a staged file that holds the bytes and the rows that were announced."""
+    """What a staged file with the announced bytes and rows states about itself."""
 
     schema: pa.Schema
     format: tuple[int, int]
@@ -535,10 +523,10 @@ class Content:
 
 
 def read_verified(uri: str, staged: StagedFile) -> Content:
-    """Check a staged file's bytes and rows. Raises what `verify` raises, but for TYPE_MISMATCH.
+    """Check a staged file's bytes and rows. Raises what `verify_column_file` raises, except TYPE_MISMATCH.
 
-    Its bytes are compared with its digest, unless it is large and its store says that it is the very object of which
-    the digest was taken.
+    The digest of the bytes is compared, unless the file is large and its store confirms by the ETag that it is the
+    object whose digest was taken.
     """
     end = _unchanged(uri, staged)
     whole = None if end is not None else _read_whole(uri, staged)
@@ -560,10 +548,10 @@ def read_verified(uri: str, staged: StagedFile) -> Content:
 
 
 def _unchanged(uri: str, staged: StagedFile) -> ObjectEnd | None:
-    """Return the end of a file whose store still tells the size and the ETag that its digest was taken under.
+    """Return the end of a file whose size and ETag are still those of its digest.
 
     Returns:
-        None where the file has to be read: it is small, its ETag is not known, or it is not the same any more.
+        None if the file has to be read: it is small, its ETag is unknown, or it has changed.
     """
     if not staged.etag or staged.size_bytes <= _WHOLE_BYTES:
         return None
@@ -583,7 +571,7 @@ def _unchanged(uri: str, staged: StagedFile) -> ObjectEnd | None:
 
 
 def _read_whole(uri: str, staged: StagedFile) -> bytes | None:
-    """Compare all bytes of a file with its digest; return them where they were read at once.
+    """Compare a file with its digest. Return its bytes if they were read at once.
 
     Raises:
         NotFound: FILE_MISSING.
@@ -605,7 +593,7 @@ def _read_whole(uri: str, staged: StagedFile) -> bytes | None:
 
 @contextlib.contextmanager
 def _as_read(uri: str, staged: StagedFile, whole: bytes | None, end: ObjectEnd | None) -> Iterator[LanceFileReader]:
-    """Yield a reader of what a data file says of itself, of its bytes or of its end where these were read."""
+    """Yield a reader of a data file's footer, from its bytes or its end if these were read."""
     if end is not None:
         known = as_file(end.content, staged.size_bytes - len(end.content))
     elif whole is not None:
@@ -619,7 +607,7 @@ def _as_read(uri: str, staged: StagedFile, whole: bytes | None, end: ObjectEnd |
 
 
 def _names(field: pa.Field) -> set[str]:
-    """Return what files call a column: its name, or the one under which it was added, if it was renamed since."""
+    """Return the names of a column in files: its own, and the one under which it was added, if it was renamed."""
     bound = binding.read(field)
     return {field.name} if bound is None or not bound.added_as else {field.name, bound.added_as}
 
@@ -627,7 +615,7 @@ def _names(field: pa.Field) -> set[str]:
 def _holds(written: pa.Schema, field: pa.Field) -> bool:
     """Return whether a file's schema is that of a column file of this column.
 
-    A blob of the newer kind is an empty struct in it, and after it comes what describes it.
+    A blob of the newer kind is an empty struct in it, followed by its descriptor.
     """
     first = written.field(0)
     if first.name not in _names(field):
@@ -638,5 +626,5 @@ def _holds(written: pa.Schema, field: pa.Field) -> bool:
 
 
 def type_in_file(kind: pa.DataType) -> pa.DataType:
-    """Return what a data file says of a column of this type: JSON is stored in a binary form."""
+    """Return the type of a column as a data file has it: JSON is stored in a binary form."""
     return pa.large_binary() if isinstance(kind, pa.JsonType) else kind

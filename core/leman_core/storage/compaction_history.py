@@ -1,7 +1,7 @@
 """Compactions in a table's history: which old fragments' rows lie in a new one.
 
-A compacted file has a name that says nothing. The transaction that made it names the old fragments with their files
-and deletions, and the rows of the new ones are the live rows of the old ones, in this order.
+The name of a compacted file says nothing. Its transaction names the old fragments with their files and deletions, and
+the rows of the new fragments are the live rows of the old ones, in this order.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from leman_core.storage.transactions import Kind, Transaction, Transactions, Ver
 Live = npt.NDArray[np.bool_]
 RowIds = npt.NDArray[np.uint64]
 
-#: How many versions are looked at: a transaction takes 0.3 ms to read, and more the more fragments the table has.
+#: Versions to read: a transaction takes 0.3 ms, and more with the number of fragments.
 MOST_VERSIONS = 2000
 _LEAST_VERSIONS = 50
 _MOST_FRAGMENTS = 2_000_000
 
 
 def versions_to_look_at(fragments: int) -> int:
-    """Return how far back it is worth going in a table of so many fragments."""
+    """Return how far back to search in a table of so many fragments."""
     return min(max(_MOST_FRAGMENTS // max(1, fragments), _LEAST_VERSIONS), MOST_VERSIONS)
 
 
@@ -51,14 +51,17 @@ def trace_compactions(
 ) -> CompactionHistory:
     """Read transactions from `version` on, newest first, until the origin of all `files` is found.
 
-    What an unknown transaction may have written is lost, unless an older one is found to have written it.
+    What an unknown transaction may have written is lost, unless an older one turns out to have written it.
 
     Args:
-        further: names the file of an old fragment whose origin is wanted too; empty: none.
+        uri: The table.
+        version: The version to begin with.
+        files: The files.
+        further: Returns the file of an old fragment whose origin is needed, too; empty: none.
 
     Raises:
-        NotFound: HISTORY_UNREADABLE, where the history is gone or makes no sense.
-        LemanError: what `storage_errors.failed` gives, where it may be whole.
+        NotFound: HISTORY_UNREADABLE if the history is gone or cannot be decoded.
+        LemanError: What `storage_failed` gives if it may be whole.
     """
     try:
         return _traced(open_version(uri, version), set(files), further, most_versions)
@@ -83,7 +86,7 @@ def _traced(
                 if made:
                     wanted.update(name for old in rewrite.old if (name := further(old)))
         elif transaction.kind is Kind.OVERWRITE and not unknown:
-            wanted.clear()  # whatever is left came with it
+            wanted.clear()  # it added the remaining files
         else:
             wanted.difference_update(_written(transaction))
         if not wanted:
@@ -92,12 +95,12 @@ def _traced(
 
 
 def compactions_between(uri: str, older: int, newer: int, most_versions: int = MOST_VERSIONS) -> list[Rewrite]:
-    """Return the compactions that led from one version of a table, at its canonical uri, to a later one, oldest first.
+    """Return the compactions between two versions of a table, at its canonical uri, oldest first.
 
-    Those that the history does not tell of are missing.
+    Those that the history no longer has are missing.
 
     Raises:
-        LemanError: as `trace`.
+        LemanError: As `trace_compactions`.
     """
     found: list[Rewrite] = []
     try:
@@ -125,7 +128,7 @@ def _unreadable(uri: str, error: Exception) -> LemanError:
 class OldVersion:
     """The version that a compaction rewrote: which rows of its fragments were live.
 
-    Where it was cleaned away, the stable row ids of what the compaction made of them tell.
+    If it was cleaned up, the stable row ids of the compacted rows show it.
     """
 
     def __init__(self, uri: str, version: int) -> None:
@@ -136,11 +139,11 @@ class OldVersion:
         self._last: tuple[int, Live] = (-1, np.empty(0, np.bool_))
 
     def live(self, fragment_id: int, covered: RowRange) -> Live:
-        """Tell for each physical row of `covered` whether it was live.
+        """Return for each physical row of `covered` whether it was live.
 
         Raises:
-            DataLoss: HISTORY_LOST, where nothing tells.
-            LemanError: what `storage_errors.failed` gives.
+            DataLoss: HISTORY_LOST if nothing shows it.
+            LemanError: What `storage_failed` gives.
         """
         with using_storage(self._uri):
             return self._live(fragment_id, covered)
@@ -162,10 +165,9 @@ class OldVersion:
         return self._last[1][covered.start : covered.end]
 
     def moved(self, fragment_id: int) -> tuple[RowIds, RowIds] | None:
-        """Return ids and offsets of the live rows of a fragment, as the compaction after it says.
+        """Return ids and offsets of a fragment's live rows, by the compaction after it.
 
-        Returns:
-            None where it says nothing of them.
+        None: the compaction does not have them.
         """
         try:
             found = next((moved for moved in self._rewritten() if moved.old.id == fragment_id), None)
@@ -191,7 +193,7 @@ class OldVersion:
 
 
 class _Made:
-    """What a compaction made of some fragments."""
+    """The result of a compaction of some fragments."""
 
     def __init__(self, fragments: Sequence[Any]) -> None:
         self._fragments = fragments
@@ -201,14 +203,14 @@ class _Made:
         """Return the stable row ids of its rows.
 
         Raises:
-            ValueError: they are not stable.
+            ValueError: They are not stable.
         """
         return np.concatenate([_row_ids(fragment) for fragment in self._fragments])
 
 
 @dataclass(frozen=True, slots=True)
 class _Moved:
-    """An old fragment, whose live rows became those from `begin` to `end` of what was made."""
+    """An old fragment, whose live rows became those from `begin` to `end` of the result."""
 
     old: Any
     group: _Made
@@ -217,7 +219,7 @@ class _Moved:
 
 
 def _live_of(old: Any, made: RowIds) -> Live:
-    """Tell which rows of an old fragment are those that were made.
+    """Return which rows of an old fragment are in the result.
 
     A row that an update moved is in two old fragments, and live in one.
     """
@@ -241,9 +243,9 @@ def _row_ids(fragment: Any) -> RowIds:
 
 
 def transactions_up_to(uri: str, version: int, most: int) -> Iterator[Transaction | None]:
-    """Yield the transactions up to a version, newest first; a restored version takes the place of what it undid.
+    """Yield the transactions up to a version, newest first. A restored version replaces what it undid.
 
-    The last is None where older ones are not known of: cleaned away, or too many.
+    The last one is None if older ones are unknown: cleaned up, or too many.
     """
     history, at = Transactions(uri), version
     for _ in range(most):
@@ -265,19 +267,19 @@ def rewrites_of(transaction: Transaction) -> Iterator[Rewrite]:
 
 
 def _rewritten(transaction: Transaction) -> Iterator[tuple[Sequence[Any], Sequence[Any]]]:
-    """Yield the fragments of each group of a compaction: those that it found, and those that it made."""
+    """Yield the fragments of each group of a compaction: the old ones and the new ones."""
     if transaction.kind is not Kind.REWRITE:
         return
     for group in transaction.operation.groups:
         yield group.old_fragments, group.new_fragments
-    if transaction.operation.old_fragments:  # as older versions of Lance said it
+    if transaction.operation.old_fragments:  # the form of older releases of Lance
         yield transaction.operation.old_fragments, transaction.operation.new_fragments
 
 
 def _written(transaction: Transaction) -> set[str]:
-    """Return the files that came into the table with an operation that is no compaction.
+    """Return the files that an operation other than a compaction added to the table.
 
-    Of a Merge they cannot be told from the older ones that it names too.
+    Those of a Merge cannot be distinguished from the older ones that it names, too.
     """
     operation = transaction.operation
     if transaction.kind is Kind.DATA_REPLACEMENT:

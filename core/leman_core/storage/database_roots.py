@@ -1,7 +1,4 @@
-"""Where databases may lie: below roots that the settings name, also after links are followed.
-
-And where none may: the folders and tables that Leman keeps for itself, wherever the roots are.
-"""
+"""The places where databases may lie: below configured roots, also after links, and outside of Leman's own places."""
 
 from __future__ import annotations
 
@@ -22,12 +19,13 @@ from leman_core.storage.object_stores import checkpoint_places
 
 
 class DatabaseRoots:
-    """The places below which databases, tables and what views are made from may lie; without any: everywhere.
+    """The places below which databases, tables and sources of views may lie; without any: everywhere.
 
-    What a caller is told shows the text that the caller sent: links are followed only to decide.
+    Errors show the text that the caller sent. Links are followed only to decide.
 
     Args:
-        registry: The folder of the registry of databases, in its canonical form; empty: there is none.
+        roots: The places.
+        registry: The canonical folder of the registry of databases; empty: there is none.
 
     Raises:
         InvalidArgument: BAD_SETTING.
@@ -41,17 +39,17 @@ class DatabaseRoots:
             raise InvalidArgument("BAD_SETTING", f"LEMAN_SERVER__DATABASE_ROOTS: {error.message}") from None
 
     def __bool__(self) -> bool:
-        """Return whether there are any."""
+        """Return whether there are any roots."""
         return bool(self._roots)
 
     def check(self, place: str, sent: str = "") -> None:
-        """Refuse a database or a table that lies elsewhere, is a link to elsewhere, or is Leman's own.
+        """Refuse a database or table that lies elsewhere, is a link to elsewhere, or is Leman's own.
 
-        What Leman keeps beside the tables of a database may be no link to elsewhere either.
+        Leman's own folder in a database may not be a link to elsewhere either.
 
         Args:
-            place: in its canonical form.
-            sent: how the caller named it, for the error; empty: by the place.
+            place: Its canonical form.
+            sent: The caller's text, for the error; empty: the place.
 
         Raises:
             PermissionDenied: DATABASE_NOT_ALLOWED.
@@ -63,7 +61,7 @@ class DatabaseRoots:
         holder, _, last = place.rpartition("/")
         database = holder if last.endswith(TABLE_ENDING) else place.rstrip("/")
         if self._roots and is_link(own := f"{database}/{OWN_FOLDER}") and not self._is_inside(self._real(own)):
-            raise not_allowed(sent or place)  # functions, jobs and notes would be read and written there
+            raise not_allowed(sent or place)  # functions, jobs and notes would be stored there
         if self._is_own(real):
             raise InvalidArgument(
                 "RESERVED_DATABASE",
@@ -72,10 +70,12 @@ class DatabaseRoots:
             )
 
     def check_table(self, database: str, table: str, sent: str = "") -> None:
-        """Refuse a table that is a link to elsewhere, or Leman's own; what is no table's name is for others to refuse.
+        """Refuse a table that is a link to elsewhere, or Leman's own. Invalid names are refused by other checks.
 
         Args:
-            sent: how the caller named the database, for the error.
+            database: The database.
+            table: The table.
+            sent: The caller's text for the database, for the error.
 
         Raises:
             PermissionDenied: DATABASE_NOT_ALLOWED.
@@ -86,7 +86,7 @@ class DatabaseRoots:
             self.check(f"{database.rstrip('/')}/{file}", f"{(sent or database).rstrip('/')}/{file}")
 
     def allows_table(self, database: str, table: str) -> bool:
-        """Return whether `check_table` lets a table pass."""
+        """Return whether `check_table` accepts a table."""
         try:
             self.check_table(database, table)
         except LemanError:
@@ -97,7 +97,7 @@ class DatabaseRoots:
         return not self._roots or any(real == root or real.startswith(f"{root}/") for root in self._roots)
 
     def _real(self, place: str) -> str:
-        """Return where a place leads. Without roots only its last part may be a link that was not followed before."""
+        """Resolve a place. Without roots, only its last part can be a link that was not followed before."""
         if "://" in place or not (self._roots or os.path.islink(place)):  # noqa: PTH114 - for every call
             return place
         try:
@@ -108,7 +108,7 @@ class DatabaseRoots:
     def _is_own(self, real: str) -> bool:
         *above, last = real.split("/")
         if above[-1:] == [OWN_FOLDER] and last.startswith(MOVED_PREFIX):
-            return False  # a table that is dropped: others say that there is none
+            return False  # a table that is being dropped: opening it fails
         if OWN_FOLDER in above or last == OWN_FOLDER or any(part.endswith(TABLE_ENDING) for part in above):
             return True
         holder = "/".join(above) if last.endswith(TABLE_ENDING) else real
@@ -121,7 +121,7 @@ def check_not_own(table: str) -> None:
     """Refuse the names of Leman's own tables.
 
     Raises:
-        InvalidArgument: RESERVED_NAME, where a refresh computes in the table; BAD_TABLE_NAME.
+        InvalidArgument: RESERVED_NAME for a scratch table of a refresh; BAD_TABLE_NAME.
     """
     if table.startswith(SCRATCH_PREFIX):
         raise InvalidArgument(
@@ -133,7 +133,7 @@ def check_not_own(table: str) -> None:
 
 
 def not_allowed(sent: str) -> PermissionDenied:
-    """Return the refusal of a place that does not lie below a root, by what the caller sent."""
+    """Return the error of a place that does not lie below a root, with the caller's text."""
     return PermissionDenied(
         "DATABASE_NOT_ALLOWED",
         f"'{excerpt(sent)}' does not lie where this service may work: name a database below one of the places in "
@@ -141,5 +141,5 @@ def not_allowed(sent: str) -> PermissionDenied:
     )
 
 
-#: What nothing is outside of.
+#: Allows every place.
 EVERYWHERE = DatabaseRoots()

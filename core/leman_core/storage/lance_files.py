@@ -1,27 +1,17 @@
-"""Single files of Lance: footers, files in memory, sealed files, deletion files.
+"""Single files of Lance: footers, files in memory, sealed files, and deletion files.
 
-What a Lance file says of itself, straight from its last bytes.
+Footers are read from a file's last bytes: opening a Lance reader takes ten times as long, and a plan may look into ten
+thousand files. Changed bytes raise an error here, whereas Lance's Rust may end the process.
 
-Opening a reader takes ten times as long, and a plan may have to look into ten thousand files. And where bytes have
-changed, this raises, whatever they are: Lance's Rust may end the process.
+A sealed file has a digest of its own bytes, because Lance keeps no checksums and some flipped bits make its Rust panic.
+The digest is the first global buffer of our own: xxh3-128 of all bytes but its own 16, which are blank until everything
+else is written. So Lance can read the file, and no second file is needed.
 
-Files of Lance that are written and read in memory, and are put into or come from elsewhere as bytes.
-
-Lance files that carry a digest of their own bytes, so that a changed one is told before Lance reads it.
-
-Lance keeps no checksums, and some flipped bits make its Rust panic where a panic ends the process. The digest is the
-file's first global buffer of our own: xxh3-128 of all bytes but its own 16, which are blank until everything else is
-written. So the file stays one that Lance reads, in one piece, and no second file has to be read with it.
-
-Lance's deletion files, read without the fragment they belong to: a scan for deleted rows reads every row's id.
-
-A file holds the offsets of all deleted rows of a fragment: as one column of an Arrow file or, where they are many, as
-a roaring bitmap in its portable format (https://github.com/RoaringBitmap/RoaringFormatSpec).
-
-Which rows of a fragment are deleted.
-
-Deletions only grow, but for a restore: it brings rows back, under the same fragment and the same data files. A column
-file that was written while they were deleted has no values for them, so it says which rows it lacks.
+A deletion file has the offsets of all deleted rows of a fragment: one column of an Arrow file or, if they are many, a
+roaring bitmap in its portable format (https://github.com/RoaringBitmap/RoaringFormatSpec). Reading it is cheaper than a
+scan, which reads every row's id. Deletions only grow, except through a restore, which brings rows back under the same
+fragment and data files. A column file that was written while they were deleted lacks their values, so it states which
+rows it lacks (`Deletions`).
 """
 
 from __future__ import annotations
@@ -61,11 +51,11 @@ Value = TypeVar("Value")
 
 
 def read_buffer(filesystem: pafs.FileSystem, path: str, key: str) -> bytes | None:
-    """Return the global buffer whose number the file's schema metadata has under `key`; None where it has no such key.
+    """Return the global buffer whose number the file's schema metadata has under `key`; None: it has no such key.
 
     Raises:
-        OSError: the file cannot be read.
-        ValueError: its layout is another one than is known here.
+        OSError: The file cannot be read.
+        ValueError: Its layout is unknown.
     """
 
     def buffer(end: _End) -> bytes | None:
@@ -81,20 +71,20 @@ def read_metadata(filesystem: pafs.FileSystem, path: str) -> dict[str, bytes]:
 
 
 def read_rows(filesystem: pafs.FileSystem, path: str) -> int:
-    """Return how many rows the file has. Raises what `read_buffer` raises."""
+    """Return the number of rows of the file. Raises what `read_buffer` raises."""
     return _read(filesystem, path, lambda end: end.rows)
 
 
 def read_column_bytes(filesystem: pafs.FileSystem, path: str) -> list[int]:
-    """Return how many bytes the pages of each column of the file have. Raises what `read_buffer` raises."""
+    """Return the bytes of each column's pages in the file. Raises what `read_buffer` raises."""
     return _read(filesystem, path, lambda end: end.column_bytes())
 
 
 def place_of_buffer(content: bytes, number: int) -> tuple[int, int]:
-    """Return where in a whole file a global buffer begins, and its length.
+    """Return the offset and length of a global buffer in a whole file.
 
     Raises:
-        ValueError: there is none.
+        ValueError: There is none.
     """
     try:
         table, buffers = _table(content)
@@ -109,14 +99,14 @@ def place_of_buffer(content: bytes, number: int) -> tuple[int, int]:
 
 
 def start_of_metadata(tail: bytes, size_bytes: int) -> int:
-    """Return from where on a file has to be known to tell all that it says of itself: columns, buffers, rows.
+    """Return the offset from which on a file has its metadata: columns, buffers, rows.
 
     Args:
-        tail: its last bytes. Where they do not tell it, from where on they may.
-        size_bytes: of the whole file.
+        tail: Its last bytes. If they do not reach far enough, the offset is where to read from next.
+        size_bytes: The size of the whole file.
 
     Raises:
-        ValueError: these are not the last bytes of a Lance file.
+        ValueError: These are not the last bytes of a Lance file.
     """
     try:
         columns, offsets, table, buffers, _, _, _, magic = _FOOTER.unpack(tail[-_FOOTER.size :])
@@ -133,10 +123,10 @@ def start_of_metadata(tail: bytes, size_bytes: int) -> int:
 
 
 def _table(tail: bytes) -> tuple[int, int]:
-    """Return where the table of global buffers lies, and how many there are.
+    """Return the place of the table of global buffers, and their number.
 
     Raises:
-        ValueError, struct.error: these are not the last bytes of a Lance file.
+        ValueError, struct.error: These are not the last bytes of a Lance file.
     """
     _, _, table, buffers, _, _, _, magic = _FOOTER.unpack(tail[-_FOOTER.size :])
     if magic != _MAGIC:
@@ -145,7 +135,7 @@ def _table(tail: bytes) -> tuple[int, int]:
 
 
 class _End:
-    """The end of a file, and more of it where that is not enough."""
+    """The end of a file, extended as needed."""
 
     def __init__(self, file: pa.NativeFile) -> None:
         self._file = file
@@ -163,7 +153,7 @@ class _End:
         return self._part(*self._places[number])
 
     def column_bytes(self) -> list[int]:
-        """Return how many bytes the pages of each column have."""
+        """Return the bytes of each column's pages."""
         _, table, _, _, columns, _, _, _ = _FOOTER.unpack(self._tail[-_FOOTER.size :])
         places = _PLACE.iter_unpack(self._part(table, columns * _PLACE.size))
         found = (_column_class().FromString(self._part(*place)) for place in places)
@@ -187,7 +177,7 @@ def _read(filesystem: pafs.FileSystem, path: str, what: Callable[[_End], Value])
 
 @cache
 def _descriptor_class() -> Any:
-    """Return what is needed of `FileDescriptor` in Lance's file.proto: its schema's metadata, and its rows."""
+    """Return the needed part of `FileDescriptor` in Lance's file.proto: the schema's metadata, and the rows."""
     file = descriptor_pb2.FileDescriptorProto(name="leman/lance_file.proto", package="leman.lance", syntax="proto3")
     schema = file.message_type.add(name="Schema")
     entry = schema.nested_type.add(name="MetadataEntry")
@@ -217,7 +207,7 @@ def _descriptor_class() -> Any:
 
 @cache
 def _column_class() -> Any:
-    """Return what is needed of `ColumnMetadata` in Lance's file2.proto: the sizes of its pages' buffers."""
+    """Return the needed part of `ColumnMetadata` in Lance's file2.proto: the sizes of its pages' buffers."""
     file = descriptor_pb2.FileDescriptorProto(name="leman/lance_column.proto", package="leman.lance", syntax="proto3")
     column = file.message_type.add(name="ColumnMetadata")
     page = column.nested_type.add(name="Page")
@@ -234,18 +224,17 @@ def _column_class() -> Any:
     return message_factory.GetMessageClass(pool.FindMessageTypeByName("leman.lance.ColumnMetadata"))
 
 
-#: Files in memory have no name, so that nothing is left of them whenever the process ends. Elsewhere than on Linux they
-#: are temporary ones.
+#: Files in memory have no name, so that none is left when the process ends. Outside of Linux they are temporary files.
 _IN_MEMORY = hasattr(os, "memfd_create") and Path("/proc/self/fd").is_dir()
 
 
 def made_in_memory(
     name: str, schema: pa.Schema, write: Callable[[LanceFileWriter], None], version: str | None = None
 ) -> bytes:
-    """Return the bytes of a file of Lance that `write` writes and closes.
+    """Return the bytes of a Lance file that `write` writes and closes.
 
     Raises:
-        OSError: what Lance raises; so do other errors of it.
+        OSError: What Lance raises; so do its other errors.
     """
     memory = LanceFileSession("memory://")
     writer = memory.open_writer(name, schema=schema, version=version)
@@ -255,14 +244,14 @@ def made_in_memory(
 
 @contextlib.contextmanager
 def as_file(content: bytes, start: int = 0) -> Iterator[str]:
-    """Yield the path of a file with these bytes, for as long as the context is open.
+    """Yield the path of a file with these bytes, while the context is open.
 
     Args:
         content: Its bytes from `start` on.
-        start: How many bytes, all of them zero, come before; they take no memory.
+        start: The number of zero bytes before them, which take no memory.
 
     Raises:
-        OSError: the file cannot be written.
+        OSError: The file cannot be written.
     """
     if not _IN_MEMORY:
         with tempfile.NamedTemporaryFile(prefix="leman-", suffix=".lance") as file:
@@ -285,23 +274,23 @@ _BUFFER = 1
 
 
 def make_room(writer: LanceFileWriter) -> None:
-    """Put a blank digest into a file that is being written and has no other buffer yet."""
+    """Add a blank digest to a file that is being written and has no other buffer yet."""
     if writer.add_global_buffer(_BLANK) != _BUFFER:
         raise RuntimeError("the file has buffers already")
 
 
 def seal_file(content: bytes) -> tuple[int, bytes]:
-    """Return the digest of a written file, and where in it to put it.
+    """Return the digest of a written file, and its place in it.
 
     Raises:
-        ValueError: where it has no room for one.
+        ValueError: The file has no room for one.
     """
     at = _place(content)
     return at, _digest(content, at)
 
 
 def sealed_file_problem(content: bytes) -> str:
-    """Return what is wrong with the bytes of a sealed file; empty: they are as they were written."""
+    """Return what is wrong with the bytes of a sealed file; empty: they are unchanged."""
     try:
         at = _place(content)
     except ValueError as error:
@@ -319,7 +308,7 @@ def _place(content: bytes) -> int:
 
 
 def _digest(content: bytes, at: int) -> bytes:
-    """Return the digest of all but the digest at a place."""
+    """Return the digest of all bytes except the digest at a place."""
     digest, whole = xxhash.xxh3_128(), memoryview(content)
     digest.update(whole[:at])
     digest.update(whole[at + len(_BLANK) :])
@@ -333,20 +322,20 @@ _ENDINGS = {"array": "arrow", "bitmap": "bin"}
 _PLAIN, _WITH_RUNS = 12346, 12347
 #: A container has the lower 16 bits of values. With more values than this it is a bitmap of this many bytes.
 _LARGEST_ARRAY, _BITMAP_BYTES = 4096, 8192
-#: Bitmaps of so many containers that have runs, or more, say where each container begins.
+#: Bitmaps with runs and at least so many containers state where each container begins.
 _WITH_PLACES = 4
 
 
 def deletion_file_path(fragment_id: int, file: lance.fragment.DeletionFile) -> str:
-    """Return where in its table's folder a fragment's deletion file lies."""
+    """Return the path of a fragment's deletion file in its table's folder."""
     return f"_deletions/{fragment_id}-{file.read_version}-{file.id}.{_ENDINGS.get(file.file_type, file.file_type)}"
 
 
 def deleted_offsets(uri: str, fragment: lance.LanceFragment) -> Offsets | None:
-    """Return the offsets of a fragment's deleted rows, sorted; none is deleted: no offsets.
+    """Return the sorted offsets of a fragment's deleted rows.
 
     Returns:
-        None where its deletion file is not what the manifest says, or lies elsewhere: only Lance can tell.
+        None if its deletion file does not match the manifest, or lies elsewhere: only Lance can read it.
     """
     metadata = fragment.metadata
     file = metadata.deletion_file
@@ -366,7 +355,7 @@ def deleted_offsets(uri: str, fragment: lance.LanceFragment) -> Offsets | None:
 
 
 def is_sound_deletion_file(content: bytes, file: lance.fragment.DeletionFile, rows: int) -> bool:
-    """Return whether a deletion file of a fragment with so many rows is what the manifest says."""
+    """Return whether a deletion file of a fragment with so many rows matches the manifest."""
     try:
         offsets = _offsets_in(content, file)
     except (OSError, ValueError, struct.error):
@@ -378,11 +367,11 @@ def is_sound_deletion_file(content: bytes, file: lance.fragment.DeletionFile, ro
 
 
 def roaring_values(content: bytes) -> Offsets:
-    """Return the values of a roaring bitmap, sorted.
+    """Return the sorted values of a roaring bitmap.
 
     Raises:
-        ValueError: it is none, or cut off.
-        struct.error: it is cut off.
+        ValueError: It is none, or cut off.
+        struct.error: It is cut off.
     """
     (cookie,) = struct.unpack_from("<I", content)
     runs: npt.NDArray[np.bool_]
@@ -436,15 +425,14 @@ def _are_sound(offsets: Offsets, number: int, rows: int) -> bool:
 class Deletions:
     """The deleted rows of one fragment."""
 
-    #: The name of Lance's deletion file: an equal name means equal rows.
+    #: The name of Lance's deletion file: equal names mean equal rows.
     file: str
     mask: npt.NDArray[np.bool_]
 
     def encode(self) -> bytes:
         """Return the deletions as bytes.
 
-        They are the length of the name (2 bytes, little endian), the name, and zlib of the rows as bits after their
-        number.
+        The length of the name (2 bytes, little endian), the name, and zlib of their number and bits.
         """
         name = self.file.encode()
         bits = len(self.mask).to_bytes(8, "little") + np.packbits(self.mask).tobytes()
@@ -461,7 +449,7 @@ class Deletions:
 
 
 def live_rows(fragment: lance.LanceFragment, covered: RowRange) -> npt.NDArray[np.bool_]:
-    """Tell for each physical row of `covered` whether it is live."""
+    """Return for each physical row of `covered` whether it is live."""
     scanner = fragment.scanner(
         columns=[], offset=covered.start, limit=covered.rows, with_row_id=True, include_deleted_rows=True
     )
@@ -470,7 +458,7 @@ def live_rows(fragment: lance.LanceFragment, covered: RowRange) -> npt.NDArray[n
 
 
 def deletions_of(fragment: lance.LanceFragment) -> Deletions | None:
-    """Return all of a fragment's deletions; None where it has none."""
+    """Return all of a fragment's deletions; None: there are none."""
     file = fragment.metadata.deletion_file
     if file is None:
         return None

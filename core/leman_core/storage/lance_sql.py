@@ -1,19 +1,10 @@
-"""SQL as Lance takes it: dialect, types, regular expressions, and its errors in the caller's words.
+"""SQL in Lance's dialect: translation, types, regular expressions, and errors in the caller's words.
 
-The one type of values that stand for each other, as the branches of a CASE do.
-
-Lance's own rule takes the coarser unit of two timestamps, and nanoseconds for a date and a timestamp: values would be
-cut off, or be out of range.
-
-What Lance says of SQL that it does not take, in words for the one who wrote it.
-
-Regular expressions that callers write in SQL: each is compiled once, before a table's rows meet it.
-
-SQL as callers write it → SQL as Lance reads it: its parser knows no CASE, and takes no text for a time.
-
-CASE becomes `nvl2`, which Lance evaluates as a CASE: of a branch that is not taken nothing is computed.
-
-Tell SQL that has no value for a row (a division by zero, a cast) from storage that cannot be read.
+Lance's parser knows no CASE, and takes no text for a time. CASE becomes `nvl2`, which Lance evaluates lazily: a branch
+that is not taken is not computed. The branches get a common type here, because Lance takes the coarser unit of two
+timestamps, and nanoseconds for a date and a timestamp: values would be cut off or out of range. Regular expressions are
+compiled before a table's rows are read. Errors distinguish SQL without a value for a row (a division by zero, a cast)
+from unreadable storage.
 """
 
 from __future__ import annotations
@@ -52,10 +43,10 @@ _FINER = list(ARROW_CAST_UNITS)
 
 
 def sort_of(kind: pa.DataType) -> str:
-    """Return what values of a type are, in the words of `_SORTS`.
+    """Return the word of `_SORTS` for a type's values.
 
     Raises:
-        InvalidArgument: INVALID_FILTER, for any other type.
+        InvalidArgument: INVALID_FILTER for any other type.
     """
     found = next((sort for sort, tests in _SORTS.items() if any(test(kind) for test in tests)), None)
     if found is None:
@@ -68,14 +59,15 @@ def sort_of(kind: pa.DataType) -> str:
 def common_type(
     values: Sequence[str], kinds: Sequence[pa.DataType], type_of: Callable[[str], pa.DataType]
 ) -> pa.DataType:
-    """Return the type that has all values of these expressions.
+    """Return the common type of the values of these expressions.
 
     Args:
-        kinds: their types, not all of them NULL's.
-        type_of: what Lance gives for an expression.
+        values: The expressions.
+        kinds: Their types, at least one of them not NULL's.
+        type_of: Returns Lance's type of an expression.
 
     Raises:
-        InvalidArgument: INVALID_FILTER, where there is none.
+        InvalidArgument: INVALID_FILTER if there is none.
     """
     plain = [kind.value_type if pt.is_dictionary(kind) else kind for kind in kinds]
     branches = {(text, kind) for text, kind in zip(values, plain, strict=True) if not pt.is_null(kind)}
@@ -107,10 +99,7 @@ def _of_time(kinds: Sequence[pa.DataType]) -> pa.DataType:
 def _number(
     branches: Iterable[tuple[str, pa.DataType]], kinds: Sequence[pa.DataType], type_of: Callable[[str], pa.DataType]
 ) -> pa.DataType:
-    """Return the common type of numbers.
-
-    Whole numbers that are written out take the type of the other branches, if it has them.
-    """
+    """Return the common type of numbers. Literal whole numbers take the type of the other branches, if it has them."""
     written = {text: match for text, _ in branches if (match := _INTEGER.fullmatch(text)) is not None}
     others = [kind for kind in kinds if any(kind == of and text not in written for text, of in branches)]
     if others:
@@ -157,7 +146,7 @@ def _has(kind: pa.DataType, number: int) -> bool:
 
 
 _RUST_PATH = re.compile(r",?\s*/\S+?\.rs:\d+:\d+")
-#: So much of what Lance says is repeated: it repeats the caller's text.
+#: The longest part of Lance's error to repeat: it repeats the caller's text.
 _LONGEST = 500
 _PARSER = re.compile(r"\(sql parser error: (.*)\)$", re.DOTALL)
 _NO_FIELD = re.compile(r"No field named (?:\"(?P<quoted>(?:[^\"]|\"\")*)\"|(?P<plain>[^\s.]+))\.")
@@ -179,7 +168,7 @@ def clean_message(message: str) -> str:
 
 
 def expression_error(error: Exception, columns: list[str]) -> LemanError:
-    """Return the error for an expression that Lance does not take on a table with these columns."""
+    """Return the error for an expression that Lance refuses on a table with these columns."""
     text = clean_message(str(error))
     if _NO_COLUMN in text:
         return expressions.invalid_expression("it reads no column of the table: every row would get the same value")
@@ -190,7 +179,7 @@ def expression_error(error: Exception, columns: list[str]) -> LemanError:
 
 
 def filter_message(error: Exception, columns: list[str]) -> str:
-    """Return what is wrong with a filter that Lance does not take on a table with these columns."""
+    """Return what is wrong with a filter that Lance refuses on a table with these columns."""
     text = clean_message(str(error))
     if "INTERVAL" in text:
         return f"{text}; intervals are understood after now() and current_date: now() - interval '30 days'"
@@ -200,7 +189,7 @@ def filter_message(error: Exception, columns: list[str]) -> str:
 
 
 def _unknown_column(text: str, columns: list[str]) -> str:
-    """Return what to say about a column that Lance does not find; empty where that is not what it says."""
+    """Return a message about a column that Lance does not find; empty: the error is another one."""
     name = _missing_name(text)
     if not name:
         return ""
@@ -208,7 +197,7 @@ def _unknown_column(text: str, columns: list[str]) -> str:
 
 
 def _missing_name(text: str) -> str:
-    """Return the column that Lance does not find; empty where that is not what it says."""
+    """Return the column that Lance does not find; empty: the error is another one."""
     unknown = _NO_FIELD.search(text)
     return "" if unknown is None else unknown["plain"] or unknown["quoted"].replace('""', '"')
 
@@ -257,9 +246,9 @@ _OPENING, _CLOSING = frozenset("(["), frozenset(")]")
 
 
 def check_patterns(sql: str) -> None:
-    """Refuse regular expressions that do not compile, or are too large once they are compiled.
+    """Refuse regular expressions that do not compile, or are too large when compiled.
 
-    Those that a column has, or that are computed, show at its rows.
+    Those from a column, or computed ones, can fail only at their rows.
 
     Raises:
         InvalidArgument: INVALID_FILTER.
@@ -291,7 +280,7 @@ def _arguments(found: Sequence[Token]) -> Iterator[list[list[Token]]]:
 
 @lru_cache(maxsize=256)
 def _fault(pattern: str, flags: tuple[str, ...]) -> str:
-    """Return what is wrong with a regular expression, by trying it on one row; empty: nothing is."""
+    """Return what is wrong with a regular expression, by a trial on one row; empty: nothing is."""
     row = lance.write_dataset(pa.table({"s": [""]}), "memory://patterns.lance")
     arguments = ", ".join(("s", pattern, *flags))
     try:
@@ -308,25 +297,25 @@ def _fault(pattern: str, flags: tuple[str, ...]) -> str:
     return ""
 
 
-#: What Lance raises for an expression that it cannot plan.
+#: Lance's errors for an expression that it cannot plan.
 ERRORS = (ValueError, OSError, RuntimeError, NotImplementedError, pa.ArrowException)
 
 
 class Dialect:
-    """What translates for one version of a table. For many threads at once."""
+    """A translator for one version of a table. Any number of threads may call it."""
 
     def __init__(self, dataset: lance.LanceDataset) -> None:
         self._dataset = dataset
         self._known: dict[str, str] = {}
 
     def lance(self, sql: str) -> str:
-        """Return a checked filter or expression as Lance reads it; mostly the same text.
+        """Return a checked filter or expression in Lance's dialect; mostly the same text.
 
-        What a table or view has stored is bounded here, so that nothing ends the process that others wrote.
+        The nesting of stored SQL is bounded here, so that SQL which others wrote cannot end the process.
 
         Raises:
             InvalidArgument: INVALID_FILTER.
-            Exception: what Lance raises for a part that it cannot plan (`ERRORS`).
+            Exception: What Lance raises for a part that it cannot plan (`ERRORS`).
         """
         if sql not in self._known:
             if problem := sql_limits.stored_nesting_problem(sql):
@@ -335,8 +324,8 @@ class Dialect:
         return self._known[sql]
 
     def type_of(self, expression: str) -> pa.DataType:
-        """Return what an expression in Lance's own words gives. Reads no rows. Raises `ERRORS`."""
-        columns = {"value": f"({expression})", "row": "_rowid"}  # Lance refuses to read no column at all
+        """Return the type of an expression in Lance's dialect. Reads no rows. Raises `ERRORS`."""
+        columns = {"value": f"({expression})", "row": "_rowid"}  # Lance refuses to read no column
         with panics_as_errors():
             return self._dataset.scanner(columns=columns).projected_schema.field("value").type
 
@@ -353,7 +342,7 @@ class Dialect:
         try:
             return self.type_of(expression)
         except ERRORS:
-            return None  # Lance says of the whole text what is wrong with it
+            return None  # Lance finds what is wrong with the whole text
 
     def _without_case(self, case: Case) -> str:
         conditions = [self._condition(case.operand, when) for when, _ in case.branches]
@@ -363,7 +352,7 @@ class Dialect:
             raise invalid_filter("CASE is NULL for every row, of no type; write cast(NULL as …)")
         common = common_type(values, kinds, self.type_of)
         if pt.is_boolean(common):
-            # of truth values Lance would make AND and OR, and compute all branches
+            # for booleans Lance would use AND and OR, and compute all branches
             numbers = [f"cast(({value}) as bigint)" for value in values]
             return f"({_chosen(conditions, numbers, _as_number)} = 1)"
         name = arrow_cast_name(common)
@@ -381,9 +370,9 @@ class Dialect:
 
 
 def _chosen(conditions: Sequence[str], values: Sequence[str], marked: Callable[[str], str]) -> str:
-    """Return the value of the first condition that holds, or the last of the values.
+    """Return the value of the first condition that holds, or else the last value.
 
-    `marked` makes of a condition a value, of the values' sort, that is NULL where it does not hold.
+    `marked` turns a condition into a value, of the values' sort, that is NULL if it does not hold.
     """
     *values, result = values
     for condition, value in zip(reversed(conditions), reversed(values), strict=True):
@@ -392,7 +381,7 @@ def _chosen(conditions: Sequence[str], values: Sequence[str], marked: Callable[[
 
 
 def _as(kind: pa.DataType, condition: str) -> str:
-    """Return a value of a type that is not of truth; the number is 0, which all types of numbers and times have."""
+    """Return a non-boolean value of a type. The number is 0, which all types of numbers and times have."""
     if sort_of(kind) in {"text", "bytes"}:
         return f"arrow_cast({_as_text(condition)}, '{arrow_cast_name(kind)}')"
     number = f"1 - {_as_number(condition)}"
@@ -413,11 +402,7 @@ _Read = Callable[[Ids], object]
 
 
 def failed_row(ids: Ids, inputs: _Read, values: _Read) -> tuple[int, Exception] | None:
-    """Return the first row of which the SQL's `inputs` can be read and its `values` cannot, and why.
-
-    Returns:
-        None where there is no such row.
-    """
+    """Return the first row whose `inputs` can be read and whose `values` cannot, and why; None: there is none."""
     error = _failure(ids, inputs, values)
     while error is not None and len(ids) > 1:
         middle = len(ids) // 2
@@ -442,7 +427,7 @@ def _failure(ids: Ids, inputs: _Read, values: _Read) -> Exception | None:
 
 
 def expression_failed(row_id: int, version: int, uri: str, error: Exception) -> FailedPrecondition:
-    """Return the error of SQL that has no value for a row."""
+    """Return the error of SQL without a value for a row."""
     return FailedPrecondition(
         "EXPRESSION_FAILED",
         f"The view's SQL has no value for the row with id {row_id} in version {version} of its source: "

@@ -1,11 +1,4 @@
-"""Read tables: manifests, filters, listings, incarnations, indexes.
-
-Read tables: manifests, filters, listings. Nothing is written here.
-
-Which of all tables and views that had one place is there now.
-
-Indexes of a table: how much of it they cover.
-"""
+"""Read tables: manifests, filters, listings, incarnations, indexes. Nothing is written here."""
 
 from __future__ import annotations
 
@@ -44,21 +37,21 @@ from leman_core.storage.storage_errors import on_one_line, storage_failed, trans
 INCARNATION_KEY = "leman.incarnation"
 _VERSIONS = "_versions"
 
-#: Where Lance keeps tags: a file of JSON for each, whose name is percent-encoded.
+#: The folder of Lance's tags: a JSON file for each, with a percent-encoded name.
 _TAGS = "_refs/tags"
 _TAG_ENDING = ".json"
 _LONGEST_FILE_NAME = 255
 _TAGS_LISTED = 40
-#: A manifest of so many bytes is sent to workers: that of some hundred fragments.
+#: The largest manifest that is sent to workers: that of some hundred fragments.
 _SENT_BYTES = 1 << 16
-#: Up to this many fragments are read one by one: to parse a manifest of a thousand takes 8 ms.
+#: Up to this many fragments are read one by one: parsing a manifest of a thousand takes 8 ms.
 _FEW_FRAGMENTS = 32
-#: Types of views: Lance computes with them, and stores none.
+#: View types of Arrow: Lance computes with them, but cannot store them.
 _PLAIN = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
 
 
 def snapshot_of(uri: str, dataset: lance.LanceDataset, fragments: Sequence[Fragment]) -> TableSnapshot:
-    """Return what an opened version says of itself, with fragments that were read from it."""
+    """Return the description of an opened version, with fragments that were read from it."""
     return TableSnapshot(
         uri=uri,
         version=int(dataset.version),
@@ -72,19 +65,17 @@ def snapshot_of(uri: str, dataset: lance.LanceDataset, fragments: Sequence[Fragm
 
 
 def _worth_sending(manifest: bytes | None) -> bytes:
-    """Return a manifest that workers are sent: they need not read it, and others may clean its version up."""
+    """Return a manifest that is small enough for workers, who then survive a cleanup of the version."""
     return manifest if manifest is not None and len(manifest) <= _SENT_BYTES else b""
 
 
 class LanceTables:
-    """What reads tables through Lance.
+    """Reads tables through Lance; see `leman_core.model.work.TableReader`.
 
-    See `leman_core.model.work.TableReader`.
-
-    Every call opens the table again: a kept handle would have to be asked for news anyway.
+    Every call opens the table: a kept handle would have to look for newer versions anyway.
 
     Args:
-        roots: below which a table has to lie, no matter who names it: stored definitions do, too.
+        roots: The places below which a table has to lie, also one that a stored definition names.
     """
 
     def __init__(self, roots: DatabaseRoots = EVERYWHERE) -> None:
@@ -94,15 +85,17 @@ class LanceTables:
         """Return a version of the table (0: latest).
 
         Args:
-            only: ids of the fragments that are wanted. Where they are few, no others are read.
+            uri: The table.
+            version: Its version.
+            only: Ids of the wanted fragments. If they are few, no others are read.
 
         Raises:
             NotFound: TABLE_NOT_FOUND, VERSION_NOT_FOUND.
-            LemanError: what else `table_errors.table_error` gives.
+            LemanError: What else `table_error` gives.
         """
         dataset = self._open(uri, version)
         try:
-            with panics_as_errors():  # over a schema that makes no sense, once it is asked for
+            with panics_as_errors():  # Lance panics over a damaged schema at its first use
                 found = snapshot_of(uri, dataset, ())
         except (ValueError, OSError) as error:
             raise table_error(uri, error, version) from None
@@ -117,11 +110,11 @@ class LanceTables:
         return replace(found, fragments=fragments, manifest=_worth_sending(serialized))
 
     def dataset(self, uri: str, version: int = 0) -> lance.LanceDataset:
-        """Return a version of the table (0: latest) as Lance's own dataset, for the packages that know Lance.
+        """Return a version of the table (0: latest) as a Lance dataset, for packages that use Lance.
 
         Raises:
             NotFound: TABLE_NOT_FOUND, VERSION_NOT_FOUND.
-            LemanError: what else `table_errors.table_error` gives.
+            LemanError: What else `table_error` gives.
         """
         return self._open(uri, version)
 
@@ -129,21 +122,21 @@ class LanceTables:
         """Return the number of the latest version.
 
         Raises:
-            LemanError: what `table_errors.table_error` gives.
+            LemanError: What `table_error` gives.
         """
         return int(self._open(uri, 0).version)
 
     def tagged(self, uri: str, tag: str) -> int:
-        """Return the version of the main branch that a tag stands for.
+        """Return the version of the main branch that a tag names.
 
         Raises:
             NotFound: TAG_NOT_FOUND, also for a tag of another branch; TABLE_NOT_FOUND.
-            DataLoss: TABLE_DAMAGED, where the file of the tag cannot be read.
+            DataLoss: TABLE_DAMAGED if the tag's file cannot be read.
         """
         self.check_place(uri)
         found = _read_tag(uri, tag)
         if found is None:
-            self._open(uri, 0)  # raises where there is no such table
+            self._open(uri, 0)  # raises if there is no such table
             listed = ", ".join(_tags(uri)[:_TAGS_LISTED]) or "none"
             raise NotFound("TAG_NOT_FOUND", f"Table {uri} has no tag '{tag}'. Its tags: {listed}", uri=uri, tag=tag)
         version, branch = found
@@ -159,12 +152,12 @@ class LanceTables:
         return version
 
     def check_filter(self, uri: str, where: str, version: int = 0) -> None:
-        """Check an expression by `leman_core.sql.filters` and by Lance on this version of the table (0: latest).
+        """Check a filter by `leman_core.sql.filters`, and by Lance on a version of the table (0: latest).
 
         Reads no rows.
 
         Raises:
-            InvalidArgument: INVALID_FILTER, where one of the two refuses it.
+            InvalidArgument: INVALID_FILTER if one of the two refuses it.
         """
         dataset = self._open(uri, version)
         columns = dataset.schema.names
@@ -180,7 +173,7 @@ class LanceTables:
         _explain(dataset, spoken, columns)
         try:
             _explain(dataset, f"({spoken})", columns)
-        except InvalidArgument:  # Lance ignores what comes after a complete expression: `id > 0 LIMIT 1`
+        except InvalidArgument:  # Lance ignores text after a complete expression: `id > 0 LIMIT 1`
             raise filters.invalid_filter("something follows a complete expression; AND or OR missing?") from None
 
     def expression_type(
@@ -192,13 +185,14 @@ class LanceTables:
         *,
         may_be_constant: bool = False,
     ) -> pa.DataType:
-        """Return the type of what a checked expression gives on a version of this table (0: latest).
-
-        Reads no rows.
+        """Return the type of a checked expression on a version of the table (0: latest). Reads no rows.
 
         Args:
-            also: columns that the table is about to get.
-            may_be_constant: whether it may read no column, and be NULL of no type.
+            uri: The table.
+            expression: The expression.
+            version: The version.
+            also: Columns that the table will have, too.
+            may_be_constant: Whether it may read no column, and be NULL without a type.
 
         Raises:
             InvalidArgument: INVALID_EXPRESSION.
@@ -226,7 +220,7 @@ class LanceTables:
         return _PLAIN.get(found, found)
 
     def list_tables(self, database: str) -> list[str]:
-        """Return the names of the tables in a database, sorted; none where there is no such folder yet.
+        """Return the sorted names of the tables in a database; none if its folder does not exist yet.
 
         Raises:
             FailedPrecondition: STORAGE_DENIED, STORAGE_MISSING.
@@ -246,7 +240,7 @@ class LanceTables:
         """Return those of the named files that lie in the table's data folder.
 
         Raises:
-            LemanError: what `storage_errors.failed` gives.
+            LemanError: What `storage_failed` gives.
         """
         wanted = sorted(set(files))
         with translating_os_errors(f"Files of table {uri}", uri):
@@ -255,7 +249,7 @@ class LanceTables:
         return {f for f, info in zip(wanted, infos, strict=True) if info.type == pafs.FileType.File}
 
     def check_place(self, uri: str) -> None:
-        """Refuse a table that does not lie where the service may work.
+        """Refuse a table outside of the roots.
 
         Raises:
             PermissionDenied: DATABASE_NOT_ALLOWED.
@@ -271,9 +265,9 @@ class LanceTables:
 
 
 def _read_tag(uri: str, tag: str) -> tuple[int, str] | None:
-    """Return the version and the branch (empty: the main one) of a tag; None: there is none.
+    """Return the version and the branch (empty: main) of a tag; None: there is none.
 
-    Lance reads all tags of a table at once, and none where one of them has a name that is not ASCII.
+    Lance reads all tags of a table at once, and none if one of them has a name that is not ASCII.
     """
     name = f"{urllib.parse.quote(tag, safe='')}{_TAG_ENDING}"
     if len(name) > _LONGEST_FILE_NAME:
@@ -303,17 +297,17 @@ def _tags(uri: str) -> list[str]:
 
 
 def database_exists(database: str) -> bool:
-    """Return whether there is a folder where a database is to be.
+    """Return whether the folder of a database exists.
 
     Raises:
-        LemanError: what `storage_errors.failed` gives.
+        LemanError: What `storage_failed` gives.
     """
     with translating_os_errors(f"The database {database}", database):
         filesystem, root = filesystem_of(database)
         try:
             is_there = bool(filesystem.get_file_info(root).type == pafs.FileType.Directory)
         except OSError:
-            filesystem.get_file_info(pafs.FileSelector(root))  # which may say why: an answer to HEAD has no words
+            filesystem.get_file_info(pafs.FileSelector(root))  # its error may say why: an answer to HEAD has no text
             raise
     if not is_there:
         check_bucket(database)
@@ -325,7 +319,7 @@ def _listed_in(place: str) -> list[str]:
     entries = filesystem.get_file_info(pafs.FileSelector(root, allow_not_found=True))
     folders = [e.base_name for e in entries if e.type == pafs.FileType.Directory]
     names = sorted(name for name in folders if name.endswith(TABLE_ENDING) and _can_be_table(name))
-    # a folder with files and no version is a view that is being made, or whose maker died
+    # a folder with files and no version is a view that is being created, or whose creator died
     versions = filesystem.get_file_info([f"{root}/{name}/{_VERSIONS}" for name in names])
     made = (name for name, found in zip(names, versions, strict=True) if found.type == pafs.FileType.Directory)
     return [name.removesuffix(TABLE_ENDING) for name in made]
@@ -340,10 +334,10 @@ def _can_be_table(folder: str) -> bool:
 
 
 def current_file(uri: str, fragment_id: int, field_ids: Collection[int]) -> str:
-    """Return the name of the file that holds a column in the latest version of a fragment; empty: none does.
+    """Return the file that holds a column in the latest version of a fragment; empty: none does.
 
     Raises:
-        LemanError: what `storage_errors.unusable` gives where the table cannot be opened.
+        LemanError: What `storage_unusable` gives if the table cannot be opened.
     """
     with using_storage(uri):
         fragment = open_latest(uri).get_fragment(fragment_id)
@@ -358,7 +352,7 @@ def fields_of(dataset: lance.LanceDataset) -> tuple[TableField, ...]:
 
 
 def file_format(dataset: lance.LanceDataset) -> tuple[int, int]:
-    """Return the version of the file format that the table's data is written in."""
+    """Return the version of the file format of the table's data."""
     major, minor = dataset.data_storage_version.split(".")
     return int(major), int(minor)
 
@@ -371,10 +365,10 @@ def _field(arrow: pa.Field, field: Any) -> TableField:
 
 
 def _inner_fields(kind: pa.DataType, field: Any) -> Iterable[tuple[pa.Field, Any]]:
-    """Return the fields that lie in a nested type directly, with what Lance has of them."""
+    """Return the direct fields of a nested type, with Lance's description of them."""
     if pa.types.is_map(kind):
         return zip((kind.key_field, kind.item_field), field.children()[0].children(), strict=True)
-    if pa.types.is_fixed_size_list(kind):  # one piece to Lance
+    if pa.types.is_fixed_size_list(kind):  # a single field for Lance
         return ()
     return zip((kind.field(at) for at in range(kind.num_fields)), field.children(), strict=True)
 
@@ -398,7 +392,7 @@ def open_table(uri: str, *, cache_bytes: int | None = None) -> lance.LanceDatase
     """Return the latest version; `cache_bytes` as for `open_latest`.
 
     Raises:
-        LemanError: what `table_error` gives.
+        LemanError: What `table_error` gives.
     """
     try:
         return open_latest(uri, cache_bytes=cache_bytes)
@@ -407,7 +401,7 @@ def open_table(uri: str, *, cache_bytes: int | None = None) -> lance.LanceDatase
 
 
 def _with_columns(dataset: lance.LanceDataset, also: Sequence[pa.Field], expression: str) -> lance.LanceDataset:
-    """Return a dataset without rows, in memory, that has what an expression reads of a table and of further columns."""
+    """Return an empty dataset in memory with what an expression reads of a table and of further columns."""
     fields = {field.name: field for field in (*dataset.schema, *also)}
     read = expressions.columns_of_expression(expression, list(fields))
     if not any(field.name in read for field in also):
@@ -417,7 +411,7 @@ def _with_columns(dataset: lance.LanceDataset, also: Sequence[pa.Field], express
     return lance.write_dataset(schema.empty_table(), "memory://columns.lance", data_storage_version=written)
 
 
-#: Versions that are looked through for one from before a restore.
+#: Versions to search for one from before a restore.
 _LOOKED_BACK = 50
 
 
@@ -425,7 +419,7 @@ def incarnation_at(uri: str) -> str | None:
     """Return the incarnation of the table or view at a place; empty: it has none; None: there is no table.
 
     Raises:
-        LemanError: what else `open_table` raises.
+        LemanError: What else `open_table` raises.
     """
     try:
         return str(open_table(uri).config().get(INCARNATION_KEY, ""))
@@ -434,13 +428,13 @@ def incarnation_at(uri: str) -> str | None:
 
 
 def is_other_table(uri: str, incarnation: str) -> bool:
-    """Return whether another table or view than that of an incarnation has its place; where there is none, nothing has.
+    """Return whether the table or view at a place has another incarnation. False if there is no table.
 
-    Lance restores a table's settings with its rows. So one that was restored to a version from before it had its
-    incarnation has none, and is the same all the same: versions before say so.
+    Lance restores a table's settings with its rows: a table that was restored to a version before it got its
+    incarnation has none, but is the same. Its earlier versions show that.
 
     Raises:
-        LemanError: what `table_errors.table_error` gives, but for a table that is not there.
+        LemanError: What `table_error` gives, except for a missing table.
     """
     tables = LanceTables()
     try:
@@ -451,7 +445,7 @@ def is_other_table(uri: str, incarnation: str) -> bool:
     if now:
         return bool(now != incarnation)
     for version in range(latest.version - 1, max(0, latest.version - 1 - _LOOKED_BACK), -1):
-        with contextlib.suppress(NotFound):  # it was cleaned away
+        with contextlib.suppress(NotFound):  # it was cleaned up
             if tables.dataset(uri, version).config().get(INCARNATION_KEY, "") == incarnation:
                 return False
     return True
@@ -460,16 +454,15 @@ def is_other_table(uri: str, incarnation: str) -> bool:
 def index_coverage(
     uri: str, columns: Collection[str] = (), names: Collection[str] = ()
 ) -> tuple[int, list[IndexCoverage]]:
-    """Return the latest version, and its indexes by name.
-
-    Reads no rows.
+    """Return the latest version, and its indexes by name. Reads no rows.
 
     Args:
-        columns: only indexes on one of these; empty: on any.
-        names: only these; empty: any.
+        uri: The table.
+        columns: Only indexes on one of these; empty: on any.
+        names: Only these indexes; empty: any.
 
     Raises:
-        LemanError: what `open_table` raises.
+        LemanError: What `open_table` raises.
     """
     dataset = open_table(uri)
     return int(dataset.version), index_coverage_of(dataset, columns, names)
@@ -478,7 +471,7 @@ def index_coverage(
 def index_coverage_of(
     dataset: lance.LanceDataset, columns: Collection[str], names: Collection[str]
 ) -> list[IndexCoverage]:
-    """Return the indexes as `coverage` does, of a table that is open."""
+    """Return the indexes of an open table, as `index_coverage` does."""
     wanted = [
         index
         for index in dataset.describe_indices()

@@ -1,10 +1,8 @@
-"""Where databases and tables are: one canonical form for the many ways to spell a place.
+"""The places of databases and tables, in one canonical form. Standard library only: nothing here reads a table.
 
-Everything that is remembered by place (workers, reservations, job histories, request ids) is remembered under this
-form, so `/x`, `/x/`, `/x/../x`, a link to it and `file:///x` are one database. The folder that Leman keeps in a
-database for itself is no database, and what it holds are no tables.
-
-Standard library only: nothing here reads a table.
+Everything that is remembered by place (workers, reservations, job histories, request ids) uses this form, so `/x`,
+`/x/`, `/x/../x`, a link to it and `file:///x` are one database. Leman's own folder in a database is no database, and
+its content no tables.
 """
 
 from __future__ import annotations
@@ -25,9 +23,9 @@ _MOST_BYTES = 3_500
 _MOST_PART_BYTES = 255
 _MOST_NAME_BYTES = 249
 """With the ending it is the name of a folder."""
-#: How uris begin that both Lance and pyarrow understand: of Azure, Google Cloud Storage, and S3 and what speaks it.
+#: Schemes that both Lance and pyarrow understand: Azure, Google Cloud Storage, and S3-compatible stores.
 STORES = ("abfss", "gs", "s3")
-#: Other beginnings that one of the two understands, or that are known from elsewhere → how to write what they mean.
+#: Other schemes that one of the two understands, or that are known from elsewhere → the uri to write instead.
 _AZURE = "abfss://container@account.dfs.core.windows.net/path"
 _MEANT = {
     **dict.fromkeys(("abfs", "adl", "az", "azure", "wasb", "wasbs"), _AZURE),
@@ -36,12 +34,12 @@ _MEANT = {
 }
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
-#: Parts of a uri that Lance cuts off or decodes, and other readers of a store do not: two databases would become one.
+#: Parts of a uri that only Lance cuts off or decodes: two databases would become one.
 _CUT_BY_LANCE = re.compile(r"[#?]|%[0-9A-Fa-f]{2}")
 
 
 def is_database_name(text: str) -> bool:
-    """Return whether a text can be the name of a registered database: then it is no absolute path and no uri."""
+    """Return whether a text can be the name of a registered database, and so no absolute path or uri."""
     return _NAME.fullmatch(text) is not None
 
 
@@ -51,27 +49,28 @@ def in_object_store(uri: str) -> bool:
 
 
 def store_of(place: str) -> str:
-    """Return the store that a canonical place is in, such as `gs://bucket`; empty: it is on this machine."""
+    """Return the store of a canonical place, such as `gs://bucket`; empty: it is on this machine."""
     return "/".join(place.split("/", 3)[:3]) if in_object_store(place) else ""
 
 
 def leads_elsewhere(text: str, place: str) -> bool:
-    """Return whether a name, or a link in a path or uri, leads to a canonical place; else the text only spells it."""
+    """Return whether a canonical place was reached by a name or a link, and not just another spelling."""
     if text == place or is_database_name(text):
         return text != place
     return not in_object_store(place) and os.path.normpath(f"/{_path_of(text).lstrip('/')}") != place
 
 
 def canonical_database(text: str, field: str = "database") -> str:
-    """Return the one form of a database's path or uri: a local path absolute, without links or a trailing `/`.
+    """Return the canonical path or uri of a database: a local path is absolute, without links or a trailing `/`.
 
     Args:
-        field: names the request's field in the error.
+        text: The path or uri.
+        field: The request's field, for the error.
 
     Raises:
-        InvalidArgument: BAD_DATABASE, where it is empty, relative, a file or below one, or not a uri of a store;
-            RESERVED_DATABASE, where it is inside Leman's own folder, or a table's.
-        FailedPrecondition: STORAGE_DENIED, where the service may not read a link in it.
+        InvalidArgument: BAD_DATABASE: empty, relative, a file or below one, or not a uri of a store.
+            RESERVED_DATABASE: inside Leman's own folder, or a table's.
+        FailedPrecondition: STORAGE_DENIED: the service may not read a link in it.
     """
     place = resolved_database(text, field)
     check_folder(place, text, field)
@@ -79,10 +78,10 @@ def canonical_database(text: str, field: str = "database") -> str:
 
 
 def resolved_database(text: str, field: str = "database") -> str:
-    """Return what `canonical_database` does, without a look at whether the place can be a folder.
+    """Return what `canonical_database` does, without a check that the place can be a folder.
 
     Raises:
-        InvalidArgument: as `canonical_database`.
+        InvalidArgument: As `canonical_database`.
         FailedPrecondition: STORAGE_DENIED.
     """
     try:
@@ -107,10 +106,12 @@ def resolved_database(text: str, field: str = "database") -> str:
 
 
 def check_folder(place: str, text: str, field: str = "database") -> None:
-    """Refuse a resolved place that is a file, lies below one, or can never be: Lance would try for seconds.
+    """Refuse a resolved place that is a file, lies below one, or can never exist: Lance would try for seconds.
 
     Args:
-        place: what `resolved_database` gave for the text; errors do not show it, as links may have led there.
+        place: What `resolved_database` returned for the text. Errors do not show it, because links may lead to it.
+        text: The text.
+        field: The request's field, for the error.
 
     Raises:
         InvalidArgument: BAD_DATABASE.
@@ -128,13 +129,12 @@ def check_folder(place: str, text: str, field: str = "database") -> None:
 
 
 def is_link(uri: str) -> bool:
-    """Return whether a canonical place is a link: what it leads to may have another name, by which its users know
-    it."""
+    """Return whether a canonical place is a link. Users may know its target by another name."""
     return not in_object_store(uri) and os.path.islink(uri)  # noqa: PTH114 - a place is a str
 
 
 def _canonical(text: str) -> str:
-    # what lies in a database has names below it, and no path is longer than 4,096 bytes
+    # names in a database are longer, and no path exceeds 4,096 bytes
     if len(text) > _MOST_BYTES or len(text.encode(errors="replace")) > _MOST_BYTES:
         raise _bad(f"'{excerpt(text)}' is longer than {_MOST_BYTES} bytes: name a shorter path or uri")
     if not text.strip():
@@ -154,7 +154,9 @@ def table_uri(database: str, table: str, field: str = "table") -> str:
     """Return the uri of a table's Lance dataset.
 
     Args:
-        field: names the request's `TableRef` in the error.
+        database: The database.
+        table: The table.
+        field: The request's `TableRef`, for the error.
 
     Raises:
         InvalidArgument: BAD_TABLE_NAME, and as `canonical_database`.
@@ -165,7 +167,7 @@ def table_uri(database: str, table: str, field: str = "table") -> str:
 
 
 def check_table_name(table: str, field: str) -> None:
-    """Refuse what no table can be called.
+    """Refuse an invalid name of a table.
 
     Raises:
         InvalidArgument: BAD_TABLE_NAME.
@@ -181,7 +183,7 @@ def check_table_name(table: str, field: str) -> None:
 
 
 def check_length(table: str, field: str) -> None:
-    """Refuse a name of a table that no folder can have.
+    """Refuse a name of a table that is too long for a folder.
 
     Raises:
         InvalidArgument: BAD_TABLE_NAME.
@@ -195,7 +197,7 @@ def check_length(table: str, field: str) -> None:
 
 
 def canonical_table(uri: str) -> str:
-    """Return the one form of the uri of a table's Lance dataset, `<database>/<name>.lance`.
+    """Return the canonical uri of a table's Lance dataset, `<database>/<name>.lance`.
 
     Raises:
         InvalidArgument: BAD_TABLE_URI, and as `table_uri`.
@@ -204,7 +206,7 @@ def canonical_table(uri: str) -> str:
 
 
 def database_and_table(uri: str) -> tuple[str, str]:
-    """Return the place of a table's database and the name of the table.
+    """Return the place of a table's database, and the name of the table.
 
     Raises:
         InvalidArgument: BAD_TABLE_URI.
@@ -222,7 +224,7 @@ def database_and_table(uri: str) -> tuple[str, str]:
 
 
 def _path_of(text: str) -> str:
-    """Return the local path that a path or a file uri (RFC 8089) means."""
+    """Return the local path in a path or a file uri (RFC 8089)."""
     if not _SCHEME.match(text):
         return text
     parts = urllib.parse.urlsplit(text)
@@ -236,8 +238,8 @@ def _canonical_path(path: str, text: str) -> str:
     if not path.startswith("/"):
         raise _bad(f"'{excerpt(text)}' is a relative path, and a service has a folder of its own: give an absolute one")
     try:
-        place = os.path.realpath(f"/{path.lstrip('/')}")  # POSIX lets `//x` be another place than `/x`
-    except OSError as error:  # of a link that only others may read
+        place = os.path.realpath(f"/{path.lstrip('/')}")  # in POSIX `//x` may differ from `/x`
+    except OSError as error:  # a link that only others may read
         raise FailedPrecondition(
             "STORAGE_DENIED",
             f"'{excerpt(text)}' leads through a link that the user of the service may not read: name another place, "

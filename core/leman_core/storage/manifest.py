@@ -1,14 +1,9 @@
-"""A table's manifest: its fragments and inline row ids, read from the protobuf.
+"""A table's manifest: its fragments and inline row ids, read from the protobuf without generated code.
 
-Protobuf messages of Lance's table format, as far as they are read here: declared without generated code.
-
-A table's fragments, straight from its manifest.
-
-`get_fragments()` builds several Python objects a fragment: at 100,000 fragments it takes several times as long
-and as much memory. The manifest's bytes come from its file, or from a private call where that is not on this
-machine's disk, so the public calls are kept as a fallback.
-
-Stable row ids of single rows, from a manifest: a scan for them reads the ids of whole fragments.
+`get_fragments()` builds several Python objects for each fragment, which takes several times as long and as much memory
+at 100,000 fragments. The manifest's bytes come from its file, or from a private call if it is not on a local disk, so
+the public calls stay as a fallback. Stable row ids of single rows come from the manifest, too: a scan reads the ids of
+whole fragments.
 """
 
 from __future__ import annotations
@@ -38,15 +33,15 @@ from leman_core.model.table import DataFile, Fragment
 from leman_core.storage.locations import in_object_store
 
 Kind = descriptor_pb2.FieldDescriptorProto
-#: (name, number, type, name of the message where it is one) of each field, by message.
+#: Message → (name, number, type, name of its message if it is one) of each field.
 Layout = Mapping[str, Sequence[tuple[str, int, int, str]]]
 
-#: Kinds of fields: a number in as many bytes as it needs, a length and so many bytes, numbers of fixed size.
+#: Kinds of fields: a varint, a length with bytes, numbers of fixed size.
 _VARINT, _LENGTH, _FIXED = 0, 2, {1: 8, 5: 4}
 
-#: Fragments with their files, as Lance's table.proto has them, as far as they are read here.
+#: The part of Lance's table.proto on fragments and their files that is read here.
 FRAGMENTS: Layout = {
-    # packed field ids, taken as bytes: most files of a table hold the same ones, and are looked up
+    # packed field ids as bytes: most files of a table have equal ones, which are cached
     "DataFile": [("path", 1, Kind.TYPE_STRING, ""), ("fields", 2, Kind.TYPE_BYTES, "")],
     "DeletionFile": [
         ("read_version", 2, Kind.TYPE_UINT64, ""),
@@ -65,10 +60,13 @@ FRAGMENTS: Layout = {
 def message_class(package: str, layout: Layout, *, root: str, repeated: Collection[str]) -> Any:
     """Return the class of the message `root`.
 
-    What is not declared is kept as unknown fields; every field that is not repeated shows whether it is there.
+    Undeclared fields are kept as unknown ones. Fields that are not repeated have presence.
 
     Args:
-        repeated: names of repeated fields, of any message.
+        package: A name of its own.
+        layout: The fields of each message.
+        root: The message.
+        repeated: Names of repeated fields, of any message.
     """
     file = descriptor_pb2.FileDescriptorProto(name=f"{package.replace('.', '/')}.proto", package=package)
     file.syntax = "proto2"
@@ -86,10 +84,10 @@ def message_class(package: str, layout: Layout, *, root: str, repeated: Collecti
 
 
 def parts_of(message: bytes, most_fields: int) -> Iterator[bytes]:
-    """Yield a message in parts of so many fields; each part is a message of the same kind, and merged they are it.
+    """Yield a message in parts of so many fields. Each part is a message of the same kind; merged, they are the whole.
 
     Raises:
-        DecodeError: it ends within a field, or holds one of a kind that there is not.
+        DecodeError: It ends within a field, or has an unknown kind of field.
     """
     begin = at = count = 0
     while at < len(message):
@@ -104,7 +102,7 @@ def parts_of(message: bytes, most_fields: int) -> Iterator[bytes]:
 
 
 def _after_field(message: bytes, at: int) -> int:
-    """Return where the field that begins there ends."""
+    """Return the end of the field that begins there."""
     try:
         wire = message[at] & 7
         while message[at] >= 0x80:
@@ -131,13 +129,13 @@ def _after_field(message: bytes, at: int) -> int:
 #: The part of a manifest that planning reads.
 _LAYOUT: Layout = {**FRAGMENTS, "Manifest": [("fragments", 2, Kind.TYPE_MESSAGE, "DataFragment")]}
 _REPEATED = {"files", "fragments"}
-#: Fragments that are parsed at once: their messages take several times as much memory as the manifest.
+#: Fragments to parse at once: their messages take several times the memory of the manifest.
 _AT_ONCE = 8192
-#: The end of a manifest's file: where the message begins, version of the format, magic.
+#: The end of a manifest's file: offset of the message, version of the format, magic.
 _FOOTER = struct.Struct("<QHH4s")
 _MAGIC = b"LANC"
 _LENGTH_BYTES = 4
-#: Names of manifests count down from here, so that the latest comes first.
+#: Names of manifests count down from here, so that a listing begins with the latest.
 LAST_VERSION = (1 << 64) - 1
 NAME_DIGITS = 20
 
@@ -150,10 +148,7 @@ def read_fragments(dataset: lance.LanceDataset) -> FragmentColumns:
 
 
 def manifest_bytes(dataset: lance.LanceDataset) -> bytes | None:
-    """Return the manifest as a protobuf message.
-
-    Once it is read, the dataset may go: it takes as much memory as the rest.
-    """
+    """Return the manifest as a protobuf message. Drop the dataset afterwards: it takes as much memory as the rest."""
     if not in_object_store(dataset.uri):
         name = manifest_file_name(dataset.version)
         with contextlib.suppress(OSError, struct.error), Path(dataset.uri, "_versions", name).open("rb") as file:
@@ -167,10 +162,10 @@ def manifest_bytes(dataset: lance.LanceDataset) -> bytes | None:
 
 
 def manifest_identity(dataset: lance.LanceDataset) -> tuple[int, ...] | None:
-    """Return what tells the manifest's file from any other, also one of the same name that was made later.
+    """Return what distinguishes the manifest's file from any other, also one of the same name.
 
     Returns:
-        None where it is not on this machine's disk, or not there.
+        None if it is not on a local disk, or missing.
     """
     if in_object_store(dataset.uri):
         return None
@@ -182,18 +177,15 @@ def manifest_identity(dataset: lance.LanceDataset) -> tuple[int, ...] | None:
 
 
 def manifest_file_name(version: int) -> str:
-    """Return the file name of a version's manifest in the folder `_versions`.
-
-    It is that of tables whose latest version is to be listed first.
-    """
+    """Return the file name of a version's manifest in `_versions`, in the scheme that lists the latest first."""
     return f"{LAST_VERSION - version:0{NAME_DIGITS}d}.manifest"
 
 
 def position_in(content: bytes) -> int:
-    """Return where in its file the manifest begins, from at least the end of that file.
+    """Return the offset of the manifest in its file, from at least the end of the file.
 
     Raises:
-        ValueError: that cannot be told.
+        ValueError: It cannot be found.
     """
     if len(content) < _FOOTER.size:
         raise ValueError(f"a manifest of {len(content)} bytes is none")
@@ -209,7 +201,7 @@ def message_in(content: bytes) -> bytes:
 
 
 def last_block(content: bytes) -> bytes:
-    """Return the last of the blocks that come one after the other up to the end; empty where they do not."""
+    """Return the last of the consecutive blocks up to the end; empty: they do not fill it."""
     position, block = 0, b""
     while position < len(content):
         try:
@@ -221,10 +213,10 @@ def last_block(content: bytes) -> bytes:
 
 
 def block_at(content: bytes, position: int) -> bytes:
-    """Return what lies at a place of a manifest's file, behind its length.
+    """Return the block at an offset of a manifest's file, without its length.
 
     Raises:
-        ValueError: where it is cut off.
+        ValueError: It is cut off.
     """
     begin = position + _LENGTH_BYTES
     end = begin + int.from_bytes(content[position:begin], "little")
@@ -234,7 +226,7 @@ def block_at(content: bytes, position: int) -> bytes:
 
 
 def walk_fragments(dataset: lance.LanceDataset, ids: Collection[int] | None = None) -> FragmentColumns:
-    """Return the fragments, or those of them that have one of the ids, by Lance's public calls."""
+    """Return all fragments, or those with one of the ids, by Lance's public calls."""
     fragments = []
     for fragment in dataset.get_fragments() if ids is None else map(dataset.get_fragment, sorted(ids)):
         if fragment is None:
@@ -252,7 +244,7 @@ def walk_fragments(dataset: lance.LanceDataset, ids: Collection[int] | None = No
 
 
 def parse_fragments(serialized: bytes | None) -> FragmentColumns | None:
-    """Return the fragments from the manifest's bytes; None where there are none or an old manifest says too little."""
+    """Return the fragments from the manifest's bytes; None without bytes, or for an old manifest that lacks facts."""
     if not serialized:
         return None
     parsed = _Parsed()
@@ -266,10 +258,10 @@ def parse_fragments(serialized: bytes | None) -> FragmentColumns | None:
 
 
 class _Parsed:
-    """The fragments of a manifest, as far as it is parsed."""
+    """The fragments of a manifest that were parsed so far."""
 
     def __init__(self) -> None:
-        #: Ids, rows, deleted rows, numbers of files and places of their field ids, part after part.
+        #: Ids, rows, deleted rows, numbers of files, and numbers of their field ids, by part.
         self._numbers: list[list[Numbers]] = [[np.zeros(0, np.int64)] for _ in range(5)]
         self._paths: list[pa.Array] = [pa.array([], pa.large_string())]
         self._field_ids = _Places()
@@ -277,7 +269,7 @@ class _Parsed:
         self._count = 0
 
     def add(self, fragments: Sequence[Any]) -> bool:
-        """Take in further fragments; return whether all is said of them."""
+        """Add fragments. Return whether the manifest states everything about them."""
         rows = [raw.physical_rows for raw in fragments]
         deleted = [0] * len(rows)
         complete = all(rows)
@@ -297,7 +289,7 @@ class _Parsed:
         return complete and b"" not in self._field_ids
 
     def columns(self) -> FragmentColumns:
-        """Return all of them."""
+        """Return all fragments as columns."""
         ids, rows, deleted, files, held = map(np.concatenate, self._numbers)
         return FragmentColumns(
             ids,
@@ -312,7 +304,7 @@ class _Parsed:
 
 
 class _Places(dict[bytes, int]):
-    """Places of packed field ids, in the order in which they were seen first."""
+    """The numbers of packed field ids, in the order of their first use."""
 
     def __missing__(self, packed: bytes) -> int:
         found = self[packed] = len(self)
@@ -328,7 +320,7 @@ class FieldIds(dict[bytes, tuple[int, ...]]):
 
 
 def _varints(packed: bytes) -> Iterator[int]:
-    """Yield packed int32 of protobuf; negative ones (columns that are gone) take ten bytes."""
+    """Yield packed int32 of protobuf; negative ones (dropped columns) take ten bytes."""
     value = shift = 0
     for byte in packed:
         value |= (byte & 0x7F) << shift
@@ -345,9 +337,9 @@ def _manifest_class() -> Any:
 
 @contextlib.contextmanager
 def collector_paused() -> Iterator[None]:
-    """Pause the garbage collector, which would look at every new object again and again: three times slower.
+    """Pause the garbage collector, which would visit every new object repeatedly: three times slower.
 
-    Afterwards the objects count as old, so that it does not begin with all of them at once.
+    The objects count as old afterwards, so that it does not begin with all of them at once.
     """
     was_on = gc.isenabled()
     gc.disable()
@@ -366,7 +358,7 @@ _MANIFEST: Layout = {
     "DataFragment": [("id", 1, Kind.TYPE_UINT64, ""), ("inline_row_ids", 5, Kind.TYPE_BYTES, "")],
     "Manifest": [("fragments", 2, Kind.TYPE_MESSAGE, "DataFragment")],
 }
-#: Of the kinds of segments the one that written rows have; ids of rows that were moved are other ones.
+#: The kind of segment for written rows; moved rows have other kinds.
 _SEQUENCE: Layout = {
     "Range": [("start", 1, Kind.TYPE_UINT64, ""), ("end", 2, Kind.TYPE_UINT64, "")],
     "Segment": [("range", 1, Kind.TYPE_MESSAGE, "Range")],
@@ -375,17 +367,17 @@ _SEQUENCE: Layout = {
 
 
 def inline_row_ids(serialized: bytes | None) -> dict[int, bytes]:
-    """Return the row ids of each fragment, as a manifest has them; empty: they are not in it."""
+    """Return the row ids of each fragment in a manifest's form; empty: they are not in it."""
     return {raw.id: raw.inline_row_ids for raw in _row_id_manifest_class().FromString(serialized or b"").fragments}
 
 
 def inline_row_ids_of(dataset: lance.LanceDataset) -> dict[int, bytes]:
-    """Return what `inline_row_ids` does of an open version."""
+    """Return what `inline_row_ids` does, of an open version."""
     return inline_row_ids(manifest_bytes(dataset))
 
 
 def all_ids(inline: bytes) -> Ids:
-    """Return the ids of all rows of a fragment, deleted ones too, in the order of their offsets."""
+    """Return the ids of all rows of a fragment, with deleted ones, in the order of their offsets."""
     meta: RowIdMeta = RowIdMeta.from_json(  # type: ignore[misc,call-arg]  # the stub lacks the decorator
         json.dumps({"Inline": list(inline)})
     )
@@ -405,7 +397,7 @@ def ids_at(inline: bytes, offsets: Ids) -> Ids:
 
 
 def _ranges(inline: bytes) -> tuple[Ids, Ids] | None:
-    """Return the starts and lengths of ranges of ids that follow each other; None: they are not ranges alone."""
+    """Return the starts and lengths of ranges of consecutive ids; None: the ids have another form, too."""
     try:
         segments = _sequence_class().FromString(inline).segments
     except DecodeError:

@@ -1,14 +1,6 @@
-"""How this process reaches object stores: the active options of each, its endpoint, and what Lance calls them.
+"""This process's options of object stores, the endpoint of each, and the options in Lance's terms.
 
-How this process reaches object stores: what it was told of them, and what Lance and pyarrow call that.
-
-Nothing is told of a store that no options cover: then both libraries go by the environment of the process.
-
-What this process knows of object stores. One place for the whole process, as every room of it opens files.
-
-Where the store of a place answers, as far as settings and environment say.
-
-What Lance calls the options of a store.
+Lance and pyarrow use the environment for a store that no options cover.
 """
 
 from __future__ import annotations
@@ -22,19 +14,19 @@ from leman_core.storage.locations import in_object_store
 
 
 class StoreSource(Protocol):
-    """Where options of stores come from. Safe for threads."""
+    """A source of options. Safe for threads."""
 
     def stores(self) -> tuple[StoreOptions, ...]:
-        """Return the options as they are now: credentials may be other ones than before."""
+        """Return the current options: credentials may have changed."""
         ...
 
     def was_renewed(self, options: StoreOptions) -> bool:
-        """Look whether options are not those that the store may just have been asked with."""
+        """Check whether options differ from those that the store may have just refused."""
         ...
 
 
 class GivenStores:
-    """Options that were given once, as a worker has them from its executor."""
+    """Fixed options, such as those that an executor sends to a worker."""
 
     def __init__(self, stores: Iterable[StoreOptions] = ()) -> None:
         self._stores = tuple(stores)
@@ -52,13 +44,13 @@ _source: StoreSource = GivenStores()
 
 
 def set_store_source(source: StoreSource) -> None:
-    """Go by this source from now on."""
+    """Use this source from now on."""
     global _source  # noqa: PLW0603 -- it is the process's
     _source = source
 
 
 def options_of(uri: str) -> StoreOptions | None:
-    """Return the options of what lies at a uri: those with the longest root; None where no options cover it."""
+    """Return the options of a uri: those with the longest root; None: no options cover it."""
     if not in_object_store(uri):
         return None
     found = [options for options in _source.stores() if options.covers(uri)]
@@ -66,40 +58,40 @@ def options_of(uri: str) -> StoreOptions | None:
 
 
 def were_renewed(uri: str) -> bool:
-    """Look whether the options of what lies at a uri are new: what was refused lately may have come with others."""
+    """Check whether the options of a uri changed: a refused request may have had old ones."""
     options = options_of(uri)
     return options is not None and _source.was_renewed(options)
 
 
 def is_left_out(uri: str) -> bool:
-    """Return whether there are options of stores, and a place in one is covered by none of them."""
+    """Return whether a place in a store has no options although others have."""
     return in_object_store(uri) and bool(_source.stores()) and options_of(uri) is None
 
 
 def options_for(uris: Iterable[str]) -> tuple[StoreOptions, ...]:
-    """Return the options that cover these uris, each once; for who reads and writes there, and nowhere else."""
+    """Return the options that cover these uris, each once, for a process that uses no other places."""
     found = (options_of(uri) for uri in uris)
     return tuple(dict.fromkeys(options for options in found if options is not None))
 
 
 def checkpoint_places() -> tuple[str, ...]:
-    """Return the places at which options of stores keep checkpoints apart from tables, without a trailing `/`."""
+    """Return the configured places of checkpoints outside of tables, without a trailing `/`."""
     return tuple(options.checkpoint_uri.rstrip("/") for options in _source.stores() if options.checkpoint_uri)
 
 
-#: Where pyarrow and Lance look for an endpoint of S3 that no options name.
+#: Variables in which pyarrow and Lance look for an endpoint of S3.
 _VARIABLES = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
 
 
 def endpoint_of(place: str) -> str:
-    """Return the url that options or environment give for the store of a place; empty: the provider's own."""
+    """Return the url of a place's store by options or environment; empty: the provider's own."""
     options = options_of(place)
     endpoint = options.endpoint if options is not None else ""
     return endpoint or next((os.environ[name] for name in _VARIABLES if os.environ.get(name)), "")
 
 
 def lance_options(uri: str) -> dict[str, str] | None:
-    """Return the `storage_options` with which Lance is to open what lies at a uri; None: it is told nothing."""
+    """Return Lance's `storage_options` for a uri; None: none."""
     options = options_of(uri)
     if options is None:
         return None
@@ -122,7 +114,7 @@ def _s3(options: StoreOptions, bucket: str) -> dict[str, str]:
 
 
 def _hosted(endpoint: str, bucket: str) -> str:
-    """Return the endpoint with the bucket in front of the host: Lance takes it as it is then."""
+    """Return the endpoint with the bucket in front of the host, which Lance then uses as it is."""
     scheme, _, host = endpoint.partition("://")
     return f"{scheme}://{bucket}.{host}" if host else ""
 

@@ -1,9 +1,4 @@
-"""Open tables with Lance, also while older versions are cleaned up, and in a process that has not used Lance yet.
-
-Open the latest version of a table, also while older ones are being cleaned up.
-
-Lance in a process that has not used it yet: its threads are started before they are needed.
-"""
+"""Open tables with Lance, during cleanups of older versions, too, and prepare Lance's threads in a new process."""
 
 from __future__ import annotations
 
@@ -20,29 +15,29 @@ from leman_core.storage.object_stores import lance_options
 from leman_core.storage.panics import panics_as_errors
 
 _TRIES = 5
-#: Lance takes a manifest of zeros, as a crash may leave it, for that of an empty table.
+#: A crash may leave a manifest of zeros, which Lance takes for an empty table.
 NO_VERSION = "the manifest is that of no version"
-#: Lance reads by the version that a manifest holds, and writes by the version in its name: no write succeeds.
+#: Lance reads by the version in a manifest, and writes by the version in its name: no write succeeds.
 OTHER_VERSION = "the manifest is that of another version"
-#: What Lance says of such a manifest when it is asked for by the number in its name.
+#: Lance's text for such a manifest when it is opened by the number in its name.
 _SAYS_OTHER = "Version not found error"
 
 
 def open_latest(uri: str, *, cache_bytes: int | None = None) -> lance.LanceDataset:
-    """Open the latest version of a table, however fast writers and clean-ups are.
+    """Open the latest version of a table, despite concurrent writers and cleanups.
 
-    Lance lists the versions and then opens the last one that it saw. Where a writer and a clean-up were faster, that
-    one is gone and a later one is there: Lance says that there is no table.
+    Lance lists the versions and then opens the last one. If a writer and a cleanup were faster, that version is gone
+    and a later one exists, but Lance reports that there is no table.
 
     Args:
-        uri: Of the table.
-        cache_bytes: The most that Lance keeps of what it read for this dataset, and for those that commits and
-            checkouts make of it; None: up to 1 GiB, the manifest of every version among it.
+        uri: The table.
+        cache_bytes: Lance's cache for this dataset, and for those that commits and checkouts make of it; None: up to 1
+            GiB, including the manifest of every version.
 
     Raises:
-        ValueError: the manifest is of zeros or of another version.
+        ValueError: The manifest is of zeros, or of another version.
         OSError: Lance panics over it.
-        Exception: what `lance.dataset` raises.
+        Exception: What `lance.dataset` raises.
     """
     for tries_left in reversed(range(_TRIES)):
         try:
@@ -57,7 +52,7 @@ def open_latest(uri: str, *, cache_bytes: int | None = None) -> lance.LanceDatas
 
 
 def _seems_to_have_versions(uri: str) -> bool:
-    """Return what `has_versions` does; False where that cannot be told."""
+    """Return what `has_versions` does; False if that is unknown."""
     try:
         return has_versions(uri)
     except (OSError, ValueError):
@@ -65,7 +60,7 @@ def _seems_to_have_versions(uri: str) -> bool:
 
 
 def open_checked(uri: str, *, cache_bytes: int | None = None) -> lance.LanceDataset:
-    """Open as `open_latest` does, and notice a manifest of another version on an object store too."""
+    """Open as `open_latest` does, and detect a manifest of another version in an object store, too."""
     found = open_latest(uri, cache_bytes=cache_bytes)
     if in_object_store(uri):
         _check_version(found)
@@ -76,13 +71,13 @@ def open_version(uri: str, version: int, *, cache_bytes: int | None = None) -> l
     """Return a version of a table (0: the latest).
 
     Args:
-        uri: Of the table.
+        uri: The table.
         version: Its number.
         cache_bytes: As `open_latest`.
 
     Raises:
         OSError: Lance panics.
-        Exception: what `lance.dataset` raises.
+        Exception: What `lance.dataset` raises.
     """
     if not version:
         return open_latest(uri, cache_bytes=cache_bytes)
@@ -101,11 +96,11 @@ def open_version(uri: str, version: int, *, cache_bytes: int | None = None) -> l
 def open_by_manifest(uri: str, version: int, manifest: bytes) -> lance.LanceDataset:
     """Return a version of a table whose manifest, as a message, was read before.
 
-    It takes a request less of an object store. A version that is gone is opened all the same.
+    It saves an object store a request. A missing version is opened all the same.
 
     Raises:
         OSError: Lance panics.
-        Exception: what `lance.dataset` raises.
+        Exception: What `lance.dataset` raises.
     """
     try:
         with panics_as_errors():
@@ -115,7 +110,7 @@ def open_by_manifest(uri: str, version: int, manifest: bytes) -> lance.LanceData
             )
             if found.version == version:
                 return found
-    except (OSError, ValueError):  # what is wrong is told by reading it
+    except (OSError, ValueError):  # reading it shows what is wrong
         pass
     return open_version(uri, version)
 
@@ -124,7 +119,7 @@ def move_to_latest(dataset: lance.LanceDataset) -> None:
     """Move an open table to its latest version.
 
     Raises:
-        Exception: what `open_latest` raises.
+        Exception: What `open_latest` raises.
     """
     with panics_as_errors():
         dataset.checkout_latest()  # type: ignore[no-untyped-call]
@@ -132,23 +127,21 @@ def move_to_latest(dataset: lance.LanceDataset) -> None:
 
 
 def _check_version(dataset: lance.LanceDataset) -> None:
-    """Check that the latest manifest holds the version that it is named after.
-
-    Lists the versions again.
+    """Check that the latest manifest has the version of its name. Lists the versions again.
 
     Raises:
-        ValueError: it does not.
-        Exception: what `open_version` raises.
+        ValueError: It does not.
+        Exception: What `open_version` raises.
     """
     latest = int(dataset.latest_version)
-    if latest != dataset.version:  # or others were faster
+    if latest != dataset.version:  # or another writer was faster
         open_version(dataset.uri, latest)
 
 
 def _of_its_version(dataset: lance.LanceDataset) -> lance.LanceDataset:
-    """Check the version, except on an object store.
+    """Check the version, except in an object store.
 
-    There another listing costs as much as the opening, and bytes do not change by themselves.
+    There, a second listing costs as much as opening, and bytes do not change by themselves.
     """
     if not dataset.version:
         raise ValueError(NO_VERSION)
@@ -159,10 +152,10 @@ def _of_its_version(dataset: lance.LanceDataset) -> lance.LanceDataset:
 
 
 def has_versions(uri: str) -> bool:
-    """Return whether a version of a table lies there, whatever it may be worth.
+    """Return whether a version of a table exists, readable or not.
 
     Raises:
-        OSError: that cannot be told; ValueError likewise.
+        OSError, ValueError: The storage cannot be read.
     """
     filesystem, root = filesystem_of(uri)
     try:
@@ -173,15 +166,15 @@ def has_versions(uri: str) -> bool:
 
 
 def start_threads() -> None:
-    """Write a row to a table in memory and read it: the first use of Lance in a process costs tens of milliseconds.
+    """Write and read a row in a table in memory: the first use of Lance in a process costs tens of milliseconds.
 
-    The next one costs fewer. Processes that are forked afterwards must not use Lance.
+    The second costs fewer. Processes that are forked afterwards must not use Lance.
     """
     lance.write_dataset(pa.table({"x": [0]}), "memory://").to_table()
 
 
 def small_table(uri: str, rows: int) -> int:
-    """Write a table to practise with, of an int64 column `x` and an empty one `y`, and return its version."""
+    """Write a table for practice, with an int64 column `x` and an empty one `y`. Return its version."""
     dataset = lance.write_dataset(pa.table({"x": np.arange(rows, dtype=np.int64)}), uri)
     dataset.add_columns(pa.field("y", pa.int64()))
     return int(dataset.version)

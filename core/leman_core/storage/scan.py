@@ -1,9 +1,4 @@
-"""Read rows of one fragment by physical offset, with ids that are known to be sound.
-
-Row ids and deletions of a table: whether they can be read, and are as many as its manifest says.
-
-Read rows of one fragment by physical offset.
-"""
+"""Read rows of one fragment by physical offset, and check row ids and deletions against the manifest."""
 
 from __future__ import annotations
 
@@ -44,13 +39,11 @@ from leman_core.storage.storage_errors import error_text, storage_failed
 
 @contextmanager
 def reading_row_ids(uri: str, version: int) -> Iterator[None]:
-    """Raise Leman's errors where the row ids of a version cannot be read.
-
-    Read no columns in it.
+    """Translate the errors of reading row ids of a version. Read no columns inside.
 
     Raises:
-        DataLoss: TABLE_DAMAGED, where nothing can be made of them.
-        LemanError: what `storage_errors.failed` gives, where they are out of reach.
+        DataLoss: TABLE_DAMAGED if they cannot be decoded.
+        LemanError: What `storage_failed` gives if they cannot be read now.
     """
     try:
         with panics_as_errors():
@@ -60,12 +53,12 @@ def reading_row_ids(uri: str, version: int) -> Iterator[None]:
 
 
 def check_row_ids(uri: str) -> dict[int, LemanError]:
-    """Return what keeps row ids of the latest version from being read, or deletions from being believed, by fragment.
+    """Return what is wrong with row ids and deletions of the latest version, by fragment.
 
-    Lance keeps no digest of a deletion file, but the manifest says how many rows it deletes.
+    Lance keeps no digest of a deletion file, but the manifest states how many rows it deletes.
 
     Raises:
-        LemanError: what `table_error` gives.
+        LemanError: What `table_error` gives.
     """
     try:
         dataset = open_checked(uri)
@@ -111,7 +104,7 @@ def _error(uri: str, version: int, error: Exception) -> LemanError:
         return damage
     if damage is None and isinstance(error, OSError) and not is_panic(error):
         return storage_failed(error, f"The {what}", uri)
-    # Every deletion file is sound, and all else that row ids rest on stands in the manifest.
+    # every deletion file is sound, and the manifest has all else that row ids depend on
     path = f"{uri}/_versions/{manifest.manifest_file_name(version)}"
     return DataLoss(
         "TABLE_DAMAGED",
@@ -126,15 +119,15 @@ CHUNK_ROWS = 1 << 16
 CHUNK_BYTES = 16 << 20
 _READAHEAD = 4
 _MATCHES, _PLACE = "__matches", "__place"
-#: Column files whose ends are read at once, to learn which rows are NULL.
+#: Column files whose ends are read concurrently for their NULL rows.
 _FOOTERS_AT_ONCE = 16
-#: Rows that are evaluated at once: an expression may cost much, and a batch is safe only when all of it is evaluated.
+#: Rows to evaluate at once: an expression may be slow, and only a whole batch can be stored.
 EXPRESSION_ROWS = 1 << 13
 _EXPRESSIONS_AHEAD = 8
-#: Where chunks are full of bytes, what is read ahead is not worth its memory: unasked, Lance takes 2 GB.
+#: For chunks full of bytes, reading ahead is not worth its memory: Lance's default takes 2 GB.
 _WIDE: dict[str, Any] = {"batch_readahead": 1, "io_buffer_size": CHUNK_BYTES}
 _FILTER_FAILS = "Error applying filter expression"
-#: What Lance raises for a batch with more text or bytes in one column than offsets of 32 bits count.
+#: Lance's errors for a batch with more text or bytes in a column than 32-bit offsets can address.
 _OVERFLOW, _OVERFLOW_BYTES = "offset overflow", 1 << 31
 _BLOBS_AS_BYTES: Final = "all_binary"
 
@@ -147,7 +140,7 @@ _Made = TypeVar("_Made")
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Rows of a range. Deleted rows, and rows for which the filter is not true, are left out."""
+    """Rows of a range, without deleted ones and those that the filter does not match."""
 
     covered: RowRange
     #: Their physical offsets.
@@ -161,29 +154,31 @@ def _after_all(batch: pa.RecordBatch, at: int) -> int:
 
 
 def _after_last(batch: pa.RecordBatch, at: int) -> int:
-    """Return the offset behind the last of the rows that a filter matches, which have their addresses."""
+    """Return the offset behind the last row that a filter matched, by the rows' addresses."""
     addresses = batch.column("_rowaddr").to_numpy()[-1:].astype(np.int64)
     return int(offsets_of(addresses)[0]) + 1 if len(addresses) else at
 
 
 def window(rows: RowRange) -> dict[str, Any]:
-    """Return the options of a scanner of a range of rows."""
+    """Return a scanner's options for a range of rows."""
     return {"offset": rows.start, "limit": rows.rows}
 
 
 class FragmentReader:
     """One version of a table, opened once for a unit of work.
 
-    Args:
-        manifest: of the version, where someone has read it already; empty: it is read.
+    What Lance cannot read or evaluate raises what `storage_unusable` gives; `error_text` has Lance's own text.
 
-    What Lance cannot read or evaluate raises what `storage_errors.unusable` gives; `said` has Lance's own words.
+    Args:
+        uri: The table.
+        version: Its version.
+        manifest: The version's manifest, if it was read before; empty: read it.
     """
 
     def __init__(self, uri: str, version: int, manifest: bytes = b"") -> None:
         try:
             self._dataset = open_by_manifest(uri, version, manifest) if manifest else open_version(uri, version)
-            with panics_as_errors():  # over a schema that makes no sense, once it is asked for
+            with panics_as_errors():  # Lance panics over a damaged schema at its first use
                 self._dialect = Dialect(self._dataset)
         except (ValueError, OSError) as error:
             raise table_error(uri, error, version) from None
@@ -200,7 +195,7 @@ class FragmentReader:
             raise
 
     def _check_version(self) -> None:
-        """Say so where the version is gone: that was not asked when it was opened by its manifest."""
+        """Raise an error if the version is gone: opening by a manifest does not check it."""
         uri, version = self._dataset.uri, int(self._dataset.version)
         try:
             open_version(uri, version)
@@ -213,7 +208,7 @@ class FragmentReader:
 
     @property
     def file_format(self) -> tuple[int, int]:
-        """Return the version of the file format that the table's data is written in."""
+        """Return the version of the file format of the table's data."""
         return file_format(self._dataset)
 
     def read(
@@ -221,16 +216,20 @@ class FragmentReader:
     ) -> Iterator[Chunk]:
         """Yield chunks in order that together cover `covered`, of at most 65,536 physical rows each.
 
-        A chunk has some 16 MB where the sizes of the files tell how wide rows are. Where values are well compressed, or
-        of uneven width, it may have more, for text and bytes up to the 2 GiB that a batch can hold; what is larger is
-        read with fewer rows at once. Blobs are read as their bytes.
+        A chunk has about 16 MB if the sizes of the files show how wide rows are. With well compressed values, or of
+        uneven width, it may have more: for text and bytes up to the 2 GiB that a batch can hold. Larger ones are read
+        with fewer rows at once. Blobs are read as their bytes.
 
         Args:
-            columns: names, or names mapped to SQL expressions; those are evaluated only for rows that are returned, and
-                at most 8,192 rows at a time.
+            fragment_id: The fragment.
+            covered: The physical rows.
+            columns: Names, or names mapped to SQL expressions, which are evaluated only for rows that are returned, and
+                for at most 8,192 rows at a time.
+            deletions: The fragment's deletions.
+            where: The filter.
 
         Raises:
-            FailedPrecondition: FILTER_FAILED, where the filter cannot be evaluated for a row.
+            FailedPrecondition: FILTER_FAILED if the filter cannot be evaluated for a row.
         """
         with self._reading():
             yield from self._read(fragment_id, covered, columns, deletions=deletions, where=where)
@@ -250,7 +249,7 @@ class FragmentReader:
             yield from self._without_deleted(fragment_id, covered, columns)
 
     def fragment(self, fragment_id: int) -> lance.LanceFragment | None:
-        """Return a fragment; None where the version has none of that id."""
+        """Return a fragment; None: the version has none of that id."""
         return self._dataset.get_fragment(fragment_id)
 
     def sizes(self) -> Iterator[tuple[int, int, int]]:
@@ -260,14 +259,14 @@ class FragmentReader:
                 yield fragment.fragment_id, fragment.physical_rows, fragment.num_deletions
 
     def schema(self, columns: Columns) -> pa.Schema:
-        """Return what `read` gives of such columns. Reads no rows; raises too for an expression that is none."""
+        """Return the schema of what `read` gives, without reading rows. A bad expression is an error."""
         with self._reading():
             if isinstance(columns, Mapping):
                 return self._schema({name: self._dialect.lance(expression) for name, expression in columns.items()})
             return self._schema(columns)
 
     def values(self, fragment_id: int, covered: RowRange, column: str) -> pa.Array:
-        """Return one column, one value for each physical row of `covered`; deleted rows are NULL."""
+        """Return one column with a value for each physical row of `covered`; deleted rows are NULL."""
         with self._reading():
             scanner = self._fragment(fragment_id).scanner(
                 columns=[column],
@@ -284,14 +283,14 @@ class FragmentReader:
         return in_parts(covered, lambda part: self.values(fragment_id, part, column))
 
     def null_rows(self, column: str) -> dict[int, Offsets]:
-        """Return physical offsets of the rows that are NULL in a column, by fragment; deleted rows are left out.
+        """Return physical offsets of the NULL rows of a column by fragment, without deleted rows.
 
-        Column files say it themselves (`column_files.read_nulls`). Of others Lance reads the values: a scan loads all
-        pages of large ones at its begin, and the metadata cache keeps them, up to 1 GiB. Rows of wide fragments are
+        Column files state them (`column_files.read_nulls`). For others Lance reads the values: a scan loads all pages
+        of large values at its start, and the metadata cache keeps up to 1 GiB of them. So rows of wide fragments are
         taken, few at a time, by a dataset with a small cache.
         """
         field = self._dataset.schema.field(column)
-        is_blob = arrow_types.is_blob(field)  # only what describes the values is read
+        is_blob = arrow_types.is_blob(field)  # only the descriptors are read
         with self._reading():
             fragments = self._dataset.get_fragments()
             differ = column_files.tells_nulls(field.type) and not is_blob
@@ -309,7 +308,7 @@ class FragmentReader:
         return {fragment_id: offsets for fragment_id, offsets in found.items() if len(offsets)}
 
     def _said_nulls(self, column: str, fragments: Sequence[lance.LanceFragment]) -> dict[int, Offsets]:
-        """Return the rows that are NULL of those fragments whose column file says it."""
+        """Return the NULL rows of those fragments whose column file states them."""
         uri = self._dataset.uri
         fields = zip(self._dataset.schema.names, self._dataset.lance_schema.fields(), strict=True)
         field_id = next(field.id() for name, field in fields if name == column)
@@ -320,7 +319,7 @@ class FragmentReader:
                 return None
             try:
                 found = column_files.read_nulls(uri, str(file.path))
-            except (NotFound, DataLoss, UnknownFormat):  # the values tell, or cannot be read either
+            except (NotFound, DataLoss, UnknownFormat):  # the values show it, or cannot be read either
                 return None
             if found is None or not len(found) or not fragment.num_deletions:
                 return found
@@ -335,10 +334,10 @@ class FragmentReader:
         return {fragment.fragment_id: offsets for fragment, offsets in pairs if offsets is not None}
 
     def rows_matching(self, fragment_ids: Iterable[int], where: str) -> dict[int, Offsets]:
-        """Return physical offsets of the rows of some fragments that a checked filter matches, without deleted ones.
+        """Return physical offsets of the rows of fragments that a checked filter matches, without deleted ones.
 
         Raises:
-            FailedPrecondition: FILTER_FAILED, where the filter cannot be evaluated for a row.
+            FailedPrecondition: FILTER_FAILED if the filter cannot be evaluated for a row.
         """
         fragments = [self._fragment(fragment_id) for fragment_id in fragment_ids]
         if not fragments:
@@ -352,9 +351,9 @@ class FragmentReader:
         return {fragment_id: offsets for fragment_id, offsets in found.items() if offsets is not None and len(offsets)}
 
     def matching(self, addresses: Sequence[int], where: str) -> list[int]:
-        """Return those of some row addresses that a filter matches; deleted rows are left out.
+        """Return those of some row addresses that a filter matches, without deleted ones. No other row is read.
 
-        Reads no other rows. Raises too where the filter cannot be evaluated for one of them.
+        A filter that cannot be evaluated for one of them is an error.
         """
         if not addresses:
             return []
@@ -364,13 +363,13 @@ class FragmentReader:
         return list(found.column("_rowaddr").to_pylist())
 
     def live(self, fragment_id: int, covered: RowRange) -> npt.NDArray[np.bool_]:
-        """Tell for each physical row of `covered` whether it is live."""
+        """Return for each physical row of `covered` whether it is live."""
         fragment = self._fragment(fragment_id)
         with self._reading_row_ids():
             return lance_files.live_rows(fragment, covered)
 
     def deletions(self, fragment_id: int) -> lance_files.Deletions | None:
-        """Return the fragment's deleted rows; None where it has none."""
+        """Return the fragment's deleted rows; None: there are none."""
         fragment = self._fragment(fragment_id)
         with self._reading_row_ids():
             return lance_files.deletions_of(fragment)
@@ -381,7 +380,7 @@ class FragmentReader:
         return [(i, RowAddress(fragment_id, offset)) for i, offset in zip(ids, offsets, strict=True)]
 
     def row_ids(self, fragment_id: int, offsets: Sequence[int]) -> list[int]:
-        """Return stable row ids of physical offsets; -1 for each where the table's row ids are not stable."""
+        """Return stable row ids of physical offsets; -1 for each if the table's row ids are not stable."""
         if not self.stable_row_ids or not offsets:
             return [-1] * len(offsets)
         low, high = min(offsets), max(offsets) + 1
@@ -468,10 +467,10 @@ class FragmentReader:
 
 
 def checked_batches(batches: Iterator[pa.RecordBatch], where: str) -> Iterator[pa.RecordBatch]:
-    """Pass the batches on.
+    """Yield the batches.
 
     Raises:
-        FailedPrecondition: FILTER_FAILED, where the filter cannot be evaluated for a row.
+        FailedPrecondition: FILTER_FAILED if the filter cannot be evaluated for a row.
     """
     try:
         yield from batches
@@ -493,14 +492,14 @@ def batches_in_parts(
     bounds: dict[str, Any],
     end: End = _after_all,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the batches of a range; where one is larger than Lance can hold, fewer rows at once from there on.
+    """Yield the batches of a range. From a batch that is too large for Lance on, read fewer rows at once.
 
-    The files do not tell it before: values are compressed, and of uneven width.
+    The files do not show it before: values are compressed, and of uneven width.
 
     Args:
-        scanner: Returns what scans a range within such bounds.
+        scanner: Returns a scanner of a range within such bounds.
         covered: The range.
-        bounds: As `batches_of` returns them.
+        bounds: What `batches_of` returns.
         end: Returns the offset behind a batch, given the one behind the batch before.
     """
     at = covered.start
@@ -519,17 +518,17 @@ def batches_in_parts(
 
 
 def is_overflow(error: BaseException) -> bool:
-    """Return whether Lance or pyarrow refuses a batch or an array for its size: fewer rows can be held at once."""
+    """Return whether Lance or pyarrow refuses a batch or array as too large, so that fewer rows may fit."""
     return _OVERFLOW in error_text(error).casefold()
 
 
 def fewer_rows(rows: int) -> int:
-    """Return how many rows to read at once where so many were too large for a batch."""
+    """Return how many rows to read at once after this number was too large for a batch."""
     return max(1, rows * CHUNK_BYTES // _OVERFLOW_BYTES)
 
 
 def in_parts(covered: RowRange, make: Callable[[RowRange], _Made]) -> Iterator[tuple[RowRange, _Made]]:
-    """Yield what `make` returns for a range, or for parts of it where one array cannot hold the values of all rows."""
+    """Yield what `make` returns for a range, or for parts of it if one array cannot hold all values."""
     try:
         made = make(covered)
     except (LemanError, pa.ArrowException) as error:
@@ -545,8 +544,7 @@ def in_parts(covered: RowRange, make: Callable[[RowRange], _Made]) -> Iterator[t
 def batches_of(fragment: lance.LanceFragment, rows: int = CHUNK_ROWS, ahead: int = _READAHEAD) -> dict[str, Any]:
     """Return options of a scanner that bound its batches, and how many of them it reads ahead.
 
-    Wide rows are read few at a time: Lance decodes `batch_size` rows at once, and cuts them by `batch_size_bytes` only
-    then.
+    Wide rows are read few at a time: Lance decodes `batch_size` rows at once, and only then applies `batch_size_bytes`.
     """
     if not has_wide_rows(fragment):
         return {"batch_size": rows, "batch_size_bytes": CHUNK_BYTES, "batch_readahead": ahead}
@@ -555,9 +553,9 @@ def batches_of(fragment: lance.LanceFragment, rows: int = CHUNK_ROWS, ahead: int
 
 
 def _null_offsets(fragment: lance.LanceFragment, column: str) -> Offsets:
-    """Return the physical offsets of the live rows that are NULL in a column.
+    """Return the physical offsets of the live NULL rows of a column.
 
-    Takes few rows at a time: files are compressed, so that only values that were read tell how large others may be.
+    It takes few rows at a time: files are compressed, so only values that were read show how large others may be.
     """
     live = np.flatnonzero(lance_files.live_rows(fragment, RowRange(0, fragment.physical_rows)))
     most, largest = batches_of(fragment)["batch_size"], 1
@@ -576,19 +574,18 @@ def _null_offsets(fragment: lance.LanceFragment, column: str) -> Offsets:
 def offsets_matching(
     dataset: lance.LanceDataset, fragment: lance.LanceFragment, where: str, most: int | None = None
 ) -> Offsets | None:
-    """Return the physical offsets of the live rows that a filter matches, where it reads values that are large.
+    """Return the physical offsets of the live rows that a filter over large values matches.
 
-    A scan with a filter loads all pages of such values when it begins. Here few rows are read at a time, by a dataset
-    with a small cache.
+    A scan with a filter loads all pages of such values at its start. This reads few rows at a time, with a small cache.
 
     Args:
         dataset: The table.
         fragment: One of its fragments.
-        where: The filter, as Lance reads it.
+        where: The filter, in Lance's dialect.
         most: How many rows are wanted; None: all.
 
     Returns:
-        None where the values are small, and where Lance cannot evaluate the filter so: a scan does, or tells why.
+        None if the values are small, or Lance cannot evaluate the filter this way: a scan can, or says why not.
     """
     row_bytes = _bytes_read(dataset, fragment, where) / max(1, fragment.physical_rows)
     if row_bytes * CHUNK_ROWS <= CHUNK_BYTES:
@@ -621,7 +618,7 @@ def offsets_matching(
 
 
 def _bytes_read(dataset: lance.LanceDataset, fragment: lance.LanceFragment, where: str) -> int:
-    """Return how many bytes a fragment stores of the columns that a filter reads, without numbers and blobs."""
+    """Return the stored bytes of the columns that a filter reads in a fragment, without numbers and blobs."""
     if not has_wide_rows(fragment):
         return 0
     ids = _large_fields(dataset, where)
@@ -631,7 +628,7 @@ def _bytes_read(dataset: lance.LanceDataset, fragment: lance.LanceFragment, wher
             continue
         try:
             columns = column_files.column_bytes(dataset.uri, str(file.path))
-        except (NotFound, DataLoss):  # as in a format that is not known here
+        except (NotFound, DataLoss):  # for example in an unknown format
             continue
         places = zip(file.fields, file.column_indices, strict=True)
         size += sum(columns[at] for field_id, at in places if field_id in ids and 0 <= at < len(columns))
@@ -639,7 +636,7 @@ def _bytes_read(dataset: lance.LanceDataset, fragment: lance.LanceFragment, wher
 
 
 def may_read_large(dataset: lance.LanceDataset, where: str) -> bool:
-    """Return whether a filter, as Lance reads it, reads a column whose values may be large."""
+    """Return whether a filter, in Lance's dialect, reads a column whose values may be large."""
     return bool(_large_fields(dataset, where))
 
 
@@ -657,18 +654,18 @@ def _large_fields(dataset: lance.LanceDataset, where: str) -> set[int]:
 
 
 def has_wide_rows(fragment: lance.LanceFragment) -> bool:
-    """Return whether a batch of the usual number of rows may be too large to be held."""
+    """Return whether a batch of the usual number of rows may be too large for memory."""
     return _row_bytes(fragment) * CHUNK_ROWS > CHUNK_BYTES
 
 
 def _row_bytes(fragment: lance.LanceFragment) -> float:
-    """Return the bytes of a row in the widest of the fragment's files: the columns that are read may be in that one."""
+    """Return the bytes of a row in the widest of the fragment's files, which may have the columns that are read."""
     rows = max(1, fragment.physical_rows)
     return max((f.file_size_bytes or 0 for f in fragment.metadata.files), default=0) / rows
 
 
 def _by_fragment(scanner: lance.LanceScanner, where: str = "") -> dict[int, Offsets]:
-    """Return the physical offsets of the rows that a scanner of row addresses finds, by a filter of the caller's."""
+    """Return the physical offsets that a scanner of row addresses finds, with a caller's filter."""
     found: dict[int, list[Offsets]] = {}
     for batch in checked_batches(iter(scanner.to_batches()), where):
         addresses = batch.column("_rowaddr").to_numpy().astype(np.int64)

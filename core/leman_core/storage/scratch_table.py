@@ -1,7 +1,7 @@
-"""Scratch tables: hidden tables in which the function columns of a refresh are computed, by ordinary backfills.
+"""Scratch tables: hidden tables in which ordinary backfills compute the function columns of a refresh.
 
-A scratch table holds `__source_row_id` and one computed column for each function. It belongs to one piece of work,
-whose digest is in its config: who comes after a crash with the same work finds what was computed.
+A scratch table has `__source_row_id`, and one computed column for each function. Its config has the digest of the work
+that it is for: after a crash, a refresh with the same work finds what was computed.
 """
 
 from __future__ import annotations
@@ -43,18 +43,16 @@ _COLUMNS_KEY = "leman.scratch.columns"
 _DROP_TRIES = 5
 #: Lance field id of `__source_row_id`, the first column.
 _ROW_ID_FIELD = 0
-#: Lets one thread of a process at a time look for a scratch table and create it.
+#: Held while a thread looks for a scratch table and creates it.
 _CREATING = threading.Lock()
 
 RowIds = npt.NDArray[np.int64]
 
 
 class ScratchTable:
-    """A scratch table that exists.
+    """An existing scratch table. `rows`: the number of rows of each fragment, in order.
 
-    `rows`: how many each of its fragments has, in their order.
-
-    What cannot be read raises what `storage_errors.unusable` gives.
+    What cannot be read raises what `storage_unusable` gives.
     """
 
     def __init__(self, uri: str) -> None:
@@ -64,21 +62,21 @@ class ScratchTable:
             self._dataset = open_latest(uri)
         except (ValueError, OSError) as error:
             found = table_error(uri, error)
-            if isinstance(found, NotFound | DataLoss):  # damaged it is as good as gone
+            if isinstance(found, NotFound | DataLoss):  # a damaged one counts as gone
                 found = NotFound("TABLE_NOT_FOUND", f"The scratch table {uri} is gone: {error}")
             raise found from None
         with using_storage(uri):
             held = [fragment.metadata for fragment in self._dataset.get_fragments()]
         self.rows = [int(fragment.physical_rows) for fragment in held]
-        #: What tells it from another one that has its place later: files have names of their own.
+        #: Distinguishes it from a later one at its place: file names are unique.
         self._created_as = [file.path for fragment in held for file in fragment.files if _ROW_ID_FIELD in file.fields]
         self._known: dict[tuple[str, ...], frozenset[int]] = {}
 
     def again(self) -> ScratchTable:
-        """Return the same scratch table, reopened, with what was committed since.
+        """Return the same scratch table, reopened, with later commits.
 
         Raises:
-            Aborted: SCRATCH_TABLE_TAKEN, where it is gone, or another refresh put one of its own in its place.
+            Aborted: SCRATCH_TABLE_TAKEN: it is gone, or another refresh replaced it.
         """
         try:
             found = ScratchTable(self.uri)
@@ -89,9 +87,9 @@ class ScratchTable:
         return found
 
     def is_there(self) -> bool:
-        """Return whether it is the one that was opened, with all its files.
+        """Return whether it is still the opened one, with all its files.
 
-        It is believed to be there where the storage refuses to say: that is an error of its own, and no new plan helps.
+        True if the storage does not answer: that is an error of its own, and a new plan would not help.
         """
         try:
             return self.again().is_whole()
@@ -102,17 +100,13 @@ class ScratchTable:
 
     @property
     def digest(self) -> str:
-        """Return the digest of the work that it belongs to.
-
-        Returns:
-            Empty where it was not created completely, or is being created again on top of it.
-        """
+        """Return the digest of its work; empty: it was not created completely, or is being replaced."""
         config = self._dataset.config()
         complete = len(self._dataset.schema) > int(config.get(_COLUMNS_KEY, "0"))
         return str(config.get(_DIGEST_KEY, "")) if complete else ""
 
     def is_whole(self) -> bool:
-        """Return whether all its files are there."""
+        """Return whether all its files exist."""
         with using_storage(self.uri):
             system, path = filesystem_of(self.uri)
             found = system.get_file_info(pafs.FileSelector(f"{path}/data", allow_not_found=True))
@@ -120,13 +114,13 @@ class ScratchTable:
             return files <= {info.base_name for info in found}
 
     def row_ids(self) -> RowIds:
-        """Return `__source_row_id` of all rows, by their position in the whole scratch table."""
+        """Return `__source_row_id` of all rows, by their position in the scratch table."""
         with using_storage(self.uri):
             column = self._dataset.to_table(columns=[SOURCE_ROW_ID]).column(SOURCE_ROW_ID)
         return np.asarray(column.to_numpy(), np.int64)
 
     def complete(self, columns: Iterable[str]) -> list[int]:
-        """Return the positions of the fragments in which every column has a file with all rows settled, in order."""
+        """Return the positions, in order, of the fragments in which every column's file has only settled rows."""
         self.refresh()
         return self._complete(columns)
 
@@ -142,10 +136,11 @@ class ScratchTable:
         ]
 
     def failed(self, column: str, fragments: Collection[int] | None = None) -> RowIds:
-        """Return the rows of a column for which its function failed: positions in the whole scratch table, ascending.
+        """Return the rows of a column for which its function failed: ascending positions in the scratch table.
 
         Args:
-            fragments: positions of those that are looked at, which are complete; None: all.
+            column: The column.
+            fragments: Positions of complete fragments to read; None: all.
         """
         with using_storage(self.uri):
             fields = next((f.field_ids for f in fields_of(self._dataset) if f.name == column), ())
@@ -163,11 +158,10 @@ class ScratchTable:
         return np.concatenate(found)
 
     def values(self, columns: Sequence[str], start: int, rows: int) -> pa.RecordBatch:
-        """Return values by position in the whole scratch table; blobs as their bytes.
+        """Return values by position in the scratch table; blobs as their bytes.
 
         Raises:
-            Aborted: SCRATCH_TABLE_TAKEN, where they were not computed: a table that another process makes meanwhile in
-                the place of this one has none yet.
+            Aborted: SCRATCH_TABLE_TAKEN: they were not computed, as another process is replacing the table.
         """
         if tuple(columns) not in self._known:
             self._known[tuple(columns)] = frozenset(self._complete(columns))
@@ -180,7 +174,7 @@ class ScratchTable:
             return single_batch(scanner.to_table())
 
     def refresh(self) -> None:
-        """Look at what was committed since."""
+        """Read later commits."""
         self._known.clear()
         options = options_of(self.uri)
         with using_storage(self.uri):
@@ -191,9 +185,9 @@ class ScratchTable:
 
 
 def find(uri: str, digest: str) -> ScratchTable | None:
-    """Return the scratch table of that work, if it was created completely and is whole.
+    """Return the scratch table of that work, if it was created completely and has all its files.
 
-    A refresh that still wrote to one while another dropped it left a table without files.
+    A refresh that wrote to a table while another dropped it leaves one without files.
     """
     try:
         found = ScratchTable(uri)
@@ -217,16 +211,19 @@ def _holds(ascending: RowIds, ids: RowIds) -> bool:
 
 
 def create(uri: str, digest: str, parts: Sequence[RowIds], columns: pa.Schema) -> ScratchTable:
-    """Make a scratch table: one fragment for each of `parts` that has rows.
+    """Create a scratch table with one fragment for each of `parts` that has rows.
 
-    A scratch table of other work at the same place is dropped; one of the same work is shared, where two refreshes
-    create it at once.
+    A scratch table of other work at the same place is dropped. One of the same work is shared by refreshes that create
+    it concurrently.
 
     Args:
-        columns: the function columns, bound to their functions.
+        uri: The table.
+        digest: The digest of the work.
+        parts: Source row ids.
+        columns: The function columns, bound to their functions.
 
     Raises:
-        Aborted: SCRATCH_TABLE_TAKEN, where another process creates one there at the same time.
+        Aborted: SCRATCH_TABLE_TAKEN: another process is creating one there.
     """
     with _CREATING:
         found = find_for(uri, digest, parts)
@@ -235,7 +232,7 @@ def create(uri: str, digest: str, parts: Sequence[RowIds], columns: pa.Schema) -
         drop(uri)
         try:
             created = _created(uri, digest, parts, columns)
-        except (*LANCE_ERRORS, NotFound) as error:  # Lance has all of them for a table that changed
+        except (*LANCE_ERRORS, NotFound) as error:  # Lance raises any of them for a table that changed
             raise refusal_error(error, uri) or taken(uri, error) from error
         if created.digest != digest:
             raise taken(uri, "it is being created again")
@@ -243,7 +240,7 @@ def create(uri: str, digest: str, parts: Sequence[RowIds], columns: pa.Schema) -
 
 
 def taken(uri: str, why: object) -> Aborted:
-    """Return the error for a scratch table that another process creates or drops at the same time."""
+    """Return the error for a scratch table that another process is creating or dropping."""
     return Aborted(
         "SCRATCH_TABLE_TAKEN", f"The scratch table {uri} cannot be used, perhaps for another refresh of the view: {why}"
     )
@@ -280,15 +277,15 @@ def _created(uri: str, digest: str, parts: Sequence[RowIds], columns: pa.Schema)
         }
     )
     crash_point("executor.scratch_written")
-    if len(columns):  # last: who finds the columns, finds the rest
+    if len(columns):  # last: the columns show that the table is complete
         dataset.add_columns(columns)
     return ScratchTable(uri)
 
 
 def scratch_tables(database: str, named: re.Pattern[str]) -> list[str]:
-    """Return the uris of the scratch tables in a database whose names match, half-created ones too.
+    """Return the uris of a database's scratch tables with matching names, also half-created ones.
 
-    Also those of which there is no more than checkpoints, in another place.
+    It includes those of which only checkpoints remain, in another place.
 
     Raises:
         Unavailable: STORE_UNAVAILABLE.
@@ -316,7 +313,7 @@ def drop(uri: str) -> None:
             delete_folder(system, path)
         except FileNotFoundError:
             return
-        except OSError as error:  # someone wrote into it meanwhile
+        except OSError as error:  # another process wrote into it
             if not tries_left:
                 raise storage_failed(error, f"The scratch table {uri} cannot be removed: {error}", uri) from None
         else:
@@ -326,13 +323,13 @@ def drop(uri: str) -> None:
 def _is_complete(uri: str, files: Sequence[str]) -> bool:
     try:
         return bool(files) and all(_is_settled(uri, file) for file in files)
-    except LemanError:  # someone drops the scratch table meanwhile
+    except LemanError:  # another process is dropping the scratch table
         return False
 
 
 @lru_cache(maxsize=4096)
 def _is_settled(uri: str, file: str) -> bool:
-    """Return whether every row of a column file has a value, or is known to have failed. A file never changes."""
+    """Return whether every row of a column file has a value or is known to have failed. A file never changes."""
     name = keys.parse_column_file_name(file)
     if name is None or not name.partial:
         return name is not None

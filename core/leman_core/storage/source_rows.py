@@ -1,14 +1,8 @@
-"""Rows of a view's source: which match, their values, where they lie, and as they were in an older version.
+"""Rows of a view's source: which match a filter, their values and places, and their values in an older version.
 
-What is known of a source's rows without reading their values: which there are, where they lie, when they changed.
-
-Rows that lie one after the other, or nearly so: a scan reads them several times as fast as a take.
-
-Read the source of a view: which rows match, their values by row id, where they lie.
-
-Read rows of a table as they were in an older version.
-
-They are found by their place where the fragment is in both, or else by stable row id.
+Row ids, places and times of change are found without reading values. Rows that are adjacent, or nearly so, are scanned,
+which is several times as fast as a take. Rows of an older version are found by their place if the fragment is in both
+versions, otherwise by stable row id.
 """
 
 from __future__ import annotations
@@ -54,9 +48,9 @@ from leman_core.storage.scan import (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RowFacts:
-    """Live rows, in no certain order: row id, address, and the version in which the row was updated last.
+    """Live rows in any order: row id, address, and the version of the row's last update.
 
-    Compaction keeps the latter; whatever changes a row's values, or its fragment's files, moves it.
+    Compaction keeps that version; a change of the row's values, or of its fragment's files, moves it.
     """
 
     ids: Ids
@@ -75,14 +69,14 @@ class RowFacts:
         return len(self.ids)
 
     def by_id(self) -> RowFacts:
-        """Return the same rows sorted by id."""
+        """Return the same rows, sorted by id."""
         if not len(self) or bool((self.ids[1:] > self.ids[:-1]).all()):
             return self
         order = np.argsort(self.ids, kind="stable")
         return self.at(order)
 
     def between(self, low: int, high: int) -> RowFacts:
-        """Return those with ids in [low, high)."""
+        """Return the rows with ids in [low, high)."""
         return self.at((self.ids >= low) & (self.ids < high))
 
     def at(self, chosen: npt.NDArray[np.int64] | npt.NDArray[np.bool_]) -> RowFacts:
@@ -93,16 +87,16 @@ class RowFacts:
 NO_ROWS = RowFacts(NO_IDS, NO_IDS, NO_IDS)
 
 
-#: Name of the row ids among values that are read.
+#: The name of the row ids among values.
 ROW_ID = "__leman_row_id"
 
-#: How many rows are scanned at the least, and at the most for each row that is wanted.
+#: The fewest rows to scan, and the most for each wanted row.
 _LEAST_SCAN = 1 << 12
 _SPARSEST = 2
 
 
 class RangeScan:
-    """One version of a table, opened. For many threads at once."""
+    """One open version of a table. Any number of threads may call it."""
 
     def __init__(self, dataset: lance.LanceDataset) -> None:
         self._dataset = dataset
@@ -112,10 +106,11 @@ class RangeScan:
         """Return values (name → expression) of the rows with these ids, ascending.
 
         Args:
-            names: with one for the ids, `ROW_ID`.
+            wanted: The ids.
+            names: Includes one for the ids, `ROW_ID`.
 
         Returns:
-            None where the rows are few, not all there, or too far apart.
+            None if the rows are few, not all there, or too far apart.
         """
         if len(wanted) < _LEAST_SCAN:
             return None
@@ -139,10 +134,9 @@ class RangeScan:
         return batch.take(pa.array(chosen)) if np.array_equal(ids[chosen], wanted) else None
 
     def _pieces(self, first: RowAddress, last: RowAddress) -> list[tuple[lance.LanceFragment, int, int]]:
-        """Return the rows from one address to another, in the order of the table.
+        """Return the fragments from one address to another in the order of the table, each with a range of its rows.
 
-        They come as fragments, each with a range of its rows; none where rows of these fragments were deleted: offsets
-        and limits would be off.
+        None if a row of these fragments is deleted: offsets and limits would not match.
         """
         order, places = self._order
         begin, end = places.get(first.fragment_id), places.get(last.fragment_id)
@@ -159,7 +153,7 @@ class RangeScan:
 
     @cached_property
     def _order(self) -> tuple[list[lance.LanceFragment], dict[int, int]]:
-        """Return all fragments, and the place of each among them by its id."""
+        """Return all fragments, and the position of each by its id."""
         fragments = self._dataset.get_fragments()
         return fragments, {fragment.fragment_id: place for place, fragment in enumerate(fragments)}
 
@@ -169,16 +163,16 @@ _FEW_ROWS = 1 << 10
 _FACTS = ("_rowid", "_rowaddr", "_row_last_updated_at_version")
 _LAST = 1 << 62
 _FACT_ROWS = 1 << 18
-#: The facts of a fragment are scanned where more than one row of so many is wanted: a take is that much slower.
+#: The facts of a fragment are scanned if more than one row in so many is wanted: a take is that much slower.
 _SCAN_SHARE = 16
 _MATCHES = "__leman_matches"
 
 
 class SourceRows:
-    """One version of a source, opened once. Rows are named by stable row id or, where the source has none, by address.
+    """One version of a source, opened once. Any number of threads may call it.
 
-    Where the source is a view, rows whose values were never set do not exist. For many threads at once.
-    What Lance cannot read or evaluate raises what `storage_errors.unusable` gives.
+    Rows are named by stable row id, or by address if the source has none. If the source is a view, rows whose values
+    were never set do not exist. What Lance cannot read or evaluate raises what `storage_unusable` gives.
     """
 
     def __init__(self, uri: str, version: int) -> None:
@@ -215,7 +209,7 @@ class SourceRows:
         """What distinguishes the source from a table created later under its uri: `TableSnapshot.identity`."""
         with using_storage(self.uri):
             known = str(self._dataset.config().get(INCARNATION_KEY, ""))
-            if known:  # of one that Leman wrote to no fragment is looked at
+            if known:  # no fragment of a table that Leman wrote to is read
                 return known
             return snapshot_of(self.uri, self._dataset, read_fragments(self._dataset)).identity
 
@@ -229,23 +223,23 @@ class SourceRows:
         return IS_SET in schema.names and view_metadata.from_metadata(schema.metadata or {}) is not None
 
     def condition(self, where: str) -> str:
-        """Return the filter as it is applied; empty: all rows."""
+        """Return the filter in the form in which it is applied; empty: all rows."""
         parts = [f"({where})"] * bool(where) + [f"coalesce({IS_SET}, false)"] * self.is_view
         return " AND ".join(parts)
 
     def matching_ids(self, where: str, fragments: Collection[int] | None = None) -> Iterator[Ids]:
-        """Yield the ids of the rows for which the filter is true, in pieces; None: of all fragments.
+        """Yield the ids of the rows that the filter matches, in pieces; None: in all fragments.
 
-        Reads the columns of the filter only; memory is bounded.
+        It reads only the columns of the filter, in bounded memory.
         """
         yield from self._scan_ids(self.condition(where), fragments)
 
     def all_ids(self, fragments: Collection[int] | None = None) -> Iterator[Ids]:
-        """Yield the ids of all live rows, in pieces; a view's unset ones too. Reads no data."""
+        """Yield the ids of all live rows in pieces, with a view's unset ones. No data is read."""
         yield from self._scan_ids("", fragments)
 
     def matching(self, where: str, ids: Ids) -> Ids:
-        """Return those of the ids for which the filter is true, in their order. Reads no other rows."""
+        """Return those of the ids that the filter matches, in their order. No other row is read."""
         condition = self.condition(where)
         if not condition or not len(ids):
             return ids
@@ -254,15 +248,11 @@ class SourceRows:
         return ids[chosen]
 
     def take(self, ids: Ids, columns: Mapping[str, str]) -> pa.RecordBatch:
-        """Return values of SQL expressions (name → expression) for these rows, in their order.
-
-        Blobs come as bytes.
-
-        Memory is that of the values.
+        """Return values of SQL expressions (name → expression) for these rows, in their order; blobs as bytes.
 
         Raises:
-            Aborted: SOURCE_ROW_GONE, where one of the rows is not there.
-            FailedPrecondition: EXPRESSION_FAILED, where an expression has no value for one.
+            Aborted: SOURCE_ROW_GONE if a row does not exist.
+            FailedPrecondition: EXPRESSION_FAILED if an expression has no value for a row.
         """
         with self._reading():
             try:
@@ -273,7 +263,7 @@ class SourceRows:
                 raise
 
     def take_first(self, ids: Ids, columns: Mapping[str, str]) -> pa.RecordBatch:
-        """Return what `take` does, of as many of the rows, from the first on, as one batch can hold; at least one."""
+        """Return what `take` does, for as many rows from the first on as one batch can hold; at least one."""
         while True:
             try:
                 return self.take(ids, columns)
@@ -285,13 +275,13 @@ class SourceRows:
     def matching_rows(
         self, where: str, fragments: Collection[int], columns: Mapping[str, str], most_bytes: int
     ) -> tuple[Ids, pa.RecordBatch] | None:
-        """Return the ids of the rows of fragments for which the filter is true, sorted, with values as `take` has them.
+        """Return the sorted ids of the rows of fragments that the filter matches, with values as `take` gives them.
 
         Everything is read once.
 
         Returns:
-            None where that cannot be done: there are no columns, or blobs among them, the values take more than so many
-            bytes, or an expression has no value for a row. `matching_ids` and `take` say more.
+            None if that is impossible: there are no columns, or blobs among them, the values are larger than the limit,
+                or an expression has no value for a row. `matching_ids` and `take` find out more.
         """
         if not columns or any(self._blob(e) or e in self._blob_holders for e in columns.values()):
             return None
@@ -301,10 +291,7 @@ class SourceRows:
             return None
 
     def present(self, ids: Ids) -> Mask:
-        """Tell for each of the ids whether there is such a live row.
-
-        Reads no data. Stable row ids only.
-        """
+        """Return for each id whether there is such a live row. Stable row ids only; no data is read."""
         found = [NO_IDS]
         for at in range(0, len(ids), _ROWS):
             wanted = pa.array(distinct(ids[at : at + _ROWS]), pa.uint64())
@@ -314,7 +301,7 @@ class SourceRows:
         return isin(ids, np.concatenate(found))
 
     def values(self, ids: Ids, columns: Mapping[str, str]) -> pa.RecordBatch:
-        """Return what `take` does, without a look for the row for which an expression has no value."""
+        """Return what `take` does, without a search for the row for which an expression has no value."""
         with self._reading():
             return self._values(ids, columns)
 
@@ -336,9 +323,9 @@ class SourceRows:
         return batch if unchanged else batch.take(pa.array(back))
 
     def within(self, ids: Ids, columns: Mapping[str, str], most_bytes: int) -> int:
-        """Count how many of the ids, from the first on, `take` may be asked for at once; at least one.
+        """Return how many of the ids, from the first on, one `take` may read; at least one.
 
-        So many that the blobs among the columns take at most `most_bytes`. Reads no blobs.
+        The blobs among the columns then have at most `most_bytes`. No blob is read.
 
         Raises:
             Aborted: SOURCE_ROW_GONE.
@@ -353,9 +340,9 @@ class SourceRows:
         return max(1, int(np.searchsorted(np.cumsum(sizes[back]), most_bytes, side="right")))
 
     def rows_of(self, fragments: Collection[int], low: int = 0, high: int | None = None) -> RowFacts:
-        """Return the live rows, with ids in [low, high), of those of the fragments that there are.
+        """Return the live rows with ids in [low, high) of those of the fragments that exist.
 
-        Reads no data. Stable row ids only.
+        Stable row ids only; no data is read.
         """
         found: list[list[Ids]] = [[NO_IDS], [NO_IDS], [NO_IDS]]
         with self._reading():
@@ -375,7 +362,7 @@ class SourceRows:
         return RowFacts(*(np.concatenate(parts) for parts in found))
 
     def deleted(self, fragment_id: int) -> Ids:
-        """Return the offsets of a fragment's deleted rows, sorted; there are none of a fragment that is not there."""
+        """Return the sorted offsets of a fragment's deleted rows; none for a missing fragment."""
         with self._reading():
             for fragment in self._fragments([fragment_id]):
                 found = deleted_offsets(self.uri, fragment)
@@ -387,14 +374,12 @@ class SourceRows:
         return NO_IDS
 
     def at(self, fragment_id: int, offsets: Ids, *, updated: bool) -> RowFacts:
-        """Return live rows of a fragment by their offsets. Stable row ids only.
-
-        Reads as much as they are, and no data.
+        """Return live rows of a fragment by their offsets. Stable row ids only; no data is read.
 
         Args:
             fragment_id: The fragment.
-            offsets: Sorted.
-            updated: Whether it matters when the rows were updated; else nothing is said of that.
+            offsets: Sorted offsets.
+            updated: Whether the versions of updates are needed.
         """
         if not len(offsets):
             return NO_ROWS
@@ -409,7 +394,7 @@ class SourceRows:
         return self._updated(facts) if updated else facts
 
     def _updated(self, rows: RowFacts) -> RowFacts:
-        """Return the same rows with the versions in which they were updated."""
+        """Return the same rows with the versions of their last updates."""
         rows = rows.by_id()
         with self._reading():
             found = self._dataset._take_rows(pa.array(rows.ids, pa.uint64()), columns=list(_FACTS))
@@ -420,21 +405,21 @@ class SourceRows:
         return inline_row_ids_of(self._dataset)
 
     def live_rows(self, fragments: Collection[int]) -> int:
-        """Count the rows of those of the fragments that there are. Reads no data."""
+        """Count the rows of those of the fragments that exist. No data is read."""
         with self._reading():
             return sum(int(fragment.count_rows()) for fragment in self._fragments(fragments))
 
     def count_rows(self) -> int:
-        """Count all rows. Reads no data."""
+        """Count all rows. No data is read."""
         with self._reading():
             return int(self._dataset.count_rows())
 
     def highest_id(self, fragments: Collection[int]) -> int:
-        """Return the highest id in those of the fragments that there are; -1: there is none. Reads no data."""
+        """Return the highest id in those of the fragments that exist; -1: there is none. No data is read."""
         return max((int(ids.max()) for ids in self.all_ids(fragments)), default=-1)
 
     def _blame(self, ids: Ids, columns: Mapping[str, str]) -> None:
-        """Find the row that an expression has no value for; return where the storage is to blame.
+        """Find the row for which an expression has no value. Return if the storage is to blame instead.
 
         Raises:
             FailedPrecondition: EXPRESSION_FAILED.
@@ -564,7 +549,7 @@ class SourceRows:
         return pa.array([value for _, value in found], pa.large_binary())
 
     def _blob(self, expression: str) -> str:
-        """Return the column's name where the expression is no more than a blob column."""
+        """Return the column's name if the expression is just a blob column."""
         return next(
             (c for c in expressions.columns_of_expression(expression, self._blobs) if _is_name(expression, c)), ""
         )
@@ -592,12 +577,12 @@ def _blob_paths(within: str, fields: Iterable[pa.Field]) -> Iterator[str]:
 
 
 def _stored_bytes(fragments: Iterable[lance.LanceFragment]) -> int:
-    """Return how many bytes the files of fragments have, as far as the manifest knows."""
+    """Return the bytes of fragments' files, as far as the manifest states them."""
     return sum(file.file_size_bytes or 0 for fragment in fragments for file in fragment.metadata.files)
 
 
 def blob_sizes(places: pa.Array) -> Ids:
-    """Return the sizes in bytes of blobs of which Lance gave the places."""
+    """Return the sizes in bytes of blobs by the places that Lance gave."""
     return np.asarray(places.field("size").fill_null(0).to_numpy(zero_copy_only=False), np.int64)
 
 
@@ -607,7 +592,7 @@ def quoted_path(path: str) -> str:
 
 
 def plain_columns(columns: Iterable[str]) -> dict[str, str]:
-    """Return columns as they are, for `SourceRows.take`."""
+    """Return columns as expressions for `SourceRows.take`."""
     return {column: quoted_path(column) for column in columns}
 
 
@@ -616,10 +601,7 @@ def _is_name(expression: str, column: str) -> bool:
 
 
 def rows_still_there(uri: str, version: int, fragments: Sequence[int], then: int) -> Mapping[int, int]:
-    """Count the live rows of each of the fragments that are in the version of `then`, by stable row id.
-
-    Reads no data.
-    """
+    """Count the live rows of each fragment that are in the version `then`, by stable row id. No data is read."""
     now, old = SourceRows(uri, version), SourceRows(uri, then)
     last = old.highest_id([fragment.fragment_id for fragment in old.dataset.get_fragments()])
     found: dict[int, int] = {}
@@ -632,7 +614,7 @@ def rows_still_there(uri: str, version: int, fragments: Sequence[int], then: int
 class PastReader(FragmentReader):
     """The fragments of one version, with the values that their rows had in an older one.
 
-    What is said of a fragment as such (live rows, row ids, current values) is of now.
+    Live rows, row ids and current values of a fragment are those of the newer version.
     """
 
     def __init__(self, uri: str, version: int, then: int) -> None:
@@ -643,9 +625,9 @@ class PastReader(FragmentReader):
     def read(
         self, fragment_id: int, covered: RowRange, columns: Columns, *, deletions: bool, where: str = ""
     ) -> Iterator[Chunk]:
-        """Read as `FragmentReader.read` does; columns and filter are those of then.
+        """Read as `FragmentReader.read` does, with columns and filter of the older version.
 
-        Rows that were not there are left out.
+        Rows that did not exist then are left out.
         """
         with using_storage(self._uri):
             yield from self._read_then(fragment_id, covered, columns, deletions=deletions, where=where)
@@ -660,7 +642,7 @@ class PastReader(FragmentReader):
             yield self._still_live(fragment_id, chunk) if deletions else chunk
 
     def schema(self, columns: Columns) -> pa.Schema:
-        """Return what `FragmentReader.schema` does, of the columns of then."""
+        """Return what `FragmentReader.schema` does, of the older version's columns."""
         return self._old.schema(columns)
 
     def _is_there(self, fragment_id: int) -> bool:
@@ -674,7 +656,7 @@ class PastReader(FragmentReader):
         live = self.live(fragment_id, chunk.covered)[chunk.offsets - chunk.covered.start]
         return Chunk(chunk.covered, chunk.offsets[live], chunk.rows.filter(pa.array(live)))
 
-    # rows that lie elsewhere by now
+    # rows that moved since
 
     def _moved(self, fragment_id: int, covered: RowRange, columns: Columns, where: str) -> Iterator[Chunk]:
         wanted = dict(columns) if isinstance(columns, Mapping) else plain_columns(columns)
@@ -694,7 +676,7 @@ class PastReader(FragmentReader):
             yield from (made for _, made in in_parts(piece, chunk))
 
     def _found(self, fragment_id: int, covered: RowRange) -> tuple[npt.NDArray[np.int64], Ids]:
-        """Return physical offsets of the live rows that were there then, and their row ids."""
+        """Return physical offsets of the live rows that existed in the older version, and their row ids."""
         offsets = covered.start + np.flatnonzero(self.live(fragment_id, covered))
         ids = np.asarray(self.row_ids(fragment_id, offsets.tolist()), np.int64)
         present = self._source.present(ids)

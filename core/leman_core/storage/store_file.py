@@ -1,11 +1,7 @@
-"""The file that says how object stores are reached.
-
-An entry of the file of object stores, and what makes it wrong; see `leman_core.storage.store_file`.
-
-The file that says how object stores are reached; credentials stand elsewhere, and the file says where.
+"""The file that configures object stores. Credentials are elsewhere, and the file says where.
 
     [[store]]
-    root = "s3://lake/teams"                        # and all below it; the longest root that fits holds
+    root = "s3://lake/teams"                        # and everything below; the longest matching root counts
     endpoint = "https://minio.internal:9000"
     region = "eu-central-1"
     access_key_id = { env = "LAKE_KEY_ID" }         # an environment variable of the services
@@ -15,9 +11,9 @@ The file that says how object stores are reached; credentials stand elsewhere, a
     root = "s3://models"
     region = "us-east-1"
     profile = "models"                              # of ~/.aws/credentials, or of `profile_file`
-    checkpoint_uri = "s3://scratch/models"          # not beside each table
+    checkpoint_uri = "s3://scratch/models"          # instead of each table's folder
 
-It and the files that it names are reread when they change: so credentials that are short-lived are renewed.
+The file, and those that it names, are reread when they change: so short-lived credentials are renewed.
 """
 
 from __future__ import annotations
@@ -43,7 +39,7 @@ from leman_core.storage import object_stores
 from leman_core.storage.locations import canonical_database, in_object_store
 
 _ENDPOINT = re.compile(r"https?://[^/\s@]+")
-#: What an entry may say, by the store that its root lies in; beside those of all.
+#: Keys of an entry by the scheme of its root, in addition to those of all.
 _S3_KEYS = frozenset({"access_key_id", "secret_access_key", "session_token"})
 _OWN = {
     "s3": _S3_KEYS | {"region", "virtual_hosted", "anonymous", "profile", "profile_file"},
@@ -54,7 +50,7 @@ _COMMON = frozenset({"root", "endpoint", "allow_http", "checkpoint_uri"})
 
 
 class Reference(BaseModel):
-    """Where a secret stands."""
+    """The place of a secret."""
 
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
@@ -76,7 +72,7 @@ class Reference(BaseModel):
 
 
 class Store(BaseModel):
-    """An entry."""
+    """An entry of the file."""
 
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
@@ -167,7 +163,7 @@ def overlap(place: str, other: str) -> bool:
 
 
 def _in_a_store(place: str, why: str) -> str:
-    """Return the canonical form of a place in an object store. Raises ValueError where it is none."""
+    """Return the canonical form of a place in an object store. Raises ValueError for any other place."""
     try:
         found = canonical_database(place)
     except InvalidArgument as error:
@@ -186,19 +182,19 @@ class Content(BaseModel):
 
 
 _LOOK_SECONDS = 1.0
-#: Within so long after a change, a store may refuse a request that began with what was told before.
+#: How long after a change a store may refuse requests that began with the old options.
 _NEW_SECONDS = 30.0
-#: So often files are read that change meanwhile.
+#: Attempts to read files that change during the read.
 _TRIES = 5
 _Signature = tuple[tuple[int, ...] | None, ...]
 _SETTING = "LEMAN_STORAGE__OPTIONS_FILE"
 _PROFILES = "~/.aws/credentials"
-#: What options have as it stands in the file.
+#: Options that are copied from the file.
 _PLAIN = (
     *("root", "endpoint", "allow_http", "region", "virtual_hosted", "anonymous", "tenant_id", "client_id"),
     "checkpoint_uri",
 )
-#: The names that a profile has them under.
+#: Option → its name in a profile.
 _IN_PROFILE = {
     "access_key_id": "aws_access_key_id",
     "secret_access_key": "aws_secret_access_key",
@@ -211,10 +207,10 @@ _log = structlog.get_logger(__name__)
 class StoreFile:
     """The options in a file; see `leman_core.storage.object_stores.StoreSource`.
 
-    What has become unreadable or wrong changes nothing: the options before hold, and the log says so.
+    If the file becomes unreadable or wrong, the last options stay in force, and the log reports it.
 
     Raises:
-        InvalidArgument: BAD_SETTING, where it is so from the beginning.
+        InvalidArgument: BAD_SETTING if it is so at the start.
     """
 
     def __init__(self, path: str, clock: Callable[[], float] = time.monotonic) -> None:
@@ -226,7 +222,7 @@ class StoreFile:
         self._stores, self._files, self._seen = _read_at_rest(path)
 
     def stores(self) -> tuple[StoreOptions, ...]:
-        """Return the options as the files say now, or said a second ago."""
+        """Return the options in the files, at most a second old."""
         if self._clock() - self._looked_at >= _LOOK_SECONDS and self._lock.acquire(blocking=False):
             try:
                 self._look()
@@ -235,7 +231,7 @@ class StoreFile:
         return self._stores
 
     def was_renewed(self, options: StoreOptions) -> bool:
-        """Look whether the options of this root are others, or have been so for no more than half a minute."""
+        """Check whether the options of this root have changed within the last half minute."""
         with self._lock:
             self._look()
         return self._clock() - self._renewed_at.get(options.root, -_NEW_SECONDS) < _NEW_SECONDS
@@ -257,10 +253,10 @@ class StoreFile:
 
 
 def use_store_file(path: str) -> None:
-    """Have this process reach object stores as a file says (empty: as the environment says).
+    """Configure this process's object stores from a file (empty: from the environment). Call it before anything starts.
 
-    Environment variables that it names are taken out of the environment: what the process starts does not inherit them.
-    Call it before anything is started.
+    Environment variables that the file names are removed from the environment, so that child processes do not inherit
+    them.
 
     Raises:
         InvalidArgument: BAD_SETTING.
@@ -270,9 +266,9 @@ def use_store_file(path: str) -> None:
 
 
 def forget_store_file() -> None:
-    """Forget what this process knows of object stores, and the variables that the file of the settings names.
+    """Forget all options of object stores, and the variables that the settings' file names.
 
-    For a process that needs none, and that others are forked from, functions' processes among them.
+    For a process that needs none and forks others, such as those of functions.
     """
     for name in variables_in(os.environ.get(_SETTING, "")):
         process_secrets.take_secret_env(name)
@@ -281,7 +277,7 @@ def forget_store_file() -> None:
 
 
 def variables_in(path: str) -> frozenset[str]:
-    """Return the environment variables that a file names; none where it cannot be read."""
+    """Return the environment variables that a file names; none if it cannot be read."""
     try:
         stores = _parsed(path) if path else []
     except InvalidArgument:
@@ -290,7 +286,7 @@ def variables_in(path: str) -> frozenset[str]:
 
 
 def _read_at_rest(path: str) -> tuple[tuple[StoreOptions, ...], tuple[str, ...], _Signature]:
-    """Return what `_read` does, with the files' signature, which is none where they changed while they were read."""
+    """Return what `_read` does, with the files' signature; an empty one if they changed during the read."""
     before: _Signature = ()
     for _ in range(_TRIES):
         stores, files = _read(path)
@@ -298,7 +294,7 @@ def _read_at_rest(path: str) -> tuple[tuple[StoreOptions, ...], tuple[str, ...],
         if seen == before:
             return stores, files, seen
         before = seen
-    return stores, files, ()  # a key of one file and a secret of another: the next look reads them again
+    return stores, files, ()  # they may not match each other: the next look reads them again
 
 
 def _read(path: str) -> tuple[tuple[StoreOptions, ...], tuple[str, ...]]:
@@ -318,7 +314,7 @@ def _read(path: str) -> tuple[tuple[StoreOptions, ...], tuple[str, ...]]:
 
 
 def _check_apart(path: str, stores: list[Store]) -> None:
-    """Refuse places of checkpoints where those of two tables could come to lie in one folder."""
+    """Refuse places of checkpoints that could give two tables one folder."""
     for one, other in itertools.combinations((store for store in stores if store.checkpoint_uri), 2):
         if overlap(one.checkpoint_uri, other.checkpoint_uri):
             raise _bad(
@@ -343,7 +339,7 @@ def _options(path: str, store: Store) -> StoreOptions:
         secrets = {name: _value(given) for name, given in store.references.items()}
         if store.profile:
             secrets = _profile(store)
-    except configparser.Error as error:  # its message quotes the line, which may be a secret
+    except configparser.Error as error:  # its message quotes the line, which may have a secret
         line = f" in line {error.lineno}" if isinstance(error, configparser.MissingSectionHeaderError) else ""
         wrong = f"{_profiles_of(store)} is no file of profiles ({type(error).__name__}{line})"
         raise _bad(path, f"credentials of {store.root} cannot be read: {wrong}") from None
@@ -385,7 +381,7 @@ def _profile(store: Store) -> dict[str, str]:
 
 
 def _signature(files: tuple[str, ...]) -> _Signature:
-    """Return what tells another content of the files; None for one that is not there."""
+    """Return what identifies the content of each file; None for a missing one."""
     return tuple(_state(file) for file in files)
 
 

@@ -1,11 +1,7 @@
-"""The transactions that made a table's versions, and what Leman's own commits say about themselves.
+"""The transactions that made a table's versions, read from Lance's protobuf, and what Leman's commits state in them.
 
-The transactions that made a table's versions, from the protobuf that Lance stores of them.
-
-Lance's own call raises TypeError for a compaction of a table with an index, and gives what it has no Python class for
-as a nameless operation.
-
-Leman's commits in a table's history: what was committed, for which requests and jobs.
+Lance's own call raises TypeError for a compaction of a table with an index, and returns a nameless operation if it has
+no Python class for it.
 """
 
 from __future__ import annotations
@@ -35,15 +31,15 @@ from leman_core.storage.manifest import Kind as _Kind
 from leman_core.storage.opening import open_latest
 
 _ABSENT = (FileNotFoundError, NotADirectoryError)
-#: What is read of a manifest's file at once: all of it, but in tables of many fragments.
+#: Bytes of a manifest's file to read at once: all of it, except for tables of many fragments.
 _TAIL = 1 << 16
 
 
 class Kind(StrEnum):
-    """What a transaction did, in Lance's words.
+    """The operation of a transaction, in Lance's words.
 
-    UNKNOWN stands for an operation that is newer than this list, for one that says more than this reader understands,
-    and for one of which nothing is stored (any more).
+    UNKNOWN: an operation that is newer than this list, one that this reader understands only in part, or one that is no
+    longer stored.
     """
 
     APPEND = "Append"
@@ -66,7 +62,7 @@ class Kind(StrEnum):
     UNKNOWN = "Unknown"
 
 
-#: Kinds that leave all rows, their values and the files that hold them as they are.
+#: Kinds that change no row, value or data file.
 HOUSEKEEPING = frozenset(
     {
         Kind.CREATE_INDEX,
@@ -77,14 +73,14 @@ HOUSEKEEPING = frozenset(
         Kind.APPEND_FRAGMENT_REUSE,
     }
 )
-#: A property of Leman's transactions: what they did, where Lance's word does not say it.
+#: A property of Leman's transactions: the operation, if Lance's word does not name it.
 OPERATION = "leman.operation"
-#: Files of several columns took the place of others, as by a DataReplacement of each column. Lance calls it an Update.
+#: Files of several columns replaced others, like a DataReplacement of each column. Lance calls it an Update.
 REPLACE_COLUMNS = "ReplaceColumns"
 #: Operations by number in Lance's transaction.proto.
 _NUMBERS = dict(zip(range(100, 117), (kind for kind in Kind if kind is not Kind.UNKNOWN), strict=True))
 _FRAGMENTS = (1, _Kind.TYPE_MESSAGE, "DataFragment")
-#: Of those operations that are looked into, as far as they are.
+#: The parts that are read of those operations that are decoded.
 _LAYOUT: Layout = {
     **FRAGMENTS,
     "DataFragment": [*FRAGMENTS["DataFragment"], ("inline_row_ids", 5, _Kind.TYPE_BYTES, "")],
@@ -132,23 +128,23 @@ _REPEATED = {
 
 
 class VersionGone(LookupError):
-    """The version's manifest was cleaned away."""
+    """The version's manifest was cleaned up."""
 
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """What made one version."""
+    """The transaction that made one version."""
 
     version: int
     kind: Kind
-    #: Known of an unknown operation too, if anything is stored of it.
+    #: Known for an unknown operation, too, if it is stored.
     properties: Mapping[str, str] = field(default_factory=dict)
-    #: Has the fields that `_LAYOUT` names; None for kinds that are not looked into.
+    #: Has the fields of `_LAYOUT`; None for kinds that are not decoded.
     operation: Any = field(default=None, repr=False)
 
 
 class Transactions:
-    """What reads the transactions of one table, without Lance. For one thread at a time."""
+    """A reader of one table's transactions, without Lance. One thread at a time may call it."""
 
     def __init__(self, uri: str) -> None:
         self._uri = uri
@@ -157,8 +153,8 @@ class Transactions:
         """Return the transaction that made a version.
 
         Raises:
-            VersionGone: the version's manifest was cleaned away.
-            OSError: the storage refuses.
+            VersionGone: The version's manifest was cleaned up.
+            OSError: The storage cannot be used.
         """
         with self._manifest(version) as file:
             try:
@@ -167,11 +163,11 @@ class Transactions:
                 return Transaction(version, Kind.UNKNOWN)
 
     def read_or_tell(self, version: int) -> Transaction:
-        """Return the transaction that made a version, as `read` does.
+        """Return what `read` does.
 
         Raises:
-            VersionGone: the version's manifest was cleaned away.
-            LemanError: what `storage_errors.unusable` gives, where the storage refuses.
+            VersionGone: The version's manifest was cleaned up.
+            LemanError: What `storage_unusable` gives.
         """
         with using_storage(self._uri):
             return self.read(version)
@@ -179,7 +175,7 @@ class Transactions:
     def _beside(self, version: int, file: BinaryIO) -> Transaction | None:
         """Return the transaction in the manifest's own file, right before the manifest.
 
-        So Lance writes it, and what is large need not be read.
+        Lance writes it there, so that the rest of a large file need not be read.
         """
         begin = max(0, file.seek(0, os.SEEK_END) - _TAIL)
         file.seek(begin)
@@ -191,7 +187,7 @@ class Transactions:
         return _decoded(version, manifest.last_block(content[:position]), "")
 
     def _named(self, version: int, file: BinaryIO) -> Transaction:
-        """Return the transaction that lies where the manifest says; that of another version is not taken for it."""
+        """Return the transaction at the place that the manifest names, if it is that of this version."""
         file.seek(0)
         content = file.read()
         where = _message("Manifest").FromString(manifest.message_in(content))
@@ -232,7 +228,7 @@ class Transactions:
 
 
 def fragments_of(messages: Iterable[Any]) -> tuple[Fragment, ...]:
-    """Return the fragments as a transaction names them."""
+    """Return the fragments that a transaction names."""
     columns = manifest.FieldIds()
     return tuple(
         Fragment(
@@ -247,7 +243,7 @@ def fragments_of(messages: Iterable[Any]) -> tuple[Fragment, ...]:
 
 
 def _decoded(version: int, stored: bytes, file: str) -> Transaction | None:
-    """Return a transaction; None where the bytes are none, or one of another name than the manifest gives."""
+    """Return a transaction; None if the bytes are none, or one of another name than the manifest gives."""
     try:
         transaction = _message("Transaction").FromString(stored)
     except DecodeError:
@@ -283,7 +279,7 @@ def _replacements(update: Any) -> Any:
 
 
 def _is_understood(rewrite: Any) -> bool:
-    """Return whether a rewrite says only what this reader knows; any other may put rows in another order."""
+    """Return whether this reader knows every field of a rewrite: an unknown one may order rows otherwise."""
     return not any(len(UnknownFieldSet(message)) for message in (rewrite, *rewrite.groups))
 
 
@@ -298,7 +294,7 @@ COMMITTED_FRAGMENTS = "leman.fragments"
 ROWS = "leman.rows"
 MERGED = "leman.merged"
 BODY = "leman.body"
-#: How many versions one call looks at: a transaction takes 0.2 ms to read, and more where it was a large one.
+#: Versions that one call reads: a transaction takes 0.2 ms, a large one more.
 SCAN_LIMIT = 1000
 
 
@@ -310,35 +306,32 @@ class CommitRecord:
     request_ids: tuple[str, ...]
     job_ids: tuple[str, ...]
     operation: str
-    #: The names of files for each fragment id, where the commit replaced files of fragments and did nothing else.
+    #: Fragment id → names of files, if the commit only replaced files of fragments.
     files: Mapping[int, Sequence[str]] = field(repr=False)
-    #: How many got a file, or came.
+    #: How many fragments got a file, or were added.
     fragments: int = 0
-    #: How many rows came, went or changed, of a commit that is about rows.
+    #: How many rows a commit of rows added, removed or changed.
     rows: int = 0
     #: How many rows a merge inserted, updated and deleted.
     merged: tuple[int, ...] = ()
-    #: Tells its request from another one under the same id; empty: not known.
+    #: Distinguishes its request from another one with the same id; empty: unknown.
     body: str = ""
 
 
 def commit_properties(request_ids: Iterable[str], job_ids: Iterable[str]) -> dict[str, str]:
-    """Return transaction properties that say what a commit is for."""
+    """Return transaction properties that name the requests and jobs of a commit."""
     return {REQUEST_IDS: json.dumps(list(request_ids)), JOB_IDS: json.dumps(list(job_ids))}
 
 
 def view_properties(request_id: str, job_id: str, operation: str, fragments: int) -> dict[str, str]:
-    """Return the properties of a commit to a view that does more than replace files.
-
-    They say what it did, to how many fragments.
-    """
+    """Return the properties of a commit to a view: its operation, and the number of fragments."""
     return {**commit_properties([request_id], [job_id]), OPERATION: operation, COMMITTED_FRAGMENTS: str(fragments)}
 
 
 def row_properties(
     request_id: str, body: str, operation: str, *, fragments: int, rows: int, merged: Sequence[int] = ()
 ) -> dict[str, str]:
-    """Return the properties of a commit that makes a table, or changes rows of it."""
+    """Return the properties of a commit that creates a table, or changes its rows."""
     counts = {MERGED: " ".join(map(str, merged))} if merged else {}
     return {
         **view_properties(request_id, "", operation, fragments),
@@ -350,7 +343,7 @@ def row_properties(
 
 
 class CommitHistory:
-    """The transactions of one table. Remembers what it read: a version never changes."""
+    """The transactions of one table. Versions never change, so it caches what it read."""
 
     def __init__(self) -> None:
         self._read: OrderedDict[int, CommitRecord | None] = OrderedDict()
@@ -358,7 +351,7 @@ class CommitHistory:
     def records(self, dataset: lance.LanceDataset, newest: int, after: int, limit: int) -> Iterator[CommitRecord]:
         """Yield records of versions in (after, newest], newest first.
 
-        Looks at `limit` versions at the most, and ends where older versions were cleaned away.
+        It reads at most `limit` versions, and ends at versions that were cleaned up.
         """
         transactions = Transactions(dataset.uri)
         for version in range(newest, max(after, newest - limit, 0), -1):
@@ -376,7 +369,7 @@ class CommitHistory:
 def find_commit(uri: str, request_id: str, after: int = 0) -> CommitRecord | None:
     """Return the newest commit that a request took part in.
 
-    Looks at the last SCAN_LIMIT versions, and at those after `after`.
+    It searches the last SCAN_LIMIT versions, and those after `after`.
 
     Raises:
         NotFound: TABLE_NOT_FOUND.
@@ -387,10 +380,10 @@ def find_commit(uri: str, request_id: str, after: int = 0) -> CommitRecord | Non
 
 
 def list_commits(uri: str, before: int, size: int) -> tuple[list[CommitRecord], int]:
-    """Return the records of versions below `before` (0: of all), newest first, and the `before` to continue with.
+    """Return at most `size` records of versions below `before` (0: of all), newest first, and the next `before`.
 
-    There are at most `size` records. The `before` is 0 at the end of the history; otherwise there may be more, even
-    where no record was found: one call looks at SCAN_LIMIT versions at the most.
+    The next `before` is 0 at the end of the history. Otherwise there may be more, even if no record was found: one call
+    reads at most SCAN_LIMIT versions.
 
     Raises:
         NotFound: TABLE_NOT_FOUND.
@@ -413,11 +406,11 @@ def list_commits(uri: str, before: int, size: int) -> tuple[list[CommitRecord], 
 
 
 def read_commit_record(transactions: Transactions, version: int) -> CommitRecord | None:
-    """Return the record of a version; None for a commit that is not Leman's, or that installed no file.
+    """Return the record of a version; None for a commit that is not Leman's, or installed no file.
 
     Raises:
-        LookupError: the version was cleaned away.
-        LemanError: what `storage_errors.unusable` gives.
+        LookupError: The version was cleaned up.
+        LemanError: What `storage_unusable` gives.
     """
     transaction = transactions.read_or_tell(version)
     stored = transaction.properties
@@ -461,7 +454,7 @@ def _open(uri: str) -> lance.LanceDataset:
 
 
 def _strings(stored: Any) -> tuple[str, ...]:
-    """Return a property that is a list of strings. Anybody can write properties: anything else counts as absent."""
+    """Return a property that is a list of strings. Anyone can write properties: anything else counts as absent."""
     try:
         values = json.loads(stored or "[]")
     except ValueError:

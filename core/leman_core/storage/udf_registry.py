@@ -104,7 +104,10 @@ class Bundles:
             self._folder.put(sha256 + ENDING, content)
 
     def forgive(self, sha256: str) -> None:
-        """Forget that workers could not unpickle a bundle: it was sent again, and they may have the missing module now."""
+        """Forget that workers could not unpickle a bundle.
+
+        It was sent again, and they may have the missing module now.
+        """
         if self.has_failed(sha256):
             self._folder.delete(sha256 + _FAILED)
 

@@ -1,21 +1,10 @@
-"""Data files of views: definitions, order of rows, placeholders, values, patches.
+"""Data files of views: definitions, the order of rows, placeholders, values, and patches. A commit installs them.
 
-Views in Lance: files of a view, the rows of its source, and what it records of them.
-
-Patches: what a file says about the rows that it changed, so that views on its table need not compute others.
-
-A view's file that replaces columns of a fragment carries, in the global buffer that the schema metadata key
-`leman.patch` names: 4 bytes length (little endian) of a JSON header {"replaces": {column: old file}, "rows": n}, the
-header, zlib of the offsets of the changed rows as n 32-bit numbers (little endian, ascending). Values of all other rows
-are those of the old files.
-
-The file of a computed column lists the files before it, see `leman_core.model.row_states`.
-
-What a view says of itself where it lies now: a database may have been copied or moved with its views.
-
-Put the row ids of a view in order without holding them all: through buckets on disk where they are many.
-
-Data files of views: placeholders, values, patches. All are staged: a commit makes them part of the view.
+A file that replaces columns of a fragment states which rows it changed, so that views on this view need not compute the
+others. This patch is in the global buffer that the schema metadata key `leman.patch` names: 4 bytes length (little
+endian) of a JSON header {"replaces": {column: old file}, "rows": n}, the header, and zlib of the offsets of the changed
+rows as n 32-bit numbers (little endian, ascending). All other rows have the values of the old files. The file of a
+computed column lists the files before it instead (`leman_core.model.row_states`).
 """
 
 from __future__ import annotations
@@ -66,7 +55,7 @@ Patch = tuple[dict[str, str], Ids]
 
 
 def encode_patch(replaces: Mapping[str, str], offsets: Ids) -> bytes:
-    """Return a patch as bytes; the format stands in the module."""
+    """Return a patch as bytes; the module describes the format."""
     header = json.dumps({"replaces": dict(replaces), "rows": len(offsets)}).encode()
     body = zlib.compress(np.sort(offsets).astype("<u4").tobytes(), 1)
     return len(header).to_bytes(4, "little") + header + body
@@ -76,7 +65,7 @@ def decode_patch(buffer: bytes) -> Patch:
     """Return (column → file before, offsets).
 
     Raises:
-        ValueError: the bytes are no patch.
+        ValueError: The bytes are not a patch.
     """
     end = 4 + int.from_bytes(buffer[:4], "little")
     header = json.loads(buffer[4:end])
@@ -90,7 +79,7 @@ def decode_patch(buffer: bytes) -> Patch:
 
 
 def read_patch(uri: str, file: str) -> Patch | None:
-    """Return what a data file says about the rows that it changed; None where it says nothing."""
+    """Return the patch in a data file; None: it has none."""
     try:
         buffer = lance_files.read_buffer(*filesystem_of(data_path(uri, file)), PATCH_KEY)
         return None if buffer is None else decode_patch(buffer)
@@ -99,9 +88,9 @@ def read_patch(uri: str, file: str) -> Patch | None:
 
 
 def patched_offsets(uri: str, before: Mapping[str, str], after: Mapping[str, str]) -> Ids | None:
-    """Return the rows of a fragment that changed between two states of it, each column → file; sorted.
+    """Return the sorted rows of a fragment that changed between two states of it, each column → file.
 
-    None: any may have changed.
+    None: any row may have changed.
     """
     known: dict[str, Patch | None] = {}
     found = NO_IDS
@@ -114,7 +103,7 @@ def patched_offsets(uri: str, before: Mapping[str, str], after: Mapping[str, str
 
 
 def _chain(uri: str, known: dict[str, Patch | None], column: str, file: str, oldest: str) -> list[Ids] | None:
-    """Return the offsets of each patch from a column's file back to an older one; None: patches do not lead there."""
+    """Return the offsets of each patch from a column's file back to an older one; None: no chain leads there."""
     chain: list[Ids] = []
     at = file
     if at != oldest and keys.parse_column_file_name(at) is not None:
@@ -132,7 +121,7 @@ def _chain(uri: str, known: dict[str, Patch | None], column: str, file: str, old
 
 
 def definition_in(view: TableSnapshot) -> ViewDefinition | None:
-    """Return the definition of a view where it lies; None where the table is no view.
+    """Return the definition of a view by its present place; None: the table is no view.
 
     Raises:
         DataLoss: VIEW_DAMAGED.
@@ -142,15 +131,16 @@ def definition_in(view: TableSnapshot) -> ViewDefinition | None:
 
 
 def relocated_definition(definition: ViewDefinition, uri: str, incarnation: str) -> ViewDefinition:
-    """Return the definition with its source in the view's own database, where the source it names was there before.
+    """Return the definition, with its source in the view's own database if the view was copied or moved with it.
 
-    Views of earlier releases name their source by an absolute place, also in their own database. In a copy that
-    database is the former one if the copy has the source, by its identity, and the view lies in the former database
-    too, or its source is not there any more.
+    Views of earlier releases name their source by an absolute place, also in their own database. In a copy, that
+    database is the former one if the copy has the source, by its identity, and either the view is in the former
+    database, too, or its source is no longer there.
 
     Args:
-        uri: Where the view lies.
-        incarnation: Of the view.
+        definition: The stored definition.
+        uri: The place of the view.
+        incarnation: The view's.
     """
     home, _, name = uri.rpartition("/")
     source = f"{home}/{definition.query.table}{TABLE_ENDING}"
@@ -168,7 +158,7 @@ def relocated_definition(definition: ViewDefinition, uri: str, incarnation: str)
 def _is_source(uri: str, definition: ViewDefinition) -> bool:
     """Return whether a table is the source of a view, or a copy of it."""
     tables, known = LanceTables(), definition.base_incarnation
-    for version in (definition.base_version, 0):  # the first may have been cleaned
+    for version in (definition.base_version, 0):  # the first may have been cleaned up
         with contextlib.suppress(LemanError):
             found = tables.snapshot(uri, version)
             return found.identity == known
@@ -176,7 +166,7 @@ def _is_source(uri: str, definition: ViewDefinition) -> bool:
 
 
 _BUCKETS = 64
-#: How many ids are sorted in memory: 32 MB, and as much again for their keys.
+#: Ids to sort in memory: 32 MB, and as much again for their keys.
 _IN_MEMORY = 1 << 22
 _PIECE = 1 << 18
 
@@ -187,9 +177,9 @@ def in_view_order(ids: Ids, query: ViewQuery) -> Ids:
 
 
 def view_rows(matching: Iterable[Ids], query: ViewQuery, in_memory: int = _IN_MEMORY) -> Iterator[Ids]:
-    """Yield, of all matching ids, those that the view holds, in its order, in pieces.
+    """Yield those of all matching ids that the view holds, in its order, in pieces.
 
-    Memory is bounded by some 100 MB for each 100 million of them.
+    Many ids are sorted in buckets on disk. Memory is bounded by about 100 MB for each 100 million of them.
     """
     with using_storage(tempfile.gettempdir()):
         yield from _in_pieces(matching, query, in_memory)
@@ -268,7 +258,7 @@ class _Spool:
         self._counts += counts
 
     def drain(self, in_memory: int) -> Iterator[Ids]:
-        """Yield all ids in order; the files go as they are read."""
+        """Yield all ids in order, and delete the files on the way."""
         for file in self._files:
             file.close()
         for bucket, count in enumerate(self._counts.tolist()):
@@ -294,26 +284,24 @@ _BATCH_BYTES = 32 << 20
 
 
 def storage_version(schema: pa.Schema) -> str | None:
-    """Return the file format of a view with these columns; None: Lance's own choice."""
+    """Return the file format of a view with these columns; None: Lance's default."""
     return "{}.{}".format(*arrow_types.VIEW_FORMAT) if any(arrow_types.is_blob(field) for field in schema) else None
 
 
 def stored_field(field: pa.Field) -> pa.Field:
-    """Return how a view keeps a column of its source: nullable, and blobs of any kind as plain Lance blobs."""
+    """Return a source column in the form in which a view stores it: nullable, and any blob as a plain Lance blob."""
     return arrow_types.values_field(field) if arrow_types.is_blob(field) else field.with_nullable(True)
 
 
 def new_name(prefix: str = VIEW_FILE_PREFIX) -> str:
-    """Return a file name that is used only once."""
+    """Return a unique file name."""
     return f"{prefix}{uuid.uuid4().hex}.lance"
 
 
 class ViewFileWriter:
-    """What writes one data file of a view, batch by batch.
+    """A writer of one data file of a view, batch by batch. Only `close` publishes it.
 
-    It is published by `close` alone.
-
-    Each call raises what `storage_errors.unusable` gives where the store refuses, or the values do not fit.
+    Each call raises what `storage_unusable` gives if the store refuses, or the values do not fit.
     """
 
     def __init__(self, uri: str, schema: pa.Schema, version: str | None, prefix: str = VIEW_FILE_PREFIX) -> None:
@@ -335,14 +323,14 @@ class ViewFileWriter:
         self._rows += batch.num_rows
 
     def patch(self, replaces: Mapping[str, str], offsets: Ids) -> None:
-        """Note which rows differ from the files that the new one replaces."""
+        """State which rows differ from the files that the new one replaces."""
         with using_storage(self._uri):
             buffer = self._writer.add_global_buffer(encode_patch(replaces, offsets))
             self._writer.add_schema_metadata(PATCH_KEY, str(buffer))
 
     @property
     def rows(self) -> int:
-        """Return the rows that were written so far."""
+        """Return the number of rows written so far."""
         return self._rows
 
     def close(self) -> StagedFile:
@@ -365,7 +353,10 @@ def stage_append(uri: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch],
     """Write a file with all columns of the view (`schema`: the view's), for a new fragment.
 
     Args:
-        file_format: that of the view; empty: the view is opened to learn it.
+        uri: The view.
+        schema: Its schema.
+        batches: The rows.
+        file_format: The view's; empty: open the view to find it.
     """
     writer = ViewFileWriter(uri, schema, file_format or version_of(uri))
     for batch in batches:
@@ -382,16 +373,19 @@ def stage_columns(
     patch: Ids | None = None,
     version: int = 0,
 ) -> StagedFile:
-    """Write a file with some columns (`schema`) for a fragment of the view at `version` (0: latest).
-
-    It has one row for each physical row of the fragment.
+    """Write a file with some columns for a fragment of the view, one row for each physical row.
 
     Args:
-        patch: offsets of the only rows whose values differ from those at `version`; None: any may differ.
+        uri: The view.
+        schema: The columns.
+        batches: The rows.
+        fragment_id: The fragment.
+        version: The version with the fragment; 0: the latest.
+        patch: Offsets of the only rows whose values differ from those at `version`; None: any may differ.
 
     Raises:
         Aborted: FRAGMENT_GONE.
-        DataLoss: ROW_COUNT_MISMATCH, where `batches` have another number of rows.
+        DataLoss: ROW_COUNT_MISMATCH if `batches` have another number of rows.
     """
     dataset = _open(uri, version)
     physical_rows = _fragment(dataset, fragment_id).physical_rows
@@ -410,10 +404,7 @@ def stage_columns(
 
 
 def source_row_ids(uri: str, version: int, fragment_id: int) -> tuple[Ids, int]:
-    """Return `__source_row_id` of all physical rows of a fragment of the view, and how many rows have no values yet.
-
-    The ids are in order, those of deleted rows included.
-    """
+    """Return `__source_row_id` of all physical rows of a fragment in order, and how many rows have no values yet."""
     parts, unset = [np.empty(0, np.int64)], 0
     for batch in current_values(uri, version, fragment_id, [SOURCE_ROW_ID, IS_SET]):
         parts.append(batch.column(SOURCE_ROW_ID).to_numpy())
@@ -424,11 +415,11 @@ def source_row_ids(uri: str, version: int, fragment_id: int) -> tuple[Ids, int]:
 def current_values(uri: str, version: int, fragment_id: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """Yield values of all physical rows of a fragment, in order, in bounded batches.
 
-    Blobs come as bytes; deleted rows have some value or NULL.
+    Blobs come as bytes. Deleted rows have some value or NULL.
 
     Raises:
         Aborted: FRAGMENT_GONE.
-        LemanError: what `storage_errors.unusable` gives.
+        LemanError: What `storage_unusable` gives.
     """
     dataset = _open(uri, version)
     fragment = _fragment(dataset, fragment_id)
@@ -452,7 +443,7 @@ def current_values(uri: str, version: int, fragment_id: int, columns: Sequence[s
 
 
 def _pieces(batch: pa.RecordBatch, wanted: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """Yield parts of the batch of which the blobs can be held: a scan that reads blobs itself holds far more."""
+    """Yield parts of a batch whose blobs fit in memory: a scan that reads blobs itself needs far more."""
     if not wanted or not batch.num_rows:
         yield batch
         return
@@ -463,7 +454,7 @@ def _pieces(batch: pa.RecordBatch, wanted: Sequence[str]) -> Iterator[pa.RecordB
 
 
 def _with_blobs(dataset: lance.LanceDataset, batch: pa.RecordBatch, wanted: Sequence[str]) -> pa.RecordBatch:
-    """Return the batch with the blobs' bytes instead of where they lie; NULL in deleted rows."""
+    """Return the batch with the blobs' bytes instead of their places; NULL in deleted rows."""
     for blob in wanted:
         alive = pc.and_(batch.column("_rowid").is_valid(), batch.column(blob).is_valid())
         addresses = batch.column("_rowaddr").filter(alive)
@@ -477,7 +468,7 @@ def _with_blobs(dataset: lance.LanceDataset, batch: pa.RecordBatch, wanted: Sequ
 
 
 def remove_staged(uri: str, files: Iterable[str]) -> None:
-    """Remove files that no commit will ever name. What cannot be removed stays, until garbage is collected."""
+    """Remove files that no commit will name. If that fails, garbage collection removes them."""
     filesystem, root = filesystem_of(uri)
     for file in files:
         with contextlib.suppress(OSError):
@@ -503,12 +494,12 @@ def latest_version(uri: str) -> int:
 
 
 def latest_definition(uri: str) -> tuple[int, ViewDefinition]:
-    """Return the latest version of a view, and what it says of itself.
+    """Return the latest version of a view, and its definition.
 
     Raises:
         NotFound: TABLE_NOT_FOUND.
         DataLoss: VIEW_DAMAGED.
-        Aborted: VIEW_CHANGED, where it is no view any more.
+        Aborted: VIEW_CHANGED: it is no longer a view.
     """
     dataset = _open(uri, 0)
     found = view_metadata.read(dataset.schema, uri)
@@ -536,7 +527,7 @@ def _fragment(dataset: lance.LanceDataset, fragment_id: int) -> lance.LanceFragm
 
 
 def _files_of(dataset: lance.LanceDataset, fragment_id: int, columns: Iterable[str]) -> dict[str, str]:
-    """Return column → the one file that holds it; empty where it is in none or in several."""
+    """Return column → the one file that holds it; empty: none does, or several do."""
     files = [(str(f.path), frozenset(f.fields)) for f in _fragment(dataset, fragment_id).metadata.files]
     fields = {f.name: f.field_ids for f in fields_of(dataset)}
     found = {}

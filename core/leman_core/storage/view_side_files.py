@@ -499,7 +499,10 @@ def _deleted(dataset: lance.LanceDataset, fragment: Fragment) -> Ids | None:
 
 
 def _scanned(dataset: lance.LanceDataset, fragments: Sequence[Fragment]) -> Iterator[pa.Array]:
-    """Yield row ids of the fragments, NULL in deleted rows, in one scan: one for each fragment takes ten times as long."""
+    """Yield row ids of the fragments, NULL in deleted rows, in one scan.
+
+    One for each fragment takes ten times as long.
+    """
     opened = [dataset.get_fragment(fragment.fragment_id) for fragment in fragments]
     chosen = [fragment for fragment in opened if fragment is not None]
     batches: Iterator[pa.RecordBatch] = iter(())
