@@ -175,7 +175,7 @@ class LanceCheckpointStore:
                 raise _damaged(key, problem)
             batch = self._decoded(key, content)
         if batch is None:
-            raise _damaged(key, "it does not hold what was to be stored under its key")
+            raise _damaged(key, "it does not have the content that was stored under its key")
         return batch
 
     def _bytes_of(self, name: str) -> bytes:
@@ -336,7 +336,7 @@ class LanceCheckpointStore:
         except FileNotFoundError:  # another process did
             return
         except OSError as error:
-            _log.warning("damaged checkpoint stays where it is", key=key, error=str(error))
+            _log.warning("damaged checkpoint could not be set aside", key=key, error=str(error))
 
 
 def _sealed(key: str, value: pa.RecordBatch) -> bytes:

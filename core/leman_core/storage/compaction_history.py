@@ -158,7 +158,9 @@ class OldVersion:
             return self._reader.live(fragment_id, covered)
         moved = (self._moved or {}).get(fragment_id)
         if moved is None:
-            said = f"nothing tells which rows of fragment {fragment_id} were live in version {self._version}"
+            said = (
+                f"the history does not show which rows of fragment {fragment_id} were live in version {self._version}"
+            )
             raise _lost(said)
         if self._last[0] != fragment_id:
             self._last = fragment_id, _live_of(moved.old, moved.group.ids[moved.begin : moved.end])
@@ -226,7 +228,7 @@ def _live_of(old: Any, made: RowIds) -> Live:
     ids = _row_ids(old)
     live = isin(ids, made)
     if not np.array_equal(ids[live], made):
-        raise _lost(f"the rows of fragment {old.id} are not those that were made of it")
+        raise _lost(f"the rows of fragment {old.id} differ from the compacted ones")
     return live
 
 

@@ -139,9 +139,7 @@ class DatabaseRegistry:
         raise self._conflict()
 
     def _conflict(self) -> Aborted:
-        return Aborted(
-            "CONFLICT", f"Others wrote to the registry {self._uri} at the same time, again and again: try again"
-        )
+        return Aborted("CONFLICT", f"Other writers kept changing the registry {self._uri} at the same time: try again")
 
 
 def _check_room(registrations: Registrations, wanted: RegisteredDatabase) -> None:
@@ -150,7 +148,7 @@ def _check_room(registrations: Registrations, wanted: RegisteredDatabase) -> Non
         raise _exists(owner, wanted.root)
     if len(registrations.by_name) >= MOST_DATABASES:
         raise ResourceExhausted(
-            "TOO_MANY_DATABASES", f"{MOST_DATABASES} databases are registered, and no more can be: unregister one"
+            "TOO_MANY_DATABASES", f"{MOST_DATABASES} databases are registered, which is the limit: unregister one"
         )
 
 

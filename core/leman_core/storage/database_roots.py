@@ -65,7 +65,7 @@ class DatabaseRoots:
         if self._is_own(real):
             raise InvalidArgument(
                 "RESERVED_DATABASE",
-                f"'{excerpt(sent or place)}' is what Leman keeps for itself, such as the registry of databases or "
+                f"'{excerpt(sent or place)}' is a place of Leman's own, such as the registry of databases or "
                 "checkpoints: name another place",
             )
 
@@ -136,7 +136,7 @@ def not_allowed(sent: str) -> PermissionDenied:
     """Return the error of a place that does not lie below a root, with the caller's text."""
     return PermissionDenied(
         "DATABASE_NOT_ALLOWED",
-        f"'{excerpt(sent)}' does not lie where this service may work: name a database below one of the places in "
+        f"'{excerpt(sent)}' is outside of the places of this service: name a database below one of the places in "
         "LEMAN_SERVER__DATABASE_ROOTS, or ask the operator of the service",
     )
 

@@ -284,4 +284,4 @@ class DocumentTable:
             if refused is not None:
                 raise refused from error
             if self.read().dataset is None:
-                raise storage_failed(error, f"{self._what} cannot be made: {error}", self._uri) from error
+                raise storage_failed(error, f"{self._what} cannot be created: {error}", self._uri) from error

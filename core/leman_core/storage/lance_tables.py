@@ -283,7 +283,9 @@ def _read_tag(uri: str, tag: str) -> tuple[int, str] | None:
         said = json.loads(content)
         return int(said["version"]), said.get("branch") or ""
     except (ValueError, TypeError, KeyError, AttributeError):
-        message = f"The file {_TAGS}/{name} of table {uri} is no tag: restore it, or delete it and make the tag again"
+        message = (
+            f"The file {_TAGS}/{name} of table {uri} is damaged: restore it, or delete it and create the tag again"
+        )
         raise DataLoss("TABLE_DAMAGED", message, uri=uri, tag=tag) from None
 
 

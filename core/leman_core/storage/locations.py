@@ -258,12 +258,12 @@ def _canonical_uri(text: str) -> str:
     if scheme not in STORES:
         known = ", ".join(f"{store}://" for store in STORES)
         hint = f". Write {_MEANT[scheme]}" if scheme in _MEANT else ""
-        raise _bad(f"'{shown}' names no store that tables can lie in: give a path, or a uri with {known}{hint}")
+        raise _bad(f"'{shown}' names no supported store: give a path, or a uri with {known}{hint}")
     if scheme == "abfss" and "@" not in rest.partition("/")[0]:
         raise _bad(f"'{shown}' names no storage account: write {_AZURE}")
     parts = [part for part in rest.split("/") if part]
     if any(part in (".", "..") for part in parts):
-        raise _bad(f"'{shown}' has a part '.' or '..', which an object store takes for a name: write the uri without")
+        raise _bad(f"'{shown}' has a part '.' or '..', which is a name in an object store: write the uri without it")
     if found := _CUT_BY_LANCE.search(rest):
         raise _bad(
             f"'{shown}' has '{found[0]}', which Lance does not take as part of a place's name. Choose a name without"

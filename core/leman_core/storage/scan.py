@@ -90,7 +90,7 @@ def _check_deletions(uri: str, fragment: lance.LanceFragment, deleted: int) -> N
     raise DataLoss(
         "TABLE_DAMAGED",
         f"Table {uri} is damaged: {path} deletes {deleted} rows of fragment {fragment.fragment_id}, and the manifest "
-        f"says {known}. Rows that were deleted are there again, or others are gone. Restore the file from a copy; "
+        f"states {known}: deleted rows are back, or others are lost. Restore the file from a copy; "
         "where there is none, restore a version before it",
         uri=uri,
         path=path,

@@ -149,14 +149,13 @@ _LANCE_IO = "LanceError(IO)"
 _ABSENT = re.compile(r"Not found: (/[^,\n]+)")
 _PATH = re.compile(r"""at path "([^"]+)"|(?:file|directory|for|system:) '([^']+)'""")
 _DO = {
-    MISSING: "is not there. Make it, and send the request again",
-    FULL: "has no space left. Make room, or raise its quota, and send the request again",
-    READ_ONLY: "is read-only. Make it writable, and send the request again",
-    DENIED: "may not be used in this way by the user that the service runs as. Grant the rights, and send the request "
-    "again",
+    MISSING: "does not exist. Create it, and try again",
+    FULL: "has no space left. Free some, or raise its quota, and try again",
+    READ_ONLY: "is read-only. Make it writable, and try again",
+    DENIED: "denies this to the user that the service runs as. Grant the rights, and try again",
 }
 _LONGEST = 300
-_AGAIN = "and send the request again; what is finished is kept"
+_AGAIN = "and try again; finished work is kept"
 _SETTING = "LEMAN_STORAGE__OPTIONS_FILE"
 #: The provider of a store without a configured endpoint.
 _PROVIDERS = {"s3": "AWS", "gs": "Google Cloud Storage", "abfss": "Azure"}
@@ -191,7 +190,7 @@ def refusal_error(error: BaseException, path: str) -> FailedPrecondition | Unava
         message = f"The store of {place} refuses the credentials of {_credentials(place)}, or does not allow them this "
         message += f"({said}). Correct or renew them, or the region, or grant them the rights, {_AGAIN}"
     else:
-        message = f"The storage of {place or 'the database'} {_DO[reason]}; what is finished is kept ({said})"
+        message = f"The storage of {place or 'the database'} {_DO[reason]}; finished work is kept ({said})"
     return FailedPrecondition(reason, message, path=place)
 
 
@@ -207,7 +206,7 @@ def _left_out(error: BaseException, place: str) -> FailedPrecondition | None:
         return None
     return FailedPrecondition(
         MISSING,
-        f"No root in {_SETTING} holds for {place}, and as the services' environment says it is not found "
+        f"No root in {_SETTING} covers {place}, and it is not found with the services' environment "
         f"({on_one_line(text)[:_LONGEST]}): correct the place, or add a [[store]] for it, {_AGAIN}",
         path=place,
     )
@@ -221,7 +220,7 @@ def missing_bucket(place: str) -> FailedPrecondition:
     return FailedPrecondition(
         MISSING,
         f"There is no {kind} {rest.partition('/')[0]} at {where}: correct the name, or the endpoint in {_SETTING}, "
-        f"or make the {kind}, {_AGAIN}",
+        f"or create the {kind}, {_AGAIN}",
         path=place,
     )
 
@@ -243,7 +242,7 @@ def _by_environment(place: str) -> str:
     """Return a hint for a place that no configured root covers: its root may be misspelt."""
     if not in_object_store(place) or options_of(place) is not None:
         return ""
-    return f" (no root in {_SETTING} holds for {place}: it was looked for as the services' environment says)"
+    return f" (no root in {_SETTING} covers {place}, so the services' environment was used)"
 
 
 def storage_unusable(error: BaseException, path: str) -> LemanError:

@@ -121,7 +121,7 @@ class Store(BaseModel):
             raise ValueError(f"checkpoint_uri: {error}") from None
         if overlap(self.root, self.checkpoint_uri):
             raise ValueError(
-                f"checkpoint_uri: '{self.checkpoint_uri}' and the root '{self.root}' lie within each other: name a "
+                f"checkpoint_uri: '{self.checkpoint_uri}' and the root '{self.root}' overlap: name a "
                 "place beside the root, or leave it out, and checkpoints lie in their tables' folders"
             )
 
@@ -246,7 +246,7 @@ class StoreFile:
         try:
             self._stores, self._files, self._seen = _read_at_rest(self._path)
         except InvalidArgument as error:
-            _log.warning("options of object stores stay as they were", why=error.message)
+            _log.warning("options of object stores not reread: the last ones stay in force", why=error.message)
         else:
             self._renewed_at |= dict.fromkeys((s.root for s in self._stores if s not in before), self._looked_at)
             _log.info("options of object stores reread", roots=[store.root for store in self._stores])
@@ -320,7 +320,7 @@ def _check_apart(path: str, stores: list[Store]) -> None:
             raise _bad(
                 path,
                 f"checkpoint_uri of {one.root} and of {other.root}: '{one.checkpoint_uri}' and "
-                f"'{other.checkpoint_uri}' lie within each other. Give each a place of its own",
+                f"'{other.checkpoint_uri}' overlap. Give each a place of its own",
             )
 
 

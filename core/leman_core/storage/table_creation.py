@@ -118,7 +118,7 @@ def _write(
 
 def _judged(uri: str, error: OSError) -> OSError:
     if any(sign in str(error) for sign in _THERE):
-        return FileExistsError(f"someone else has made a table at {uri}: {error}")
+        return FileExistsError(f"another writer created a table at {uri}: {error}")
     return error
 
 
@@ -214,7 +214,7 @@ def _judge(place: str) -> None:
         return
     if not winners:
         raise Unavailable(
-            STORE_UNAVAILABLE, f"What the store of {place} can do cannot be tried now: no writer succeeded"
+            STORE_UNAVAILABLE, f"Conditional puts in the store of {place} cannot be tried now: no writer succeeded"
         )
     raise FailedPrecondition(
         "STORE_NOT_ATOMIC",
@@ -248,10 +248,12 @@ def _winners(place: str) -> int:
     except RuntimeError as error:  # a thread cannot be started; the others gave up
         raise Unavailable(
             STORE_UNAVAILABLE,
-            f"What the store of {place} can do cannot be tried now: {str(error) or 'too few threads'}",
+            f"Conditional puts in the store of {place} cannot be tried now: {str(error) or 'too few threads'}",
         ) from error
     except LANCE_ERRORS as error:
-        raise storage_failed(error, f"What the store of {place} can do cannot be tried now: {error}", place) from error
+        raise storage_failed(
+            error, f"Conditional puts in the store of {place} cannot be tried now: {error}", place
+        ) from error
     finally:
         _remove(uri)
 

@@ -402,7 +402,7 @@ class UdfRegistry:
             if not self._has_bundle(udf):
                 raise FailedPrecondition(
                     "UDF_BUNDLE_MISSING",
-                    f"The bundle of function {udf.name}@{udf.version} is not stored, or is damaged: send it along",
+                    f"The bundle of function {udf.name}@{udf.version} is missing or damaged: send it, too",
                 )
             return
         self.bundles.put(udf.bundle_sha256, udf.bundle_size, bundle)

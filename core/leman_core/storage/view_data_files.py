@@ -398,7 +398,8 @@ def stage_columns(
             writer.patch(replaces, np.asarray(patch, np.int64))
     if writer.rows != physical_rows:
         raise DataLoss(
-            "ROW_COUNT_MISMATCH", f"{writer.rows} rows were made for fragment {fragment_id}, it has {physical_rows}"
+            "ROW_COUNT_MISMATCH",
+            f"{writer.rows} rows were computed for fragment {fragment_id}, which has {physical_rows}",
         )
     return writer.close()
 

@@ -163,8 +163,8 @@ def lost_failed_rows(name: str, note: FailedNote, what: str = "is damaged or gon
     """
     path = f"{name}{TABLE_ENDING}/{REFRESH_FOLDER}/{note.file}"
     return (
-        f"{path} {what}: which {note.total} values of view {name} are missing is not known. They stay NULL, and a full "
-        "refresh computes them"
+        f"{path} {what}: it names the {note.total} missing values of view {name}. They stay NULL until a full refresh "
+        "computes them"
     )
 
 

@@ -280,7 +280,7 @@ def store_answers(folder: str) -> bool:
         with panics_as_errors():  # obstore panics over unknown options
             next(iter(obstore.list(_opened(folder), chunk_size=1)), None)
     except Exception as error:  # noqa: BLE001 - whatever it is, things are done without it
-        _log.warning("objects are not put by themselves in this store", folder=folder, error=str(error)[:_SAID])
+        _log.warning("obstore cannot reach this store: Lance is used", folder=folder, error=str(error)[:_SAID])
         return False
     return True
 
@@ -386,7 +386,7 @@ def _sparing(folder: str) -> Iterator[Any]:
         return
     except (obstore.exceptions.BaseError, OSError, ValueError, RuntimeError) as error:
         _left[folder] = time.monotonic() + _LEFT_SECONDS
-        _log.warning("objects are read and put by Lance in this store", folder=folder, error=str(error)[:_SAID])
+        _log.warning("obstore did not answer: Lance is used for this store", folder=folder, error=str(error)[:_SAID])
 
 
 def _opened(folder: str, retried_seconds: int = _RETRIED_SECONDS) -> Any:

@@ -232,7 +232,7 @@ def test_a_checkpoint_that_cannot_be_read_is_not_said_to_be_damaged(world, monke
     finding = one(everything(world.folder))
     assert (finding.subject, finding.flaw) == (Subject.CHECKPOINT, Flaw.UNREADABLE)
     assert finding.path == str(path.relative_to(world.folder))
-    assert "may not be used in this way" in finding.message
+    assert "denies this to the user" in finding.message
 
 
 def test_a_damaged_function_is_told_with_the_columns_that_it_computes(world):

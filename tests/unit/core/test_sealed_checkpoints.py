@@ -157,7 +157,7 @@ def test_values_that_lance_gives_back_otherwise_are_no_checkpoint(store, tmp_pat
     monkeypatch.setattr(checkpoint_store, "LanceFileReader", Watched)
     monkeypatch.setattr(Watched, "given", [], raising=False)
     monkeypatch.setattr(Watched, "read_all", otherwise)
-    with pytest.raises(DataLoss, match="does not hold what was to be stored"):
+    with pytest.raises(DataLoss, match="does not have the content that was stored"):
         store.check_file("k.lance")
     with pytest.raises(KeyError):
         store["k"]

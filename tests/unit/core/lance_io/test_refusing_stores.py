@@ -125,7 +125,7 @@ def test_a_bucket_that_no_root_holds_for_is_looked_for_once_and_said_to_be(monke
     monkeypatch.setattr(filesystems.time, "monotonic", lambda: unreached.seconds)
     monkeypatch.setattr(object_stores, "_source", object_stores.GivenStores())
     monkeypatch.setattr(filesystems, "_unreached", {})
-    said = "no root in LEMAN_STORAGE__OPTIONS_FILE holds for s3://b/db: it was looked for as the services' environment"
+    said = "no root in LEMAN_STORAGE__OPTIONS_FILE covers s3://b/db, so the services' environment was used"
     for name in ("tables", "database", "before the first write", "functions"):
         with pytest.raises(Unavailable, match="Could not resolve hostname") as caught:
             ASKED[name]("s3://b/db")
@@ -142,9 +142,7 @@ def test_a_bucket_that_no_root_holds_for_is_refused_where_others_have_roots(stor
     monkeypatch.setattr(filesystems, "pafs", Unreached())
     monkeypatch.setattr(filesystems, "_unreached", {})
     for name in ("tables", "database", "before the first write", "functions"):
-        with pytest.raises(
-            FailedPrecondition, match="No root in LEMAN_STORAGE__OPTIONS_FILE holds for s3://b"
-        ) as caught:
+        with pytest.raises(FailedPrecondition, match="No root in LEMAN_STORAGE__OPTIONS_FILE covers s3://b") as caught:
             ASKED[name]("s3://b/db")
         assert caught.value.reason == "STORAGE_MISSING"
         assert "Could not resolve host" in caught.value.message

@@ -53,9 +53,9 @@ def test_checkpoints_of_tables_below_the_root_lie_below_that_place(tmp_path):
 @pytest.mark.parametrize(
     ("stores", "said"),
     [
-        ([("gs://lake", "gs://lake")], "lie within each other"),
-        ([("gs://lake", "gs://lake/ck")], "lie within each other"),
-        ([("gs://lake/teams", "gs://lake")], "lie within each other"),
+        ([("gs://lake", "gs://lake")], "overlap"),
+        ([("gs://lake", "gs://lake/ck")], "overlap"),
+        ([("gs://lake/teams", "gs://lake")], "overlap"),
         ([("gs://lake", "gs://ck/_leman/x")], "_leman"),
         ([("gs://lake", "gs://ck/t.lance")], "the folder of a table"),
         ([("gs://lake", "/tmp/ck")], "lies in no object store"),
