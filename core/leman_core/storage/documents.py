@@ -70,7 +70,7 @@ class DocumentFolder:
     @property
     def is_local(self) -> bool:
         """Whether the folder is on a disk of this machine."""
-        return isinstance(self.place()[0], pafs.LocalFileSystem)
+        return not in_object_store(self.uri) or self.uri.startswith("file:")
 
     def place(self) -> tuple[pafs.FileSystem, str]:
         """Return the file system of the folder and the path in it, for documents too large to hold in memory."""
@@ -95,7 +95,6 @@ class DocumentFolder:
         Raises:
             LemanError: The document may be there all the same.
         """
-        _, folder = self.place()
         if self._claims and not self.is_local:
             check_conditional_puts(self._claims.rpartition(f"/{OWN_FOLDER}/")[0])
             first = _claim(f"{self._claims}/{name}.lance", content)
@@ -104,7 +103,7 @@ class DocumentFolder:
             return first
         with self.in_use():
             if self.is_local:
-                created = whole_files.create_whole_file(f"{folder}/{name}", content)
+                created = whole_files.create_whole_file(f"{self.place()[1]}/{name}", content)
             else:
                 created = whole_files.create_object(self.uri, name, content)
         # the name is taken by this content, too, if the answer was lost and the request repeated
@@ -118,11 +117,11 @@ class DocumentFolder:
             likely_bytes: Greater than 0 if the document most likely exists: one of at most this size takes one request
                 to an object store, and a missing one several.
         """
-        files, folder = self.place()
         with self.in_use():
             try:
                 if likely_bytes:
                     return whole_files.read_expected(self.uri, name, likely_bytes)
+                files, folder = self.place()
                 with files.open_input_stream(f"{folder}/{name}") as stream:
                     return bytes(stream.read())
             except (FileNotFoundError, NotADirectoryError):
@@ -165,9 +164,8 @@ class DocumentFolder:
 
     def delete_unfinished(self) -> None:
         """Delete what killed writers left in a folder of a local disk a day ago. Stores keep nothing unfinished."""
-        files, folder = self.place()
-        if isinstance(files, pafs.LocalFileSystem):
-            whole_files.sweep_unfinished(folder)
+        if self.is_local:
+            whole_files.sweep_unfinished(self.place()[1])
 
     @contextlib.contextmanager
     def in_use(self) -> Iterator[None]:
