@@ -10,7 +10,8 @@ import pytest
 
 from leman_core.functions.arrow_values import batch_digest
 from leman_core.storage import checkpoint_store
-from leman_core.storage.checkpoint_store import InMemoryCheckpointStore, LanceCheckpointStore
+from leman_core.storage.checkpoint_store import LanceCheckpointStore
+from tests.memory_checkpoints import InMemoryCheckpointStore
 
 KEYS = [
     "udf-f_ver-1_col-c_where-0_uri-0_srcfiles-0_frag-0_range-0-10",

@@ -1,8 +1,7 @@
-"""Stores of checkpoints, one Lance file for each key, and the removal of checkpoints.
+"""The store of checkpoints, one Lance file for each key, and their removal.
 
 A file holds a batch with its key, a digest of its values, and one of the file's bytes. The files lie in the folder
-`_checkpoints` of a table, or in another place that the store's options name. The store in memory is for tests, and
-passes the same conformance suite.
+`_checkpoints` of a table, or in another place that the store's options name.
 """
 
 from __future__ import annotations
@@ -405,25 +404,3 @@ def remove_checkpoints(uri: str) -> None:
         if not system.get_file_info(pafs.FileSelector(path, allow_not_found=True)):
             with contextlib.suppress(FileNotFoundError):
                 delete_folder(system, path)
-
-
-class InMemoryCheckpointStore:
-    """A dictionary of batches. See `leman_core.model.work.CheckpointStore`."""
-
-    def __init__(self) -> None:
-        self._batches: dict[str, pa.RecordBatch] = {}
-
-    def __setitem__(self, key: str, value: pa.RecordBatch) -> None:
-        self._batches[key] = value
-
-    def __getitem__(self, key: str) -> pa.RecordBatch:
-        return self._batches[key]
-
-    def __contains__(self, key: str) -> bool:
-        return key in self._batches
-
-    def __delitem__(self, key: str) -> None:
-        self._batches.pop(key, None)
-
-    def list_keys(self, prefix: str | None = None) -> list[str]:
-        return sorted(k for k in self._batches if k.startswith(prefix or ""))

@@ -17,9 +17,9 @@ from leman_core.model import keys
 from leman_core.model.plan import MigratedRows
 from leman_core.model.row_positions import RowRange
 from leman_core.storage.checkpoint_records import FragmentRecord, from_checkpoint
-from leman_core.storage.checkpoint_store import InMemoryCheckpointStore
 from leman_core.storage.column_files import ColumnFileReader, ColumnFileWriter
 from leman_executor.jobs.checkpoint_maintenance import migrate_checkpoints
+from tests.memory_checkpoints import InMemoryCheckpointStore
 
 ROWS = 1000
 NAME = keys.column_file_name("a" * 32, "1", partial=False)

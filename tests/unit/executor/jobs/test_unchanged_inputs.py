@@ -19,10 +19,10 @@ from leman_core.model.plan import ComparedFile, EarlierRows, TracedFile
 from leman_core.model.row_states import RowState
 from leman_core.storage import checkpoint_records
 from leman_core.storage.checkpoint_records import from_checkpoint
-from leman_core.storage.checkpoint_store import InMemoryCheckpointStore
 from leman_executor.jobs import checkpoint_maintenance
 from leman_executor.jobs.checkpoint_maintenance import compare_inputs
 from leman_executor.jobs.job_environment import Comparison
+from tests.memory_checkpoints import InMemoryCheckpointStore
 
 UNTOUCHED, COMPUTED, FAILED = RowState.UNTOUCHED, RowState.COMPUTED, RowState.FAILED
 OLDER, OLDER_FAILED = row_states.with_version(COMPUTED, 1), row_states.with_version(FAILED, 1)

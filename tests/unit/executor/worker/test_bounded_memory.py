@@ -7,10 +7,10 @@ import pytest
 from leman_core.model.plan import CheckpointRef
 from leman_core.model.row_positions import RowRange
 from leman_core.storage.checkpoint_records import Piece, to_checkpoint
-from leman_core.storage.checkpoint_store import InMemoryCheckpointStore
 from leman_executor.worker import fragment_writer, row_checkpoints
 from leman_executor.worker.fragment_writer import Unwritten
 from leman_executor.worker.row_checkpoints import KnownRows
+from tests.memory_checkpoints import InMemoryCheckpointStore
 
 ROW_BYTES = 1000
 

@@ -17,11 +17,11 @@ from leman_core.model.row_positions import RowRange, count_offsets, subtract_ran
 from leman_core.model.work import WorkUnit
 from leman_core.storage import checkpoint_records
 from leman_core.storage.checkpoint_records import Piece
-from leman_core.storage.checkpoint_store import InMemoryCheckpointStore
 from leman_executor.worker import row_checkpoints
 from leman_executor.worker.row_checkpoints import Checkpoints
 from leman_executor.worker.unit_runner import UnitRunner
 from leman_executor.worker.unit_runtime import SliceSizer, UnitRuntime
+from tests.memory_checkpoints import InMemoryCheckpointStore
 from tests.unit.executor.executor_helpers import Lab
 
 MEGABYTE = 1 << 20
