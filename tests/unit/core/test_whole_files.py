@@ -20,7 +20,7 @@ from leman_core.model.plan import StagedFile
 from leman_core.model.service_errors import DataLoss, FailedPrecondition
 from leman_core.storage import column_files, view_side_files, whole_files
 from leman_core.storage.checkpoint_store import LanceCheckpointStore
-from leman_core.storage.udf_registry import UdfRegistry
+from leman_core.storage.udf_registry import UdfRegistry, note_failure
 from leman_local.service_file import write_private
 from tests.disks import small_disk
 
@@ -65,6 +65,10 @@ WRITERS = {
     "definition": lambda uri: UdfRegistry(uri).put(UDF),
     "note": write_note,
     "checkpoint": write_checkpoint,
+    "why a bundle failed": lambda uri: note_failure(f"{uri}/_leman/udfs/{'0' * 64}.bundle", "x" * BIG),
+    "failed rows": lambda uri: view_side_files.write_failed_rows(
+        uri, view_side_files.NONE_FAILED.plus("job", {"c": np.arange(BIG)})
+    ),
     "evictions": lambda uri: view_side_files.write_evictions(uri, np.arange(BIG)),
     "service file": lambda uri: write_private(Path(uri, "service.json"), "x" * BIG),
 }
