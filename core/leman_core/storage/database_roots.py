@@ -136,7 +136,7 @@ def not_allowed(sent: str) -> PermissionDenied:
     """Return the error of a place that does not lie below a root, with the caller's text."""
     return PermissionDenied(
         "DATABASE_NOT_ALLOWED",
-        f"'{excerpt(sent)}' is outside of the places of this service: name a database below one of the places in "
+        f"'{excerpt(sent)}' does not lie where this service may work: name a database below one of the places in "
         "LEMAN_SERVER__DATABASE_ROOTS, or ask the operator of the service",
     )
 

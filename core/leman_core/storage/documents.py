@@ -83,7 +83,7 @@ class DocumentFolder:
     def put(self, name: str, content: bytes) -> None:
         """Store a document, replacing the one of that name."""
         files, folder = self.place()
-        with self.in_use():
+        with self.in_use(name):
             whole_files.put_whole_file(files, f"{folder}/{name}", content)
 
     def create(self, name: str, content: bytes) -> bytes:
@@ -101,7 +101,7 @@ class DocumentFolder:
             if first == content or self.size(name) is None:
                 self.put(name, first)
             return first
-        with self.in_use():
+        with self.in_use(name):
             if self.is_local:
                 created = whole_files.create_whole_file(f"{self.place()[1]}/{name}", content)
             else:
@@ -117,7 +117,7 @@ class DocumentFolder:
             likely_bytes: Greater than 0 if the document most likely exists: one of at most this size takes one request
                 to an object store, and a missing one several.
         """
-        with self.in_use():
+        with self.in_use(name):
             try:
                 if likely_bytes:
                     return whole_files.read_expected(self.uri, name, likely_bytes)
@@ -130,7 +130,7 @@ class DocumentFolder:
     def size(self, name: str) -> int | None:
         """Return the size of a document in bytes; None if there is none."""
         files, folder = self.place()
-        with self.in_use():
+        with self.in_use(name):
             found = files.get_file_info(f"{folder}/{name}")
         return int(found.size) if found.type == pafs.FileType.File else None
 
@@ -152,10 +152,9 @@ class DocumentFolder:
     def delete(self, *names: str) -> None:
         """Delete documents."""
         files, folder = self.place()
-        with self.in_use():
-            for name in names:
-                with contextlib.suppress(FileNotFoundError):
-                    files.delete_file(f"{folder}/{name}")
+        for name in names:
+            with self.in_use(name), contextlib.suppress(FileNotFoundError):
+                files.delete_file(f"{folder}/{name}")
 
     def delete_objects(self, names: Iterable[str]) -> None:
         """Delete documents in one request; needs what `create` needs without claims."""
@@ -168,13 +167,13 @@ class DocumentFolder:
             whole_files.sweep_unfinished(self.place()[1])
 
     @contextlib.contextmanager
-    def in_use(self) -> Iterator[None]:
-        """Raise what `storage_errors.storage_failed` gives in place of an OSError."""
+    def in_use(self, name: str = "") -> Iterator[None]:
+        """Raise what `storage_errors.storage_failed` gives in place of an OSError, about a document or the folder."""
         try:
             yield
         except OSError as error:
             message = f"{self._what} cannot be used now: {on_one_line(str(error))}"
-            raise storage_failed(error, message, self.uri) from error
+            raise storage_failed(error, message, f"{self.uri}/{name}".rstrip("/")) from error
 
 
 def _claim(uri: str, content: bytes) -> bytes:
@@ -200,7 +199,7 @@ def _claim(uri: str, content: bytes) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class TableState:
-    """All documents of a table in one version, by key. `dataset` is None if there is no table yet."""
+    """All documents of a table in one version, by key, for one write. `dataset` is None if there is no table yet."""
 
     dataset: lance.LanceDataset | None = None
     values: Mapping[str, str] = field(default_factory=dict)

@@ -125,7 +125,7 @@ class Bundles:
         """Return the SHA-256 of a file, and its size; None if there is none."""
         found, size = hashlib.sha256(), 0
         files, folder = self._folder.place()
-        with self._folder.in_use():
+        with self._folder.in_use(name):
             try:
                 with files.open_input_stream(f"{folder}/{name}") as stream:
                     while piece := stream.read(_PIECE_BYTES):

@@ -266,9 +266,9 @@ def test_a_folder_below_that_of_the_registry_may_be_a_database(lake):
     roots = DatabaseRoots((), str(lake))
     roots.check(f"{lake}/db")
     roots.check_table(f"{lake}/db", "docs")
-    with pytest.raises(InvalidArgument, match="keeps for itself"):
+    with pytest.raises(InvalidArgument, match="of Leman's own"):
         roots.check(f"{lake}")
-    with pytest.raises(InvalidArgument, match="keeps for itself"):
+    with pytest.raises(InvalidArgument, match="of Leman's own"):
         roots.check_table(f"{lake}", "databases")
 
 

@@ -57,7 +57,7 @@ def test_refusals_have_a_reason_a_place_and_say_what_to_do(error, reason, path):
     assert isinstance(found, FailedPrecondition)
     assert (found.reason, found.facts["path"]) == (reason, path)
     assert path in found.message
-    assert "send the request again" in found.message
+    assert "try again" in found.message
     assert "/home/runner" not in found.message
 
 
@@ -108,7 +108,7 @@ def test_what_a_store_refuses_is_told_in_its_words_and_where_to_mend_it(said, re
         assert isinstance(found, FailedPrecondition)
         assert found.reason == reason
         assert shown in found.message
-        for part in ("LEMAN_STORAGE__OPTIONS_FILE", "send the request again"):
+        for part in ("LEMAN_STORAGE__OPTIONS_FILE", "try again"):
             assert part in found.message
         for part in ("<?xml", "/home/runner", "user that the service runs as"):
             assert part not in found.message

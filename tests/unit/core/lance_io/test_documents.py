@@ -118,9 +118,9 @@ def test_of_two_writers_of_a_key_one_looks_again_and_those_of_other_keys_both_su
     assert table.read().values == {}
     assert not table.write(table.read(), {"a": "0"}), "there was no table to write to"
     assert table.write(table.read(), {"a": "0"})
-    state = table.read()
-    assert table.write(state, {"a": "1", "b": "1"})
-    assert not table.write(state, {"a": "2"})
-    assert table.write(state, {"c": "2"})
+    first, second, third = (table.read() for _ in range(3))
+    assert table.write(first, {"a": "1", "b": "1"})
+    assert not table.write(second, {"a": "2"})
+    assert table.write(third, {"c": "2"})
     assert table.write(table.read(), {"b": None})
     assert table.read().values == {"a": "1", "c": "2"}

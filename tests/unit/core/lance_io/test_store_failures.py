@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from leman_core.model.service_errors import Unavailable
-from leman_core.storage import append_log, database_registry
+from leman_core.storage import append_log, documents
 from leman_core.storage.append_log import AppendLog
 from leman_core.storage.database_registry import DatabaseRegistry
 from leman_core.storage.storage_errors import store_failed
@@ -90,7 +90,7 @@ def test_a_registry_that_cannot_be_listed_is_not_an_empty_one(tmp_path, monkeypa
     def unlisted(_uri: str) -> bool:
         raise OSError("AWS Error SLOW_DOWN during ListObjectsV2 operation: Slow down")
 
-    monkeypatch.setattr(database_registry, "has_versions", unlisted)
+    monkeypatch.setattr(documents, "has_versions", unlisted)
     with pytest.raises(Unavailable) as refused:
         DatabaseRegistry(str(tmp_path)).read()
     assert refused.value.reason == "STORE_UNAVAILABLE"

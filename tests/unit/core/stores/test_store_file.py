@@ -116,7 +116,7 @@ def test_a_profile_gives_all_three(tmp_path):
         (entry("gs://lake", 'token = { file = "/no/such/file" }'), "/no/such/file"),
         (entry("abfss://c@a.dfs.core.windows.net", 'client_id = "x"'), "belong together"),
         (entry("/data"), "lies in no object store"),
-        (entry("ftp://data"), "names no store"),
+        (entry("ftp://data"), "names no supported store"),
         (entry("gs://lake") + entry("gs://lake/"), "a root has one entry"),
         ("[[store]]\nregion = 3\n", "root: Field required"),
         ("store = 3", "store"),
