@@ -201,13 +201,7 @@ def drop_view(database: str, name: str, incarnation: str = "") -> None:
     pattern = re.compile(_SCRATCH_TABLE.format(re.escape(name)))
     for scratch in scratch_table.scratch_tables(database, pattern):
         scratch_table.drop(scratch)
-    try:
-        remove_checkpoints_elsewhere(uri)  # if that fails, the view still exists
-        remove_folder(uri, incarnation)
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        raise storage_failed(error, f"The view {uri} cannot be removed: {error}", uri) from None
+    _remove(uri, incarnation, "view")
 
 
 #: Config of a table: the id and the digest of the request that renamed it.
@@ -255,15 +249,18 @@ def remove_table(uri: str, incarnation: str = "") -> None:
     Raises:
         LemanError: see `storage_failed` and `is_another`.
     """
-    if incarnation and is_other_table(uri, incarnation):
-        return
+    if not (incarnation and is_other_table(uri, incarnation)):
+        _remove(uri, incarnation, "table")
+
+
+def _remove(uri: str, incarnation: str, what: str) -> None:
     try:
         remove_checkpoints_elsewhere(uri)  # if that fails, the table still exists
         remove_folder(uri, incarnation)
     except FileNotFoundError:
         return
     except OSError as error:
-        raise storage_failed(error, f"The table {uri} cannot be removed: {error}", uri) from None
+        raise storage_failed(error, f"The {what} {uri} cannot be removed: {error}", uri) from None
 
 
 def check_renames(uri: str) -> None:
