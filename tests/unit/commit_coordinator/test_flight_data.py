@@ -181,7 +181,7 @@ def of_put(cmd: bytes) -> bytes:
             flight_service.listing_from_bytes,
             Flight_pb2.Criteria().SerializeToString(),
             "MISSING_FIELD",
-            "name a database",
+            "expression is empty; name a database",
         ),
         (
             flight_service.descriptor_from_bytes,
