@@ -76,5 +76,10 @@ def test_rows_that_keep_values_of_an_earlier_function_keep_them_where_they_are_w
     upsert(into, data(range(5, 15)))
     assert called(table, call_log) == []
     assert [kept.rows for kept in table.row_states("y").kept] == [ROWS]
-    upsert(table, pa.table({"id": pa.array([7, ROWS], pa.int64()), "x": pa.array([700, ROWS], pa.int64())}))
+    upsert(table, pa.table({"id": pa.array([7, 8, 9, ROWS], pa.int64()), "x": pa.array([700, 8, 9, ROWS], pa.int64())}))
     assert called(table, call_log) == [ROWS, 700]
+    table.update("id = 8", values_sql={"x": "x"})  # takes a kept row out of a file with values of both functions
+    for counted in (ROWS - 2, ROWS - 1):  # the rewritten row counts once a job has compared its inputs
+        assert [kept.rows for kept in table.plan_backfill("y").kept] == [counted]
+        assert called(table, call_log) == [ROWS, 700]
+    assert [kept.rows for kept in table.row_states("y").kept] == [ROWS - 1]

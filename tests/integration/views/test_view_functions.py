@@ -36,6 +36,31 @@ def test_a_function_gives_blobs(db):
     assert [None if value is None else len(value) for _, value in found] == [0, 1, 2, None, 4, 70_000]
 
 
+@leman.udf(version="1")
+def size(b) -> int:
+    """How many bytes; None has none."""
+    return len(b or b"")
+
+
+@leman.udf(version="1")
+def shown(box) -> str:
+    """What a function is given."""
+    return repr(box)
+
+
+def test_a_function_reads_blobs_inside_of_a_struct(db):
+    blob, number = pa.field("b", pa.large_binary(), metadata={"lance-encoding:blob": "true"}), pa.field("i", pa.int64())
+    values = [b"a", None, b"x" * 70_000]
+    boxes = pa.StructArray.from_arrays([pa.array(values, blob.type), pa.array(range(3))], fields=[blob, number])
+    table = db.create_table("t", pa.table({"id": range(3), "box": boxes}))
+    query = table.search(None).select(["id"]).add_column("n", (size, ["box.b"])).add_column("d", (shown, ["box"]))
+    view = db.create_materialized_view("v", query)
+    view.refresh(progress=False)
+    found = view.to_arrow()
+    assert found["n"].to_pylist() == [1, 0, 70_000]
+    assert found["d"].to_pylist() == [repr({"b": value, "i": i}) for i, value in enumerate(values)]
+
+
 def test_a_map_is_held_and_not_beside_blobs(db):
     table = db.create_table("t", numbers(3))
     query = table.search(None).add_column("m", counts)
