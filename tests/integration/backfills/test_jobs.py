@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 import uuid
 from collections import Counter
@@ -66,6 +67,57 @@ def test_cancel_stops_calls_in_the_middle(db, tmp_path, kind, threads):
     assert max(beats) - asked <= CANCEL_SECONDS
     assert time.time() - asked <= CANCEL_SECONDS, "it took longer than that to end"
     assert len(beats) == 2, "no other worker took up the work"
+
+
+#: Jobs that are cancelled before anything is measured, and all of them.
+WARM, CANCELLED = 40, 200
+#: Megabytes that Python's processes together may have taken meanwhile: a tenth of a megabyte a job would be seen.
+GROWN = 40.0
+
+
+@pytest.mark.timeout(1200)
+def test_two_hundred_cancelled_jobs_hold_no_more_memory_than_forty(system, db, tmp_path):
+    """Each is cancelled while functions hold results of 8 MB."""
+    beats = tmp_path / "beats"
+    beats.mkdir()
+    folder = str(beats)
+
+    @leman.udf(data_type=pa.large_binary(), version="1")
+    def pause(x: int) -> bytes:
+        import os
+        import pathlib
+        import time
+
+        held = b"x" * 8_000_000
+        pathlib.Path(folder, str(os.getpid())).touch()
+        time.sleep(600)
+        return held
+
+    table = db.create_table("t", numbers(8), max_rows_per_file=2)
+    table.add_columns({"y": pause})
+    sizes: list[dict[str, float]] = []
+    for turn in range(CANCELLED):
+        future = table.backfill_async("y", concurrency=2)
+        wait_for(lambda: any(beats.iterdir()))
+        future.cancel()
+        with pytest.raises(leman.JobCancelled):
+            future.result(timeout=60)
+        for beat in beats.iterdir():
+            beat.unlink()
+        if turn + 1 in (WARM, CANCELLED):
+            sizes.append(megabytes(system))
+    assert sizes[1]["python"] - sizes[0]["python"] < GROWN, sizes
+    assert table.row_states("y").computed == 0
+
+
+def megabytes(system) -> dict[str, float]:
+    """The memory of all processes of a system that nothing else has, by their program."""
+    supervisor, found = psutil.Process(system.process.pid), Counter[str]()
+    for process in [supervisor, *supervisor.children(recursive=True)]:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            name = next((known for known in ("python", "java") if process.name().startswith(known)), process.name())
+            found[name] += round(process.memory_full_info().uss / 1e6)
+    return dict(found)
 
 
 def test_a_job_that_is_cancelled_as_it_begins_leaves_the_workers_of_others_alone(db):
