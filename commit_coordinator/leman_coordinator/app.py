@@ -16,10 +16,9 @@ from leman_coordinator.lance_io.row_reading import RowReads
 from leman_coordinator.table_service import TableServicer
 from leman_coordinator.tables.drop_and_rename import Names
 from leman_coordinator.tables.row_uploads import Uploads
-from leman_core.server.request_locations import configured_roots, registry_place
+from leman_core.server.database_locations import DatabaseLocations
 from leman_core.server.routes import FLIGHT
 from leman_core.settings import Settings
-from leman_core.storage.database_registry import DatabaseRegistry
 from leman_internal.v1 import submission_pb2, submission_pb2_grpc
 
 #: Fragments whose outcomes are remembered, about 20 MB.
@@ -46,21 +45,19 @@ class CommitCoordinator:
             max_queued_requests=settings.commit.max_queued_requests,
         )
         self._settings = settings.commit
-        self._server = settings.server
         self._draining = draining
         self._servicer: CommitServicer | None = None
         self._reads: RowReads | None = None
         self._uploads: Uploads | None = None
         self._names: Names | None = None
 
-    async def start(self, server: grpc.aio.Server) -> list[str]:
+    async def start(self, server: grpc.aio.Server, locations: DatabaseLocations) -> list[str]:
         """Add CommitService, CommitSubmissionService, TableService and FlightService; return their names."""
         queues = CommitQueues(self._limits)
         memory = RequestMemory(REMEMBERED, queues.holds)
         self._names = Names(queues, memory)
-        roots = configured_roots(self._server)
         alone = self._settings.alone
-        self._servicer = CommitServicer(queues, memory, self._names, self._draining, roots, alone=alone)
+        self._servicer = CommitServicer(queues, memory, self._names, self._draining, locations.roots, alone=alone)
         commit_pb2_grpc.add_CommitServiceServicer_to_server(self._servicer, server)
         read_whole = self._settings.read_whole_files
         submissions = CommitSubmissionServicer(queues, memory, self._draining, read_whole_files=read_whole)
@@ -69,8 +66,7 @@ class CommitCoordinator:
         self._uploads = uploads = Uploads(self._settings, queues, memory)
         tables = TableServicer(reads, uploads, queues, memory, self._names, self._draining)
         tables_pb2_grpc.add_TableServiceServicer_to_server(tables, server)
-        names = DatabaseRegistry(registry_place(self._server)) if self._server.registry else None
-        catalogs = Catalogs(names, roots)
+        catalogs = Catalogs(locations)
         add_flight(FlightServicer(reads, uploads, queues, memory, catalogs, self._draining), server)
         return list(_SERVICES)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import pyarrow as pa
 import structlog
@@ -20,23 +20,16 @@ from leman.v1 import catalog_pb2
 from leman_coordinator.commits.commit_requests import ReadRequest
 from leman_coordinator.lance_io import row_reading
 from leman_coordinator.lance_io.row_reading import filter_now
-from leman_core.model.databases import Registrations
 from leman_core.model.service_errors import InvalidArgument, LemanError, Unimplemented
 from leman_core.model.view import SCRATCH_PREFIX
 from leman_core.process import release
 from leman_core.server import request_messages
+from leman_core.server.database_locations import DatabaseLocations
 from leman_core.server.flight_sql_protocol import FlightSqlCatalog_pb2 as sql
-from leman_core.storage.database_roots import DatabaseRoots
 from leman_core.storage.lance_tables import LanceTables
 from leman_core.storage.locations import table_uri
 
 _NOTHING = pa.schema([])
-
-
-class Registry(Protocol):
-    """The registry of databases."""
-
-    def read(self) -> Registrations: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,16 +42,10 @@ class Listed:
 
 
 class Catalogs:
-    """The databases that callers may browse.
+    """The databases that callers may browse."""
 
-    Args:
-        registry: None: no database has a name.
-        roots: Where databases may lie.
-    """
-
-    def __init__(self, registry: Registry | None, roots: DatabaseRoots) -> None:
-        self._registry = registry
-        self._roots = roots
+    def __init__(self, locations: DatabaseLocations) -> None:
+        self._locations = locations
 
     def named(self) -> dict[str, str]:
         """Return the registered databases and their locations, in the order of their names.
@@ -66,9 +53,7 @@ class Catalogs:
         Raises:
             LemanError: the registry cannot be read.
         """
-        if self._registry is None:
-            return {}
-        known = self._registry.read().by_name
+        known = self._locations.registrations().by_name
         return {name: known[name].root for name in sorted(known) if self._is_allowed(known[name].root)}
 
     def tables(self, place: str, wanted: Callable[[str], bool]) -> Iterator[Listed]:
@@ -89,7 +74,7 @@ class Catalogs:
 
         Raises the errors of `DatabaseRoots.check_table`.
         """
-        self._roots.check_table(place, name)
+        self._locations.roots.check_table(place, name)
 
     def _look(self, place: str, name: str) -> Listed:
         try:
@@ -101,7 +86,7 @@ class Catalogs:
 
     def _is_allowed(self, place: str) -> bool:
         try:
-            self._roots.check(place)
+            self._locations.roots.check(place)
         except LemanError:
             return False
         return True

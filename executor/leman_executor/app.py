@@ -16,9 +16,8 @@ from leman_core.model.service_errors import LemanError
 from leman_core.process.addresses import is_unspecified
 from leman_core.server.blocking import SLOW_STORE_SECONDS, BlockingPool
 from leman_core.server.channels import open_peer
-from leman_core.server.request_locations import configured_roots, registry_place
+from leman_core.server.database_locations import DatabaseLocations
 from leman_core.settings import Settings
-from leman_core.storage.database_registry import DatabaseRegistry
 from leman_core.storage.lance_tables import LanceTables
 from leman_core.telemetry.instruments import FUNCTIONS_AVAILABLE, JOB_ROWS
 from leman_executor.api.job_forwarding import OtherExecutors
@@ -89,7 +88,7 @@ class Executor:
         self._channels: list[grpc.aio.Channel] = []
         self._background: list[asyncio.Task[None]] = []
 
-    async def start(self, server: grpc.aio.Server) -> list[str]:
+    async def start(self, server: grpc.aio.Server, locations: DatabaseLocations) -> list[str]:
         """Take over the jobs of a local database, then add JobService."""
         services, manager = await self._assemble()
         self._manager = manager
@@ -99,17 +98,16 @@ class Executor:
         if embedded.databases_file:
             following = follow_served(Path(embedded.databases_file), manager, self._spark.start_meanwhile)
             self._background.append(asyncio.create_task(following))
-        asked = self._settings.server
-        registry = DatabaseRegistry(registry_place(asked)) if asked.registry else None
-        looks, roots = self._settings.executor.takeover_look_seconds, configured_roots(asked)
+        looks = self._settings.executor.takeover_look_seconds
         if looks and not (embedded.database or embedded.databases_file):
-            self._background.append(asyncio.create_task(manager.follow_abandoned(registry, roots, looks)))
-        if registry is not None:
-            following = manager.follow_limits(registry, max(asked.registry_seconds, _LEAST_SECONDS))
+            self._background.append(asyncio.create_task(manager.follow_abandoned(locations, looks)))
+        if locations.registry is not None:
+            seconds = max(self._settings.server.registry_seconds, _LEAST_SECONDS)
+            following = manager.follow_limits(locations.registrations, seconds)
             self._background.append(asyncio.create_task(following))
         seconds = self._settings.executor.compaction_watch_seconds
         if seconds:
-            tables = LanceTables(roots=roots)
+            tables = LanceTables(roots=locations.roots)
             watch = CompactionWatch(services.planner, services.checkpoints, manager, tables)
             self._background.append(asyncio.create_task(watch.run(seconds)))
         if JOB_ROWS.is_bound:

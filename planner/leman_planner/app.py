@@ -11,10 +11,9 @@ from leman.v1 import catalog_pb2, catalog_pb2_grpc, databases_pb2, databases_pb2
 from leman_core.functions.function_definitions import FunctionPolicy
 from leman_core.server import channels
 from leman_core.server.blocking import SLOW_STORE_SECONDS, BlockingPool
-from leman_core.server.request_locations import configured_roots, registry_place
+from leman_core.server.database_locations import DatabaseLocations
 from leman_core.server.status import error_from_rpc
 from leman_core.settings import Settings
-from leman_core.storage.database_registry import DatabaseRegistry
 from leman_core.storage.lance_tables import LanceTables
 from leman_core.storage.udf_registry import UdfRegistry
 from leman_internal.v1 import planning_pb2, planning_pb2_grpc, submission_pb2, submission_pb2_grpc
@@ -51,11 +50,11 @@ class Planner:
         self._coordinator: grpc.aio.Channel | None = None
         self._uploads: BundleUploads | None = None
 
-    async def start(self, server: grpc.aio.Server) -> list[str]:
+    async def start(self, server: grpc.aio.Server, locations: DatabaseLocations) -> list[str]:
         """Add CatalogService, DatabaseService, PlannerService and PlanningService; return their names."""
         self._pool = BlockingPool(_THREADS, name="planner", gives_way=True, slow_seconds=SLOW_STORE_SECONDS)
         settings = self._settings
-        tables = LanceTables(roots=configured_roots(settings.server))
+        tables = LanceTables(roots=locations.roots)
         allowed = settings.udf
         policy = FunctionPolicy.of(allowed)
         registry = functools.partial(UdfRegistry, workers_python=settings.spark.python_version, policy=policy)
@@ -75,8 +74,8 @@ class Planner:
             registrations=registrations,
         )
         catalog_pb2_grpc.add_CatalogServiceServicer_to_server(catalog, server)
-        names = DatabaseRegistry(registry_place(settings.server)) if settings.server.registry else None
-        databases_pb2_grpc.add_DatabaseServiceServicer_to_server(DatabaseServicer(names, self._pool), server)
+        databases = DatabaseServicer(locations.registry, self._pool)
+        databases_pb2_grpc.add_DatabaseServiceServicer_to_server(databases, server)
         planner_pb2_grpc.add_PlannerServiceServicer_to_server(PlannerServicer(plans, views, self._pool), server)
         planning = PlanningServicer(plans, views, PreviewPlans(known, plans, tables), registrations, self._pool)
         planning_pb2_grpc.add_PlanningServiceServicer_to_server(planning, server)

@@ -47,9 +47,9 @@ from leman_core.model.service_errors import (
     Internal,
     InvalidArgument,
     LemanError,
-    ResourceExhausted,
     Unavailable,
 )
+from leman_core.server.admission import Limiter
 from leman_core.server.blocking import BlockingPool
 from leman_core.storage.lance_tables import incarnation_at
 from leman_core.telemetry import instruments, tracing
@@ -213,7 +213,11 @@ class CommitQueue:
         self._incarnation = ""
         self._queue: list[_Ticket] = []
         self._arrived = asyncio.Event()
-        self._open = 0
+        self._open = Limiter(
+            limits.max_queued_requests,
+            "COMMIT_QUEUE_FULL",
+            lambda used: f"{used} requests wait for table {uri}; try again later",
+        )
 
     async def submit(self, request: CommitRequest) -> CommitResult:
         """Check the files outside the queue, wait for the request's turn, and return its result.
@@ -223,11 +227,7 @@ class CommitQueue:
             InvalidArgument: MISSING_FIELD – a replacement names no fragment.
             LemanError: see `CommitSubmissionService.SubmitCommit` (protos/leman/internal/v1/submission.proto).
         """
-        if self._open >= self._limits.max_queued_requests:
-            message = f"{self._open} requests wait for table {self._uri}; try again later"
-            raise ResourceExhausted("COMMIT_QUEUE_FULL", message)
-        self._open += 1
-        try:
+        with self._open.acquire():
             ticket = _Ticket(request, asyncio.get_running_loop().create_future())
             with tracing.span("check files"):
                 await self._check(ticket)
@@ -235,8 +235,6 @@ class CommitQueue:
             self._arrived.set()
             with spans_of_turn(lambda: ticket.taken_at):
                 return await ticket.answer
-        finally:
-            self._open -= 1
 
     async def _check(self, ticket: _Ticket) -> None:
         request = ticket.request
@@ -251,7 +249,7 @@ class CommitQueue:
     @property
     def open(self) -> int:
         """The number of unanswered requests."""
-        return self._open
+        return self._open.used
 
     def forget_table(self) -> None:
         """Reopen the table for the next request, as another one may lie there. No request may be running."""
@@ -264,7 +262,7 @@ class CommitQueue:
                 async with asyncio.timeout(self._limits.idle_seconds):
                     await self._arrived.wait()
             except TimeoutError:
-                if self._open:
+                if self._open.used:
                     continue
                 return
             self._arrived.clear()

@@ -28,7 +28,8 @@ from leman_core.functions.column_checks import column_not_found
 from leman_core.model.row_positions import RowRange
 from leman_core.model.service_errors import Aborted, FailedPrecondition, InvalidArgument
 from leman_core.model.table import TableField, TableSnapshot
-from leman_core.server.blocking import SLOW_STORE_SECONDS, UNBOUNDED, BlockingPool, ConcurrencyLimiter
+from leman_core.server.admission import limit_store_calls
+from leman_core.server.blocking import SLOW_STORE_SECONDS, STORE, UNBOUNDED, BlockingPool
 from leman_core.sql import filters
 from leman_core.sql.time_values import pin_relative_times
 from leman_core.storage import lance_files
@@ -526,9 +527,9 @@ class RowReads:
     """
 
     def __init__(self, most: int) -> None:
-        self._places = ConcurrencyLimiter(most, "TOO_MANY_READS", "calls that read rows")
+        self._places = limit_store_calls(most, "TOO_MANY_READS", "calls that read rows")
         few = max(1, most // _PLAIN_READS)
-        self._with_checkpoints = ConcurrencyLimiter(
+        self._with_checkpoints = limit_store_calls(
             few, "TOO_MANY_READS", "calls that read rows with checkpointed values"
         )
         self._pool = BlockingPool(_THREADS, max_queued=_MOST_PIECES, name="rows")
@@ -552,7 +553,9 @@ class RowReads:
         Raises:
             LemanError: raised by `open_rows`; ResourceExhausted (TOO_MANY_READS).
         """
-        with self._places.one(), self._with_checkpoints.one() if wanted.include_checkpointed else nullcontext():
+        store = STORE.get()
+        checkpoints = self._with_checkpoints.acquire(store) if wanted.include_checkpointed else nullcontext()
+        with self._places.acquire(store), checkpoints:
             rows = await self._opening.run(open_rows, wanted, filter_now())
             items: AsyncGenerator[Any, None] = self._pool.each(made(rows))
             async with contextlib.aclosing(items):

@@ -20,7 +20,8 @@ from leman_coordinator.tables.row_digests import ComparedRows
 from leman_coordinator.tables.table_changes import table_replaced_error
 from leman_core.model.service_errors import Aborted, Internal, LemanError, Unavailable
 from leman_core.model.table import SentRows
-from leman_core.server.blocking import BlockingPool, ConcurrencyLimiter
+from leman_core.server.admission import limit_store_calls
+from leman_core.server.blocking import STORE, BlockingPool
 from leman_core.server.call_streams import with_idle_limit
 from leman_core.server.request_messages import check_same_request, rows_of, with_rows
 from leman_core.settings import Commit
@@ -58,7 +59,7 @@ class Uploads:
     """All uploads of a process. Files are removed unless their rows are in the table, or may be."""
 
     def __init__(self, settings: Commit, queues: CommitQueues, memory: RequestMemory) -> None:
-        self._places = ConcurrencyLimiter(settings.max_uploads, "TOO_MANY_UPLOADS", "calls that add or merge rows")
+        self._places = limit_store_calls(settings.max_uploads, "TOO_MANY_UPLOADS", "calls that add or merge rows")
         self._idle_seconds = settings.upload_idle_seconds
         self._max_merge_bytes = settings.max_merge_bytes
         self._queues = queues
@@ -109,7 +110,7 @@ class Uploads:
         self, uri: str, request_id: str, body: str, pieces: Pieces, begin: Callable[[], Staged]
     ) -> CommitResult:
         known = await self._memory.known((uri, request_id), body)
-        with self._places.one():
+        with self._places.acquire(STORE.get()):
             if known is not None:
                 told, result = known
                 _, sent = await self._read(uri, lambda: ComparedRows(rows_of(told)), pieces)

@@ -1,19 +1,12 @@
-"""The ASGI application, and whom it answers.
+"""The ASGI application: every gRPC method as JSON over HTTP, and the OpenAPI document.
 
-Envelopes of Connect's streams: a byte of flags, four of length, a message.
-
-Whom the HTTP port answers at all: so many at once, pages of named origins, and no borrowed host name.
-
-The ASGI application: every method of gRPC as JSON over HTTP, and the OpenAPI document.
-
-It decides nothing about a call: it sends it to the process's own gRPC server. So tokens, limits, errors and log lines
-are those of gRPC, and a method that a peer serves is forwarded as for every caller.
+A request becomes a call of the process's own gRPC server, which decides about it: tokens, limits, errors and log lines
+are those of gRPC, and calls that a peer serves are forwarded. Only web pages and host names are checked here.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import struct
 from collections.abc import AsyncIterator, Iterator
@@ -32,10 +25,10 @@ from leman_core.model.service_errors import (
     LemanError,
     NotFound,
     PermissionDenied,
-    ResourceExhausted,
     Unimplemented,
 )
 from leman_core.process.addresses import is_allowed_host, is_bad_origin, is_foreign, is_loopback
+from leman_core.server.admission import Limiter
 from leman_core.server.authentication import authenticates_callers
 from leman_core.server.request_messages import message_too_large
 from leman_core.settings import Settings
@@ -51,13 +44,13 @@ def enclose(message: bytes) -> bytes:
 
 def last_envelope(metadata: dict[str, list[str]], error: dict[str, Any] | None = None) -> bytes:
     """Return the envelope that ends a stream."""
-    told = {"metadata": metadata} | ({"error": error} if error is not None else {})
-    message = json.dumps(told, ensure_ascii=False).encode()
+    end = {"metadata": metadata} | ({"error": error} if error is not None else {})
+    message = json.dumps(end, ensure_ascii=False).encode()
     return _HEAD.pack(_LAST, len(message)) + message
 
 
 async def read_envelopes(chunks: AsyncIterator[bytes], largest: int) -> AsyncIterator[bytes]:
-    """Yield the messages of a body.
+    """Yield the messages of a body in envelopes: one byte of flags, four of length, and the message.
 
     Raises:
         InvalidArgument: BAD_ENVELOPE.
@@ -81,9 +74,9 @@ async def read_envelopes(chunks: AsyncIterator[bytes], largest: int) -> AsyncIte
 
 def _check(flags: int, size: int, largest: int) -> None:
     if flags & _COMPRESSED:
-        raise Unimplemented("COMPRESSED", "compressed messages are not taken: send them as they are")
+        raise Unimplemented("COMPRESSED", "compressed messages are not supported: send them uncompressed")
     if flags:
-        raise InvalidArgument("BAD_ENVELOPE", f"an envelope of a request has the flags 0, not {flags}")
+        raise InvalidArgument("BAD_ENVELOPE", f"the envelope has the flags {flags}: in requests they are 0")
     if size > largest:
         raise message_too_large(size, largest)
 
@@ -92,8 +85,8 @@ _REQUEST_HEADERS = "accept, authorization, connect-protocol-version, connect-tim
 _PREFLIGHT_SECONDS = "7200"
 
 
-class Admission:
-    """What decides about a request before its method is looked at.
+class PageRules:
+    """Which web pages may call, and under which host names.
 
     Raises:
         InvalidArgument: BAD_SETTING.
@@ -101,31 +94,20 @@ class Admission:
 
     def __init__(self, settings: Settings) -> None:
         server = settings.server
-        self._most = server.max_calls + server.max_streams  # bodies take memory before budgets of methods are asked
-        self.running = 0
         self._anonymous = not authenticates_callers(settings) or bool(server.anonymous_roles)
         self._local = is_loopback(server.host)
         self._origins = frozenset(_parts(server.http_origins))
         self._hosts = frozenset(name.lower() for name in _parts(server.http_hosts))
         self._check_origins()
 
-    @contextlib.contextmanager
-    def admitted(self, exchange: Exchange) -> Iterator[None]:
-        """Count a request while it runs, and say to browsers what its page may read.
+    def check(self, exchange: Exchange) -> None:
+        """Refuse a foreign page; else tell the browser what the page may read.
 
         Raises:
-            ResourceExhausted: TOO_MANY_CALLS.
             HttpRefusal: HOST_NOT_LOCAL, ORIGIN_NOT_ALLOWED.
         """
         self._check_host(exchange.headers.get("host", ""))
         self._check_page(exchange)
-        if self.running >= self._most:
-            raise ResourceExhausted("TOO_MANY_CALLS", f"{self.running} requests are at work: try again later")
-        self.running += 1
-        try:
-            yield
-        finally:
-            self.running -= 1
 
     def _check_origins(self) -> None:
         for origin in self._origins:
@@ -143,21 +125,21 @@ class Admission:
             )
 
     def _check_host(self, host: str) -> None:
-        """Refuse names that a web page can have pointed here (DNS rebinding), where no token protects the service."""
+        """Refuse names that a web page may have pointed here (DNS rebinding), unless callers need a token."""
         if not self._anonymous or is_allowed_host(host, local=self._local, allowed=self._hosts):
             return
         raise _forbidden(
             "HOST_NOT_LOCAL",
-            f"{host[:200]!r} does not name this machine: call it 127.0.0.1 or localhost, or have "
-            "LEMAN_SERVER__HTTP_HOSTS name it",
+            f"{host[:200]!r} does not name this machine: call it 127.0.0.1 or localhost, or add the name to "
+            "LEMAN_SERVER__HTTP_HOSTS",
         )
 
     def _check_page(self, exchange: Exchange) -> None:
-        """Refuse what a web page has sent, whatever its verb, unless its origin may call."""
+        """Refuse requests of web pages, with any verb, unless the page's origin may call."""
         origin = exchange.headers.get("origin", "")
         if is_foreign(exchange.headers, exchange.own_origin, self._origins):
             page = f"a page of the origin {origin[:200]!r}" if origin else "a page of another site"
-            message = f"{page} may not call this service: have LEMAN_SERVER__HTTP_ORIGINS name its origin"
+            message = f"{page} may not call this service: add its origin to LEMAN_SERVER__HTTP_ORIGINS"
             raise _forbidden("ORIGIN_NOT_ALLOWED", message)
         if not origin:
             return
@@ -189,18 +171,22 @@ log = structlog.get_logger(__name__)
 
 
 class HttpFront:
-    """See the module.
+    """The ASGI application of one server.
 
     Args:
-        channel: to the process's own gRPC server.
-        admission: whom it answers at all.
-        largest: bytes of a message of protobuf; of one in JSON twice as many.
-        openapi: the document that `/openapi.json` answers with; empty: none.
+        channel: To the process's own gRPC server.
+        requests: Bounds the requests at work.
+        pages: Decides which web pages may call.
+        largest: Bytes of a protobuf message; a JSON message may have twice as many.
+        openapi: The document at `/openapi.json`; empty: none.
     """
 
-    def __init__(self, channel: grpc.aio.Channel, admission: Admission, *, largest: int, openapi: bytes) -> None:
+    def __init__(
+        self, channel: grpc.aio.Channel, requests: Limiter, pages: PageRules, *, largest: int, openapi: bytes
+    ) -> None:
         self._channel = channel
-        self._admission = admission
+        self._requests = requests
+        self._pages = pages
         self._largest = largest
         self._openapi = openapi
 
@@ -208,12 +194,13 @@ class HttpFront:
         """Answer one request; see ASGI."""
         exchange = Exchange(scope, receive, send)
         try:
-            with self._admission.admitted(exchange):
+            self._pages.check(exchange)
+            with self._requests.acquire():
                 await self._answer(exchange)
         except asyncio.CancelledError:
             if _is_cancelled():
                 raise
-            # otherwise the call was cancelled, as its caller has hung up: there is no one to answer
+            # otherwise the caller has hung up, and its call was cancelled
         except Exception as error:  # noqa: BLE001 - the last place where an error can become an answer
             await exchange.refuse(_wire(error, exchange.path))
 
@@ -239,7 +226,7 @@ class HttpFront:
 
     async def _body(self, exchange: Exchange, codec: Codec) -> bytes:
         if exchange.headers.get("content-encoding", "identity") != "identity":
-            raise Unimplemented("COMPRESSED", "compressed bodies are not taken: send it as it is")
+            raise Unimplemented("COMPRESSED", "compressed bodies are not supported: send it uncompressed")
         return await exchange.body(self._bound(codec))
 
     def _bound(self, codec: Codec) -> int:
@@ -255,9 +242,9 @@ class HttpFront:
         await exchange.answer(HTTPStatus.OK, content, head)
 
     async def _lines(self, exchange: Exchange, method: Method, body: bytes) -> None:
-        """Answer with a line of JSON for each message, `{"result": …}`, and for a failure after that `{"error": …}`.
+        """Answer with one line of JSON for each message, `{"result": …}`, and `{"error": …}` for a later failure.
 
-        A failure before the first message is answered as that of a unary call.
+        A failure before the first message is answered like that of a unary call.
         """
         call = call_of(method, exchange)
         head = (("content-type", _LINES), ("cache-control", "no-store"))
@@ -270,14 +257,14 @@ class HttpFront:
             except grpc.aio.AioRpcError as error:
                 if not exchange.begun:
                     raise
-                told = json.dumps({"error": errors.wire_error_of_call(error).body}, ensure_ascii=False)
-                await exchange.write(told.encode() + b"\n")
+                line = json.dumps({"error": errors.wire_error_of_call(error).body}, ensure_ascii=False)
+                await exchange.write(line.encode() + b"\n")
         if not exchange.begun:
             await exchange.begin(HTTPStatus.OK, head)
         await exchange.write(b"", more=False)
 
     async def _envelopes(self, exchange: Exchange, method: Method, codec: Codec) -> None:
-        """Answer with envelopes; an error stands in the last one."""
+        """Answer with envelopes; the last one has the error, if any."""
         await exchange.begin(HTTPStatus.OK, (("content-type", f"application/connect+{codec.name}"),))
         metadata: dict[str, list[str]] = {}
         failure: WireError | None = None
@@ -292,7 +279,7 @@ class HttpFront:
     async def _send_envelopes(self, exchange: Exchange, call: Call, codec: Codec) -> None:
         requests = [message async for message in read_envelopes(exchange.chunks(), self._bound(codec))]
         if len(requests) != 1:
-            raise InvalidArgument("BAD_ENVELOPE", f"the body has {len(requests)} messages, where one is asked for")
+            raise InvalidArgument("BAD_ENVELOPE", f"the body has {len(requests)} messages: send exactly one")
         request = await codec.to_grpc(requests[0], call.method.request)
         with call.open(self._channel, request, exchange) as opened:
             async for message in opened:
@@ -327,7 +314,7 @@ def _method(exchange: Exchange) -> Method:
     if method is None:
         error: LemanError = NotFound(
             "NO_SUCH_METHOD",
-            f"{exchange.path[:200]} is no method: paths are /leman.v1.Service/Method, and {_OPENAPI} lists them",
+            f"{exchange.path[:200]} is not a method: paths are /leman.v1.Service/Method, and {_OPENAPI} lists them",
         )
         raise HttpRefusal(HTTPStatus.NOT_FOUND, error)
     allowed = ("GET", "POST") if method.allows_get else ("POST",)
@@ -340,7 +327,7 @@ def _method(exchange: Exchange) -> Method:
 
 
 def _codec(exchange: Exchange, method: Method) -> tuple[bool, Codec]:
-    """Return whether messages are in envelopes, and how they are written.
+    """Return whether messages are in envelopes, and their codec.
 
     Raises:
         HttpRefusal: CONTENT_TYPE.
@@ -376,7 +363,7 @@ def _asked_by_url(exchange: Exchange) -> tuple[Codec, bytes]:
     if codec is None:
         raise InvalidArgument("BAD_MESSAGE", "encoding is `json` or `proto`", field="encoding")
     if query.get("compression", "identity") != "identity":
-        raise Unimplemented("COMPRESSED", "compressed messages are not taken: send it as it is")
+        raise Unimplemented("COMPRESSED", "compressed messages are not supported: send it uncompressed")
     message = query.get("message", "")
     if query.get("base64") != "1":
         return codec, message.encode()

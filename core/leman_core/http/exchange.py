@@ -1,9 +1,4 @@
-"""One request and its answer over ASGI, and errors as the Connect protocol writes them.
-
-Errors as the Connect protocol writes them: a JSON object and an HTTP status.
-
-One request and its answer, over ASGI.
-"""
+"""One request and its answer over ASGI, and errors as the Connect protocol writes them."""
 
 from __future__ import annotations
 
@@ -29,7 +24,7 @@ from leman_core.model.service_errors import InvalidArgument, LemanError
 from leman_core.server import status
 from leman_core.server.request_messages import message_too_large
 
-#: Connect's word for a code, and the HTTP status of a unary answer: https://connectrpc.com/docs/protocol/#error-codes
+#: Connect's names of codes, and HTTP statuses of unary answers: https://connectrpc.com/docs/protocol/#error-codes
 _CODES: dict[grpc.StatusCode, tuple[str, int]] = {
     grpc.StatusCode.CANCELLED: ("canceled", 499),
     grpc.StatusCode.UNKNOWN: ("unknown", 500),
@@ -51,7 +46,7 @@ _CODES: dict[grpc.StatusCode, tuple[str, int]] = {
 
 
 class HttpRefusal(Exception):
-    """A request that HTTP has a status of its own for, such as 405."""
+    """The refusal of a request with an HTTP status of its own, such as 405."""
 
     def __init__(self, http_status: HTTPStatus, error: LemanError, *headers: tuple[str, str]) -> None:
         super().__init__(error.message)
@@ -62,7 +57,7 @@ class HttpRefusal(Exception):
 
 @dataclass(frozen=True, slots=True)
 class WireError:
-    """An error, ready to be sent."""
+    """An error as it is sent."""
 
     http_status: int
     body: dict[str, Any]
@@ -70,12 +65,12 @@ class WireError:
 
 
 def wire_error(error: LemanError) -> WireError:
-    """Return the wire form of an error that was found here."""
+    """Return the wire form of an error."""
     return _wire(status.code_of(error), status.to_status(error))
 
 
 def wire_error_of_call(error: grpc.aio.AioRpcError) -> WireError:
-    """Return the wire form of the error that a call ended with."""
+    """Return the wire form of the error of a call."""
     trailers = cast("Iterable[tuple[str, str | bytes]]", error.trailing_metadata() or ())
     packed = next((value for key, value in trailers if key == status.DETAILS_KEY), None)
     found = status_pb2.Status(message=error.details() or "")
@@ -94,16 +89,16 @@ def _wire(code: grpc.StatusCode, found: status_pb2.Status) -> WireError:
 
 
 def _detail(detail: AnyMessage) -> dict[str, Any]:
-    """Return a detail with its bytes, and what they say."""
-    told: dict[str, Any] = {
+    """Return a detail with its bytes, and in readable form."""
+    found: dict[str, Any] = {
         "type": detail.type_url.rpartition("/")[2],
         "value": base64.b64encode(detail.value).decode().rstrip("="),
     }
-    with contextlib.suppress(TypeError, DecodeError):  # a type that is not known here
+    with contextlib.suppress(TypeError, DecodeError):  # an unknown type
         debug = json_format.MessageToDict(detail)
         debug.pop("@type", None)
-        told["debug"] = debug
-    return told
+        found["debug"] = debug
+    return found
 
 
 def _error_headers(code: grpc.StatusCode, found: status_pb2.Status) -> Iterable[tuple[str, str]]:
@@ -119,23 +114,23 @@ Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Headers: TypeAlias = Iterable[tuple[str, str]]
 
-#: A body comes within so many seconds, and a second more for each `_SLOWEST` bytes.
+#: A body has to arrive within this time, plus a second for each `_SLOWEST` bytes.
 _BODY_SECONDS = 30.0
 _SLOWEST = 16 << 10
-#: So much is written at once, so that a caller who does not read is noticed before the rest is.
+#: The largest single write, so that a caller that does not read is noticed before the rest is written.
 _PIECE = 64 << 10
 
 
 class Exchange:
-    """What one ASGI call is about."""
+    """One ASGI request and its answer."""
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.method: str = scope["method"]
         self.path: str = scope["path"]
-        #: Of the caller's connection, in gRPC's form; empty where it is not known.
+        #: Address of the caller's connection in gRPC's form; empty: unknown.
         self.address = "tcp:{}:{}".format(*scope["client"]) if scope.get("client") else ""
         self.headers: Mapping[str, str] = _headers(scope["headers"])
-        #: The origin of pages that this port would serve.
+        #: The origin of pages on this port.
         self.own_origin = f"{scope.get('scheme', 'http')}://{self.headers.get('host', '')}".lower()
         self.extra: list[tuple[str, str]] = []
         self._query: bytes = scope["query_string"]
@@ -148,11 +143,11 @@ class Exchange:
         return self.headers.get("content-type", "").partition(";")[0].strip().lower()
 
     def query(self) -> dict[str, str]:
-        """Return the parameters of the url; of several under one name, the last."""
+        """Return the parameters of the URL; the last one of each name."""
         return {name: values[-1] for name, values in parse_qs(self._query.decode("latin-1")).items()}
 
     async def chunks(self) -> AsyncIterator[bytes]:
-        """Yield the body as it comes; ends early where the caller hangs up.
+        """Yield the body as it arrives; end early if the caller hangs up.
 
         Raises:
             HttpRefusal: BODY_TOO_SLOW.
@@ -179,9 +174,9 @@ class Exchange:
             ResourceExhausted: MESSAGE_TOO_LARGE.
             HttpRefusal: BODY_TOO_SLOW.
         """
-        told = self.headers.get("content-length", "")
-        if told.isdigit() and int(told) > largest:
-            raise message_too_large(int(told), largest)
+        announced = self.headers.get("content-length", "")
+        if announced.isdigit() and int(announced) > largest:
+            raise message_too_large(int(announced), largest)
         taken = bytearray()
         async for chunk in self.chunks():
             taken += chunk
@@ -190,7 +185,7 @@ class Exchange:
         return bytes(taken)
 
     async def hung_up(self) -> None:
-        """Return when the caller is gone; call it when the body has been read."""
+        """Wait until the caller hangs up; only after the body has been read."""
         while (await self._receive())["type"] != "http.disconnect":
             pass
 
@@ -201,7 +196,7 @@ class Exchange:
         await self._send({"type": "http.response.start", "status": http_status, "headers": pairs})
 
     async def write(self, content: bytes, *, more: bool = True) -> None:
-        """Send a part of the answer; returns when the caller has read enough of what was sent before."""
+        """Send a part of the answer; wait until the caller has read enough of the parts before."""
         for at in range(0, max(len(content), 1), _PIECE):
             last = at + _PIECE >= len(content)
             piece = content[at : at + _PIECE]
@@ -213,7 +208,7 @@ class Exchange:
         await self.write(content, more=False)
 
     async def refuse(self, error: WireError, headers: Headers = ()) -> None:
-        """Answer with an error; where an answer has begun, say no more."""
+        """Answer with an error, unless an answer has begun."""
         if self.begun:
             return
         content = json.dumps(error.body, ensure_ascii=False).encode()
@@ -221,7 +216,7 @@ class Exchange:
 
 
 def _headers(pairs: Iterable[tuple[bytes, bytes]]) -> Mapping[str, str]:
-    """Return headers by their names; several under one name are one list (RFC 9110, 5.2)."""
+    """Return headers by name; repeated ones are joined to a list (RFC 9110, 5.2)."""
     found: dict[str, str] = {}
     for raw, value in pairs:
         name, text = raw.decode("latin-1").lower(), value.decode("latin-1")
@@ -230,7 +225,7 @@ def _headers(pairs: Iterable[tuple[bytes, bytes]]) -> Mapping[str, str]:
 
 
 def wire_error_of_refusal(refused: HttpRefusal) -> WireError:
-    """Return the wire form of a refusal that has an HTTP status of its own."""
+    """Return the wire form of a refusal with its own HTTP status."""
     error = wire_error(refused.error)
     return WireError(refused.http_status, error.body, (*error.headers, *refused.headers))
 

@@ -1,11 +1,4 @@
-"""A call that came over HTTP: its method, its codec, its metadata.
-
-What can be called over HTTP: the public contract's methods, and Health.Check.
-
-Messages as they travel over HTTP. On the way to gRPC they are bytes of protobuf.
-
-A call that came over HTTP: what of it continues to gRPC, and what of the answer comes back.
-"""
+"""Calls over HTTP: the methods of the public contract and Health.Check, their codecs, and their metadata as headers."""
 
 from __future__ import annotations
 
@@ -35,7 +28,7 @@ from leman_core.server.interceptors import REQUEST_ID
 from leman_core.server.request_messages import allows_get
 from leman_core.server.routes import path_of, public_services
 
-#: Its proto is not ours, and has no idempotency level.
+#: Its proto has no idempotency level.
 _CHECK = "grpc.health.v1.Health.Check"
 
 
@@ -48,13 +41,13 @@ class Method:
     response: type[Message]
     client_streaming: bool
     server_streaming: bool
-    #: Whether GET may ask for it, too.
+    #: Whether GET may call it, too.
     allows_get: bool
 
 
 @functools.cache
 def callable_methods() -> dict[str, Method]:
-    """Return all of them, by the path of their calls."""
+    """Return the methods that can be called over HTTP, by path."""
     check: Any = health_pb2.DESCRIPTOR.services_by_name["Health"].methods_by_name["Check"]
     found: list[Any] = [method for service in public_services().values() for method in service.methods]
     return {path_of(method): _method(method) for method in (*found, check)}
@@ -71,17 +64,17 @@ def _method(method: MethodDescriptor) -> Method:
     )
 
 
-#: A message of so many bytes is translated in a thread: other calls go on meanwhile.
+#: Messages above this size are translated in a thread, so that they do not block other calls.
 _LARGE = 256 << 10
 
 
 class Codec(Protocol):
-    """One way to write messages."""
+    """A way to write messages."""
 
     name: str
 
     async def to_grpc(self, body: bytes, kind: type[Message]) -> bytes:
-        """Return a request's bytes.
+        """Return a request as protobuf.
 
         Raises:
             InvalidArgument: BAD_MESSAGE.
@@ -89,12 +82,12 @@ class Codec(Protocol):
         ...
 
     async def from_grpc(self, message: bytes, kind: type[Message]) -> bytes:
-        """Return an answer as it is sent."""
+        """Return an answer in this codec."""
         ...
 
 
 class JsonCodec:
-    """Protobuf's own JSON: https://protobuf.dev/programming-guides/json/. An unknown field is an error."""
+    """ProtoJSON, https://protobuf.dev/programming-guides/json/. An unknown field is an error."""
 
     name = "json"
 
@@ -106,7 +99,7 @@ class JsonCodec:
 
 
 class ProtoCodec:
-    """Bytes of protobuf, passed through."""
+    """Protobuf, passed through."""
 
     name = "proto"
 
@@ -114,7 +107,7 @@ class ProtoCodec:
         try:
             kind.FromString(body)
         except DecodeError as error:
-            raise InvalidArgument("BAD_MESSAGE", f"the body is no {kind.DESCRIPTOR.full_name}: {error}") from None
+            raise InvalidArgument("BAD_MESSAGE", f"the body is not a {kind.DESCRIPTOR.full_name}: {error}") from None
         return body
 
     async def from_grpc(self, message: bytes, kind: type[Message]) -> bytes:  # noqa: ARG002 - given to every codec
@@ -154,10 +147,10 @@ _LARGEST_FLOAT = {
 
 
 def decode_base64(text: str) -> bytes:
-    """Return what base64 of either alphabet stands for, with its padding or without.
+    """Decode base64 of either alphabet, with or without padding.
 
     Raises:
-        ValueError: It is none.
+        ValueError: The text is not base64.
     """
     if not _is_base64(text):
         raise ValueError("it is not base64")
@@ -173,7 +166,7 @@ def _is_base64(text: str) -> bool:
 
 def _parsed(body: bytes, kind: type[Message]) -> bytes:
     if body and body.lstrip()[:1] != b"{":
-        message = f"the body is no {kind.DESCRIPTOR.full_name} in JSON: that is an object, {{…}}"
+        message = f"the body is not a {kind.DESCRIPTOR.full_name} in JSON: send an object, {{…}}"
         raise InvalidArgument("BAD_MESSAGE", message)
     try:
         content = json.loads(body.decode() or "{}", object_pairs_hook=_object)
@@ -184,7 +177,7 @@ def _parsed(body: bytes, kind: type[Message]) -> bytes:
         raise InvalidArgument("BAD_MESSAGE", message, field=error.path) from None
     except (json_format.ParseError, RecursionError, ValueError, TypeError) as error:
         what = str(error)[:500] or type(error).__name__
-        raise InvalidArgument("BAD_MESSAGE", f"the body is no {kind.DESCRIPTOR.full_name} in JSON: {what}") from None
+        raise InvalidArgument("BAD_MESSAGE", f"the body is not a {kind.DESCRIPTOR.full_name} in JSON: {what}") from None
 
 
 class _WrongField(Exception):
@@ -310,21 +303,21 @@ def _printed(message: bytes, kind: type[Message]) -> bytes:
     return json_format.MessageToJson(kind.FromString(message), indent=None, ensure_ascii=False).encode()
 
 
-#: Headers that are metadata of the call, beside those that begin with `x-`.
+#: Headers that become metadata of the call, like those that begin with `x-`.
 _METADATA = ("authorization", "traceparent", "tracestate", "baggage")
-#: Of these, headers that services give to each other, and that proxies add.
+#: Prefixes of headers that services and proxies set, which are dropped.
 _NOT_FROM_CALLERS = ("x-leman-", "x-forwarded-", "x-real-ip")
 _TIMEOUT = "connect-timeout-ms"
 _LONGEST_TIMEOUT = 10  # digits
-#: Of all metadata of a call: gRPC refuses what is larger, and says that it may be tried again.
+#: The largest metadata of a call. gRPC refuses more, but as an error that invites a retry.
 _METADATA_BYTES = 8_000
-#: What gRPC reckons for each of them, beside its name and its value.
+#: Bytes that gRPC adds to the size of each entry.
 _EACH_BYTES = 32
 
 
 @dataclass(slots=True)
 class Call:
-    """One call on the process's own gRPC server; messages are bytes."""
+    """One call to the process's own gRPC server; messages are bytes."""
 
     method: Method
     timeout: float | None
@@ -334,7 +327,7 @@ class Call:
 
     @contextlib.contextmanager
     def open(self, channel: grpc.aio.Channel, request: bytes, exchange: Exchange) -> Iterator[Any]:
-        """Open it; it is cancelled where the block ends or the caller hangs up. The body has been read."""
+        """Open the call after the body was read; cancel it when the block ends or the caller hangs up."""
         path = self.method.path
         opener: Any = channel.unary_stream(path) if self.method.server_streaming else channel.unary_unary(path)
         opened = opener(request, timeout=self.timeout, metadata=self.metadata)
@@ -346,7 +339,7 @@ class Call:
             opened.cancel()
 
     async def take_trailers(self, opened: Any) -> None:
-        """Keep what the answer carried beside its messages."""
+        """Keep the trailers of the answer."""
         for key, value in await opened.trailing_metadata() or ():
             text = base64.b64encode(value).decode().rstrip("=") if isinstance(value, bytes) else value
             self.trailers.setdefault(key, []).append(text)
@@ -367,7 +360,7 @@ def call_of(method: Method, exchange: Exchange) -> Call:
     request_id = given.setdefault(REQUEST_ID, uuid.uuid4().hex)
     exchange.extra.append((REQUEST_ID, request_id if _is_sendable(request_id) else ""))
     metadata = tuple((name, _metadata_value(name, value)) for name, value in given.items())
-    metadata += ((FORWARDED_FOR, exchange.address),)  # else the log would know no other address than this process's
+    metadata += ((FORWARDED_FOR, exchange.address),)  # otherwise logs would only have this process's address
     return Call(method, _timeout(exchange), metadata, request_id)
 
 
@@ -385,7 +378,7 @@ def _check_size(given: Mapping[str, str]) -> None:
     if sum(sizes.values()) > _METADATA_BYTES:
         largest = max(sizes, key=sizes.__getitem__)
         whole = f"{sum(sizes.values())} bytes, and may have {_METADATA_BYTES}"
-        raise _bad_header(largest, f"is too long: all that go with a call have {whole}")
+        raise _bad_header(largest, f"is too long: all headers of a call have {whole}")
 
 
 def _is_sendable(value: str) -> bool:

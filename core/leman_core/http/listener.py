@@ -1,4 +1,4 @@
-"""The HTTP port of a service: uvicorn on the service's own event loop, with bounds on slow callers."""
+"""The HTTP port of a service: uvicorn on the service's own event loop, with limits for slow callers."""
 
 from __future__ import annotations
 
@@ -15,39 +15,45 @@ import grpc
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from leman_core.http.app import Admission, HttpFront
+from leman_core.http.app import HttpFront, PageRules
 from leman_core.model.service_errors import InvalidArgument, Unavailable
 from leman_core.process.addresses import LISTEN_ERRORS, bind_failure
 from leman_core.process.temp_folders import socket_folder
+from leman_core.server.admission import Limiter
 from leman_core.server.request_messages import TRANSPORT_FACTOR
 from leman_core.server.tls import TlsFiles, renew_at_handshakes
 from leman_core.settings import Settings
 
-#: Seconds in which the head of a request must be there, the TLS handshake included.
+#: Seconds in which the head of a request must arrive, including the TLS handshake.
 _HEAD_SECONDS = 15
-#: Seconds in which a caller must have read what fills the connection's buffer.
+#: Seconds in which a caller must read a full connection buffer.
 _READ_SECONDS = 60
 _IDLE_SECONDS = 75
-#: Connections at once, idle ones included; more are answered with 503.
+#: Concurrent connections, including idle ones; further ones are answered with 503.
 _CONNECTIONS = 4096
-#: How many bytes the path of the socket behind HTTP has in the temporary folder.
+#: Length of the inner socket's path below the temporary folder.
 _SOCKET_NAME = len("leman-12345678/grpc")
 _OPENAPI = Path(__file__).with_name("openapi.json")
 
 
 class HttpListener:
-    """Listens from `start` to `stop`.
+    """The HTTP listener of one server, from `start` to `stop`.
 
-    Calls go to the process's own gRPC server, which binds `inner_address` too: a socket in a folder that only this user
-    can open.
+    Calls go to the process's own gRPC server, which also binds `inner_address`: a socket in a folder that only this
+    user can open.
+
+    Args:
+        requests: Bounds the requests at work.
 
     Raises:
-        Unavailable: BIND_FAILED – that folder cannot be made.
+        InvalidArgument: BAD_SETTING.
+        Unavailable: BIND_FAILED – the folder cannot be made.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, requests: Limiter) -> None:
         self._settings = settings
-        self._admission = Admission(settings)
+        self._requests = requests
+        self._pages = PageRules(settings)
         self._folder = _own_folder()
         self._channel: grpc.aio.Channel | None = None
         self._listening: socket.socket | None = None
@@ -61,8 +67,8 @@ class HttpListener:
 
     @property
     def running(self) -> int:
-        """Requests at work."""
-        return self._admission.running
+        """Return how many requests are at work."""
+        return self._requests.used
 
     def bind(self) -> None:
         """Take the port.
@@ -74,23 +80,23 @@ class HttpListener:
         self._listening = _bound(self._settings)
         self.port = self._listening.getsockname()[1]
         largest = self._settings.server.max_message_mb << 20
-        # The server behind it says why it does not take what is larger.
+        # The gRPC server refuses larger messages itself, with a reason.
         sizes = {"send": TRANSPORT_FACTOR * largest, "receive": largest}
         options = [(f"grpc.max_{way}_message_length", size) for way, size in sizes.items()]
         self._channel = grpc.aio.insecure_channel(self.inner_address, options=[*options, ("grpc.enable_retries", 0)])
         openapi = _OPENAPI.read_bytes() if self._settings.server.reflection else b""
-        app = HttpFront(self._channel, self._admission, largest=largest, openapi=openapi)
+        app = HttpFront(self._channel, self._requests, self._pages, largest=largest, openapi=openapi)
         self._server = _Server(_config(self._settings, app))
 
     async def start(self) -> None:
-        """Take requests; the port is bound."""
+        """Accept requests on the bound port."""
         assert self._server is not None
         assert self._listening is not None
         self._serving = asyncio.create_task(self._server.serve(sockets=[self._listening]))
         await self._server.up.wait()
 
     async def stop(self) -> None:
-        """Take no more requests, and return when those that run have ended or the grace is over."""
+        """Accept no more requests, and wait until running ones have ended or the grace is over."""
         if self._server is not None and self._serving is not None:
             self._server.should_exit = True
             await self._serving
@@ -118,7 +124,7 @@ class _Server(uvicorn.Server):
 
 
 class _BoundedProtocol(H11Protocol):
-    """A connection that is cut where its caller sends no head of a request, or reads nothing."""
+    """A connection that is cut if its caller sends no request head or reads nothing."""
 
     _head: asyncio.TimerHandle | None = None
     _stuck: asyncio.TimerHandle | None = None
@@ -159,7 +165,7 @@ class _BoundedProtocol(H11Protocol):
             self._stuck = None
 
     def _at_rest(self) -> bool:
-        """Return whether no request is at work."""
+        """Return whether the connection has no request at work."""
         cycle: Any = self.cycle
         return cycle is None or cycle.response_complete
 
@@ -197,7 +203,7 @@ def _own_folder() -> Path:
     try:
         return Path(tempfile.mkdtemp(prefix="leman-", dir=socket_folder(_SOCKET_NAME)))
     except OSError as error:
-        raise Unavailable("BIND_FAILED", f"no folder for the socket behind HTTP: {error}. See to TMPDIR") from None
+        raise Unavailable("BIND_FAILED", f"no folder for the socket behind HTTP: {error}. Check TMPDIR") from None
 
 
 def _bound(settings: Settings) -> socket.socket:

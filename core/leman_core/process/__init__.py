@@ -1,1 +1,1 @@
-"""What one process of the services has to itself: environment, folders, memory, crash points."""
+"""The resources of one service process: environment, folders, memory, addresses."""

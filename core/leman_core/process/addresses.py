@@ -1,16 +1,8 @@
-"""Network addresses: hosts and ports, function servers, ports that cannot be bound, hosts that web pages may name.
+"""Network addresses: hosts and ports, function servers, bind errors, and which web requests a port answers.
 
-What an address says about the way to it. Standard library only.
-
-Addresses of function servers: Flight uris, and patterns of those that may be registered. Pure.
-
-Why an address cannot be listened on, in words of the settings that name it.
-
-Which requests web pages cause, and under which host names a port may be reached.
-
-A browser sends requests for any page, also to this machine and to networks that only its user reaches. It says so in
-`Origin` and `Sec-Fetch-Site`, which no page can set. A page that points a name of its own at a service (DNS rebinding)
-is of the same origin, but cannot hide the name. Standard library only.
+A browser sends requests for any page, also to this machine and to private networks. It names the page in `Origin` and
+`Sec-Fetch-Site`, which no page can set. A page can point its own host name at a service (DNS rebinding) and then counts
+as the same origin, but it cannot hide that name. Standard library only.
 """
 
 from __future__ import annotations
@@ -31,10 +23,10 @@ _LARGEST_PORT = 65535
 
 
 def host_and_port(address: str) -> tuple[str, int]:
-    """Return the parts of `host:port`, an IPv6 address in the brackets that it has there.
+    """Return the parts of `host:port`; an IPv6 address keeps its brackets.
 
     Raises:
-        ValueError: It is something else; the message does not repeat it.
+        ValueError: The text is something else; the message does not repeat it.
     """
     host, _, port = address.rpartition(":")
     if not (_HOST.fullmatch(host) and _PORT.fullmatch(port) and 0 < int(port) <= _LARGEST_PORT):
@@ -43,7 +35,7 @@ def host_and_port(address: str) -> tuple[str, int]:
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether only this machine reaches the address."""
+    """Return whether only this machine can reach the host."""
     try:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
@@ -51,7 +43,7 @@ def is_loopback(host: str) -> bool:
 
 
 def is_unspecified(address: str) -> bool:
-    """Return whether the host of `host:port` stands for all addresses of a machine, as `0.0.0.0` and `[::]` do."""
+    """Return whether the host of `host:port` stands for all addresses of a machine, like `0.0.0.0` and `[::]`."""
     try:
         return ipaddress.ip_address(address.rpartition(":")[0].strip("[]")).is_unspecified
     except ValueError:
@@ -59,7 +51,7 @@ def is_unspecified(address: str) -> bool:
 
 
 def proxy_options(address: str) -> list[tuple[str, int]]:
-    """Return the channel options for `host:port`: calls on this machine never take the way through `http_proxy`."""
+    """Return the channel options for `host:port`: calls to this machine bypass `http_proxy`."""
     return [("grpc.enable_http_proxy", 0)] if is_loopback(address.rpartition(":")[0]) else []
 
 
@@ -72,7 +64,7 @@ _ADDRESS = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """A Flight uri in its parts; in a pattern host and port may have stars."""
+    """The parts of a Flight URI, or of a pattern whose host and port may contain `*`."""
 
     scheme: str
     host: str
@@ -83,12 +75,12 @@ class Address:
 
     @property
     def tls(self) -> bool:
-        """Return whether what is sent there is encrypted."""
+        """Return whether the connection is encrypted."""
         return self.scheme == "grpc+tls"
 
     @property
     def loopback(self) -> bool:
-        """Return whether it is this machine, by name or number."""
+        """Return whether the host is this machine."""
         host = self.host.strip("[]")
         if host == "localhost":
             return True
@@ -98,7 +90,7 @@ class Address:
             return False
 
     def matches(self, pattern: Address) -> bool:
-        """Return whether a pattern means this address: `*` in its host stands for any letters, as its port for any."""
+        """Return whether a pattern covers this address; `*` stands for any characters of a host, or any port."""
         hosts = re.escape(pattern.host).replace(re.escape("*"), ".*")
         return (
             self.scheme == pattern.scheme
@@ -117,7 +109,7 @@ def parse_address(text: str) -> Address:
     if found is None or "*" in str(found):
         raise InvalidArgument(
             "BAD_UDF",
-            f"'{text[:200]}' is no address of a function server: write grpc://host:port, or with TLS "
+            f"'{text[:200]}' is not an address of a function server: write grpc://host:port, or with TLS "
             "grpc+tls://host:port",
             field="definition.remote_function.addresses",
         )
@@ -125,19 +117,19 @@ def parse_address(text: str) -> Address:
 
 
 def parse_pattern(text: str) -> Address:
-    """Return a pattern of addresses, as it stands in the settings: like an address, with `*` in its host or as port.
+    """Return a pattern of addresses from the settings: an address that may have `*` in its host or as its port.
 
     Raises:
-        ValueError: It is none.
+        ValueError: The text is no pattern.
     """
     found = _parsed(text)
     if found is None:
-        raise ValueError(f"'{text}' is no pattern of addresses, such as grpc+tls://*.features.internal:7443")
+        raise ValueError(f"'{text}' is not a pattern of addresses, such as grpc+tls://*.features.internal:7443")
     return found
 
 
 def matches_any(address: Address, patterns: Iterable[Address]) -> bool:
-    """Return whether one of the patterns means the address."""
+    """Return whether one of the patterns covers the address."""
     return any(address.matches(pattern) for pattern in patterns)
 
 
@@ -151,29 +143,28 @@ def _parsed(text: str) -> Address | None:
     return Address(found["scheme"].lower(), found["host"].lower(), port if port == "*" else str(int(port)))
 
 
-#: What is raised where an address cannot be listened on; UnicodeError is Python's for a name that is none.
+#: Errors of listening on an address; Python raises UnicodeError for an invalid name.
 LISTEN_ERRORS = (OSError, UnicodeError)
-_TAKEN = "something else listens there; give it another port, or end the other one"
-_FOREIGN = "that is no address of this machine"
-_RESERVED = "this user may not listen there: ports below 1024 are the system's"
+_TAKEN = "another process listens there; choose another port, or stop that process"
+_FOREIGN = "that is not an address of this machine"
+_RESERVED = "this user may not listen there: ports below 1024 are reserved for the system"
 
 
 def bind_failure(
     doing: str, host: str, port: int, *, host_setting: str, port_setting: str, error: Exception
 ) -> Unavailable:
-    """Return the error of an address that cannot be listened on.
+    """Return the error of an address that cannot be listened on, with the settings that name it.
 
     Args:
-        doing: What cannot be done, such as `cannot serve metrics`.
-        error: What was raised. One that is none of LISTEN_ERRORS, as gRPC's, has no reason in it: the address is tried
-            again.
+        doing: What failed, such as `cannot serve metrics`.
+        error: The error. One of gRPC's has no reason in it, so that the address is tried again to find one.
     """
     cause = error if isinstance(error, LISTEN_ERRORS) else _tried(host, port) or error
     number = cause.errno if isinstance(cause, OSError) and not isinstance(cause, socket.gaierror) else None
     if isinstance(cause, socket.gaierror):
         which, why = host_setting, f"the name does not resolve ({cause.strerror})"
     elif isinstance(cause, UnicodeError):
-        which, why = host_setting, f"that is no name of a machine ({cause})"
+        which, why = host_setting, f"that is not a host name ({cause})"
     elif number == errno.EADDRINUSE:
         which, why = port_setting, _TAKEN
     elif number == errno.EADDRNOTAVAIL:
@@ -186,12 +177,12 @@ def bind_failure(
 
 
 def bracket_host(host: str) -> str:
-    """Return a host as it stands before a port."""
+    """Return a host for use before a port, an IPv6 address in brackets."""
     return f"[{host}]" if ":" in host and not host.startswith("[") else host
 
 
 def _tried(host: str, port: int) -> Exception | None:
-    """Return why the address cannot be taken; None: nothing is in the way now."""
+    """Return the error of binding the address; None: it can be bound now."""
     try:
         kind, flags = socket.SOCK_STREAM, socket.AI_PASSIVE
         for family, *_, address in socket.getaddrinfo(host.strip("[]"), port, type=kind, flags=flags):
@@ -203,17 +194,17 @@ def _tried(host: str, port: int) -> Exception | None:
     return None
 
 
-#: Values of Sec-Fetch-Site that no other site's page can cause.
+#: Values of Sec-Fetch-Site that pages of other sites cannot cause.
 _OWN_SITES = ("", "none", "same-origin")
 
 
 def is_foreign(headers: Mapping[str, str], own_origin: str, allowed: Collection[str]) -> bool:
-    """Return whether a page that may not call has caused a request.
+    """Return whether a web page that may not call caused a request.
 
     Args:
-        headers: By their names in lower case.
-        own_origin: The origin at which the request was received.
-        allowed: Origins of pages that may call; `*`: all but those without an origin, whose name is `null`.
+        headers: By lower-case names.
+        own_origin: The origin that received the request.
+        allowed: Origins of pages that may call; `*`: all except `null`, the origin of pages without one.
     """
     origin = headers.get("origin", "")
     if origin:
@@ -223,10 +214,10 @@ def is_foreign(headers: Mapping[str, str], own_origin: str, allowed: Collection[
 
 
 def is_allowed_host(host: str, *, local: bool, allowed: Collection[str]) -> bool:
-    """Return whether a Host header has a name that no page of others can have pointed at this service.
+    """Return whether a Host header has a name that a foreign page cannot have pointed at this service.
 
     Args:
-        local: Only this machine reaches the port.
+        local: Only this machine can reach the port.
         allowed: Further names, in lower case.
     """
     try:
@@ -245,7 +236,7 @@ def _is_address(name: str) -> bool:
 
 
 def is_bad_origin(origin: str) -> bool:
-    """Return whether a setting names an origin that no browser sends, or that every sandboxed page has."""
+    """Return whether a setting names an origin that no browser sends, or that all sandboxed pages share."""
     if origin == "*":
         return False
     parts = urlsplit(origin)

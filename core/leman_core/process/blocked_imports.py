@@ -1,4 +1,4 @@
-"""What a process can leave out to be up sooner."""
+"""Block optional imports, so that a process starts sooner."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from importlib.abc import Loader
 from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 
-#: pyarrow imports pandas if it is installed (0.9 s), structlog imports rich for its tracebacks (0.1 s), redis imports
-#: OpenTelemetry's SDK for measures of its own (0.3 s), which services import later where they are asked for measures.
+#: pyarrow imports pandas if it is installed (0.9 s), structlog imports rich for tracebacks (0.1 s), and redis imports
+#: OpenTelemetry's SDK for its metrics (0.3 s), which services import later if metrics are wanted.
 HEAVY = ("pandas", "rich", "opentelemetry")
 
 
 class _Refusing(Loader):
-    """A loader of a module that is there, and is not to be imported."""
+    """A loader that refuses to load an installed module."""
 
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:
         raise ModuleNotFoundError(f"{spec.name} is left out of this process", name=spec.name)
 
     def exec_module(self, module: ModuleType) -> None:
-        """Never called."""
+        """Raise AssertionError, as `create_module` never returns."""
         raise AssertionError(module)
 
 
 class _Absent:
-    """A finder that finds some modules, but lets none be imported.
+    """A finder of installed modules that cannot be imported.
 
-    Anyone who asks whether they are installed, and remembers it, hears the truth: lance, for example, takes no data
-    frame where it has heard that there is no pandas.
+    Libraries still see that the modules are installed, and may remember it: lance accepts no data frames if it once saw
+    no pandas.
     """
 
     def __init__(self, names: Sequence[str]) -> None:
@@ -45,10 +45,7 @@ class _Absent:
 
 @contextlib.contextmanager
 def blocked_imports(*names: str) -> Iterator[None]:
-    """Let optional imports of these modules fail while the context is open.
-
-    For services that never use them.
-    """
+    """Make optional imports of these modules fail for the duration of the block."""
     finder = _Absent(names)
     sys.meta_path.insert(0, finder)
     try:

@@ -1,4 +1,4 @@
-"""Where the archives of Spark's classes lie, how large they are, and how they are deleted.
+"""The archives of Spark's classes: where they are, how large they are, and how to delete them.
 
 `python -m leman_core.process.class_archives --clean` deletes them; without the option it lists them.
 """
@@ -15,7 +15,7 @@ PREFIX = "spark-"
 
 
 def folder(chosen: str = "") -> Path | None:
-    """Return the folder that was chosen, or Leman's in the user's cache; None for a user without a home."""
+    """Return the chosen folder, or Leman's in the user's cache; None for a user without a home."""
     if chosen:
         return Path(chosen).expanduser()
     base = Path(os.environ.get("XDG_CACHE_HOME", ""))
@@ -26,12 +26,12 @@ def folder(chosen: str = "") -> Path | None:
 
 
 def files(place: Path | None) -> list[Path]:
-    """Return the archives, and drafts of them, by name."""
+    """Return the archives, including drafts, sorted by name."""
     return sorted(place.glob(f"{PREFIX}*")) if place is not None and place.is_dir() else []
 
 
 def size(paths: list[Path]) -> int:
-    """Return the bytes of all of them."""
+    """Return their total size in bytes."""
     total = 0
     for path in paths:
         with contextlib.suppress(OSError):
@@ -49,7 +49,7 @@ def summary(place: Path | None) -> str:
 
 def main(argv: list[str] | None = None) -> int:
     """Run `python -m leman_core.process.class_archives [--clean]`."""
-    from leman_core import settings as config  # noqa: PLC0415 - which shows what is here
+    from leman_core import settings as config  # noqa: PLC0415 - the settings import this module
     from leman_core.model.service_errors import InvalidArgument  # noqa: PLC0415
 
     parser = argparse.ArgumentParser(

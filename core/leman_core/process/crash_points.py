@@ -1,4 +1,4 @@
-"""Named points at which a test lets a process die, to see what a crash exactly there leaves behind."""
+"""Named points at which a test can kill a process, to see what a crash there leaves behind."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ _ARMED = os.environ.get("LEMAN_CRASH", "")
 
 
 def crash_point(name: str) -> None:
-    """Kill this process where `name` is armed; do nothing unless the environment has LEMAN_CRASH.
+    """Kill this process if `name` is armed; do nothing unless the environment has LEMAN_CRASH, a folder.
 
-    That is a folder. A point is armed by files `<name>:<n>` … `<name>:1` in it (n up to 9): each pass takes one away,
-    and the pass that takes the last one away dies. So it dies once, however often processes are restarted.
+    Files `<name>:<n>` … `<name>:1` in the folder (n up to 9) arm a point. Each pass deletes one file, and the pass that
+    deletes the last one dies. So a process dies once, however often it restarts.
     """
     if not _ARMED:
         return

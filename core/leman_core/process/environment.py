@@ -1,11 +1,8 @@
-"""What a process inherits and shows, and what it asks of Linux for itself and its children.
+"""What a process inherits and exposes of its environment, and what it asks of Linux for itself and its children.
 
-What Linux does for processes and their children; on other systems most of these functions do nothing.
-
-What processes inherit of an environment, and what they show of their own.
-
-Functions have no more of it than their processes need, unless `LEMAN_SPARK__PASS_ENV` names more (decision 66);
-docs/security.md lists what that is. Standard library only: Spark's daemon starts with it.
+Functions see only the variables that their processes need, unless `LEMAN_SPARK__PASS_ENV` names more (decision 66);
+docs/security.md lists them. On other systems than Linux, most system functions here do nothing. Standard library only:
+Spark's daemon starts with this module.
 """
 
 from __future__ import annotations
@@ -25,42 +22,42 @@ _PR_SET_PDEATHSIG = 1
 _PR_SET_DUMPABLE = 4
 _PR_SET_NAME = 15
 _PR_SET_CHILD_SUBREAPER = 36
-#: Open files that a service and what it starts may need: Spark alone opens some 400, a table one for each data file.
+#: Open files that a service and its children may need: Spark opens some 400, a table one for each data file.
 _OPEN_FILES = 65_536
 
 
 def adopt_orphans() -> None:
-    """Make processes whose parent dies below this one its children."""
+    """Make descendants whose parent dies children of this process."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def show_name(name: str) -> None:
-    """Have `ps` and `top` show a name for this process; of a longer one its first 15 bytes."""
+    """Show a name for this process in `ps` and `top`, at most 15 bytes."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_NAME, name.encode(), 0, 0, 0)
 
 
 def allow_dumps(*, allowed: bool) -> None:
-    """Say whether this process leaves core dumps, and others of its user may look at its memory and descriptors.
+    """Allow or forbid core dumps, and access of the same user's processes to this one's memory and descriptors.
 
-    It holds for what it forks, too, but not for programs that it starts. `faulthandler` works in either case.
+    Forked processes inherit this, programs that it starts do not. `faulthandler` works in either case.
     """
     _prctl(_PR_SET_DUMPABLE, int(allowed))
 
 
 def die_with(parent: int, number: signal.Signals = signal.SIGKILL) -> None:
-    """Have the kernel send a signal when the parent dies; where it is dead already, end this process."""
+    """Make the kernel send a signal when the parent dies; end this process if it is dead already."""
     _prctl(_PR_SET_PDEATHSIG, number)
     if sys.platform == "linux" and os.getppid() != parent:
         os._exit(1)
 
 
 def raise_open_files_limit() -> None:
-    """Let this process, and those that it starts, open as many files as the hard limit allows, up to 65,536."""
+    """Raise the limit of open files, for this process and its children, to the hard limit or 65,536."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, _OPEN_FILES)
     if soft != resource.RLIM_INFINITY and soft < wanted:
-        with contextlib.suppress(OSError, ValueError):  # macOS has a limit of its own below the hard one
+        with contextlib.suppress(OSError, ValueError):  # macOS has its own limit below the hard one
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
@@ -69,16 +66,16 @@ def _prctl(option: int, value: int) -> None:
         ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
 
-#: All variables, where it stands for names.
+#: The pattern of all variables.
 EVERYTHING = "*"
-#: Says to Spark's Python processes which further variables functions have: patterns of names, with commas between.
+#: Tells Spark's Python processes which further variables functions see: comma-separated patterns of names.
 PASSED = "_LEMAN_PASS_ENV"
-#: Set for them where they may be dumped, and read by others of the same user.
+#: Set for them if they may be dumped, and read by other processes of the same user.
 CORE_DUMPS = "_LEMAN_CORE_DUMPS"
-#: Number of the descriptor of a pipe with the rest of a new process's environment.
+#: The descriptor of a pipe with the rest of a new process's environment.
 REST = "_LEMAN_ENVIRONMENT"
 
-#: Whose files and settings these are, and how texts, dates and files are read.
+#: User, folders, locale, Python and the libraries that read files.
 _COMMON = (
     *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "HOSTNAME", "PWD", "TERM", "LANG", "LANGUAGE", "LC_*", "TZ", "TZDIR"),
     *("TMPDIR", "TEMP", "TMP", "XDG_*", "LD_LIBRARY_PATH", "LD_PRELOAD", "DYLD_*", "GLIBC_TUNABLES", "MALLOC_*"),
@@ -92,7 +89,7 @@ _HARDWARE = (
     *("OPENBLAS_*", "GOTO_NUM_THREADS", "BLIS_*", "VECLIB_*", "NUMEXPR_*", "NUMBA_*", "RAYON_NUM_THREADS"),
     *("TOKIO_WORKER_THREADS", "TOKENIZERS_PARALLELISM"),
 )
-#: Where models lie; not with what they are fetched.
+#: Where models are; not the credentials to download them.
 _MODELS = (
     *("HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_DATASETS_CACHE", "HF_ENDPOINT", "HF_HUB_OFFLINE"),
     *("TRANSFORMERS_CACHE", "TRANSFORMERS_OFFLINE", "SENTENCE_TRANSFORMERS_HOME", "TORCH_HOME", "KERAS_HOME"),
@@ -103,22 +100,22 @@ _CERTIFICATES = (
     "NODE_EXTRA_CA_CERTS",
 )
 _PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
-#: How Lance and pyarrow reach object stores in the process of a function, where no options say it.
+#: How Lance and pyarrow reach object stores in a function's process, if no options say it.
 STORE_NAMES = ("AZURE_ENDPOINT", "GOOGLE_APPLICATION_CREDENTIALS")
 STORE_BEGINNINGS = (
     *("AWS_", "AZURE_AUTHORITY_", "AZURE_CLIENT_", "AZURE_FEDERATED_", "AZURE_MSI_", "AZURE_STORAGE_", "AZURE_TENANT_"),
     *("GOOGLE_BUCKET", "GOOGLE_SERVICE_ACCOUNT"),
 )
 _STORES = (*STORE_NAMES, *(f"{beginning}*" for beginning in STORE_BEGINNINGS), "IDENTITY_ENDPOINT", "IDENTITY_HEADER")
-#: What programs that Spark runs in read, in addition to what functions have.
+#: Variables of Spark's programs, in addition to those of functions.
 _SPARK = (
     *("SPARK_*", "PYSPARK_*", "_PYSPARK_*", "JAVA_*", "JDK_*", "_JAVA_*", "HADOOP_*", "HDFS_*", "YARN_*", "MAPRED_*"),
     *("KUBERNETES_*", "KUBECONFIG", "KRB5*", "CLASSPATH", "_LEMAN_*"),
 )
-#: Private to the process that has it: how to reach a JVM and Spark's daemon, and Leman's own settings.
+#: Private to one process: the ways to a JVM and to Spark's daemon, and Leman's internal variables.
 _OWN = frozenset({PASSED, CORE_DUMPS, REST, "PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET", "_LEMAN_WARM_PROCESS"})
 _OWN_BEGINNINGS = ("PYTHON_WORKER_FACTORY_", "_PYSPARK_DRIVER_CONN_INFO")
-#: Whatever the beginning of its name is, it is none of what processes need.
+#: A variable with such a name is never passed on, whatever its prefix.
 _SECRET = re.compile(r"secret|token(?!izers)|passw|credential|(?:access|account|api)_?key", re.IGNORECASE)
 _ENV_START, _ENV_END = 47, 48  # of the fields after the program's name in /proc/self/stat
 
@@ -132,22 +129,22 @@ _stores, _spark = _pattern(_STORES), _pattern(_SPARK)
 
 
 def is_plain(name: str) -> bool:
-    """Return whether a variable is one that every process may have, and show: no secret stands in such."""
+    """Return whether every process may have and expose a variable, because it holds no secret."""
     return _plain.fullmatch(name) is not None and not _SECRET.search(name)
 
 
 def for_functions(environment: Mapping[str, str], passed: Collection[str] = ()) -> dict[str, str]:
-    """Return what functions have of an environment.
+    """Return the variables that functions see.
 
     Args:
-        passed: patterns of further names. `EVERYTHING` stands for all but Leman's settings and what is this process's
-            own affair.
+        passed: Patterns of further names. `EVERYTHING`: all except Leman's settings and what is private to this
+            process.
     """
     return {name: value for name, value in environment.items() if not _is_own(name) and _is_for(name, passed)}
 
 
 def for_spark(environment: Mapping[str, str], passed: Collection[str] = ()) -> dict[str, str]:
-    """Return what Spark's JVM has of an environment: what its workers are to inherit, and what it needs itself."""
+    """Return the variables for Spark's JVM: those that it needs, and those that its workers inherit."""
     return {
         name: value
         for name, value in environment.items()
@@ -156,9 +153,9 @@ def for_spark(environment: Mapping[str, str], passed: Collection[str] = ()) -> d
 
 
 def confine() -> None:
-    """Make this process one that functions may run in: its environment, and what it shows of it, is what they have.
+    """Prepare this process to run functions: drop all variables that they may not see, and block other processes.
 
-    What is started below it has no more. Others of the same user cannot look into it.
+    Its children inherit no more, and other processes of the same user cannot read its memory.
     """
     _guard_memory()
     allowed = for_functions(os.environ, passed(os.environ))
@@ -169,18 +166,18 @@ def confine() -> None:
 
 
 def passed(environment: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the patterns of further names that Spark's Python processes were told."""
+    """Return the patterns of further variables that Spark's Python processes received."""
     return tuple(filter(None, environment.get(PASSED, "").split(",")))
 
 
 def guard() -> None:
-    """Keep this process's environment and memory from others of the same user, where it may not be dumped (Linux)."""
+    """Hide this process's environment and, unless it may be dumped, its memory from the same user (Linux)."""
     hide()
     _guard_memory()
 
 
 def hide() -> None:
-    """Take values that may be secrets out of /proc/PID/environ; this process keeps them."""
+    """Remove values that may be secrets from /proc/PID/environ; this process keeps them."""
     for name, value in list(os.environ.items()):
         if not is_plain(name):
             os.environ[name] = value  # C's copy moves to other memory
@@ -192,9 +189,9 @@ def _guard_memory() -> None:
 
 
 def blank_shown(kept: Callable[[str], bool]) -> None:
-    """Overwrite what /proc/PID/environ shows, which is a process's first environment whatever becomes of it.
+    """Overwrite values in /proc/PID/environ, which always shows a process's initial environment.
 
-    Call it once variables that C libraries read have moved, or are gone (`hide`).
+    Call it after variables that C libraries read have moved or are gone (`hide`).
     """
     if sys.platform != "linux":
         return
@@ -210,15 +207,15 @@ def blank_shown(kept: Callable[[str], bool]) -> None:
 
 
 def split(environment: Mapping[str, str]) -> tuple[dict[str, str], bytes]:
-    """Return what a new process may show from its first moment on, and the rest as `leman_local.child` takes it."""
+    """Return the variables that a new process may expose, and the rest in the format of `leman_local.child`."""
     shown = {name: value for name, value in environment.items() if is_plain(name)}
     rest = (f"{name}={value}" for name, value in environment.items() if name not in shown)
     return shown, b"\0".join(map(os.fsencode, rest))
 
 
 def give_rest(descriptor: int, rest: bytes) -> None:
-    """Write the rest into a pipe whose number a new process was given as `REST`, and close it."""
-    with contextlib.suppress(BrokenPipeError), os.fdopen(descriptor, "wb") as pipe:  # it has ended already
+    """Write the rest into the pipe that a new process received as `REST`, and close it."""
+    with contextlib.suppress(BrokenPipeError), os.fdopen(descriptor, "wb") as pipe:  # the process has ended already
         pipe.write(rest)
 
 

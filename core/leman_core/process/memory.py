@@ -1,13 +1,11 @@
-"""Memory: what Python's garbage collector looks at, and what is given back to the system.
+"""Memory of a process: return free memory to the system, and keep long-lived objects out of garbage collections.
 
-Gives memory back to the system that a process has freed: glibc and Arrow keep what they may need again.
+glibc and Arrow keep freed memory for reuse; `release_free_memory` returns it.
 
-Keep Python's garbage collector from looking again and again through objects that stay.
-
-A collection stops all threads, and a full one looks at every object there is: a quarter of a second for the history of
-a hundred thousand jobs, every few seconds under load. What outlives such a collection is set aside (`gc.freeze`), so
-that the next ones look at what has come since. Python still frees set-aside objects that no one refers to; only cycles
-among them stay, until half as much again has been set aside: then all is looked at again.
+A garbage collection stops all threads, and a full one visits every object: 0.25 s for the history of a hundred thousand
+jobs, every few seconds under load. So objects that survive a long collection are set aside (`gc.freeze`), and the next
+collections visit only newer ones. Python still frees set-aside objects without references. Only cycles among them stay,
+until half as many again have been set aside: then the next collection visits everything.
 """
 
 from __future__ import annotations
@@ -21,28 +19,27 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-#: Who has needed nothing for so long may take some milliseconds more for what comes next.
+#: After this much idle time, the next call may take some milliseconds more.
 IDLE_SECONDS = 20.0
 
 
 def release_free_memory() -> None:
-    """Give back what is free. It blocks for milliseconds; other threads go on, unless they ask for memory."""
+    """Return free memory to the system. Blocks for milliseconds, and other threads only if they allocate."""
     arrow = sys.modules.get("pyarrow")
     if arrow is not None:
         arrow.default_memory_pool().release_unused()
-    with contextlib.suppress(OSError, AttributeError):  # there is no glibc
+    with contextlib.suppress(OSError, AttributeError):  # no glibc
         ctypes.CDLL(None).malloc_trim(0)
 
 
 async def release_memory_when_idle(
     idle_seconds: Callable[[], float], after: float = IDLE_SECONDS, give: Callable[[], None] = release_free_memory
 ) -> None:
-    """Give memory back once in each time of `after` seconds or more in which nothing was needed; never returns.
+    """Release memory once in each idle period of at least `after` seconds; never return.
 
     Args:
-        idle_seconds: Returns for how long nothing was needed.
-        after: When memory is given back.
-        give: What does so, in a thread.
+        idle_seconds: Returns how long the process has been idle.
+        give: Releases memory, in a thread.
     """
     given, pause = False, after
     while True:
@@ -61,12 +58,12 @@ _LONG_SECONDS = 0.02
 
 
 class LongLivedObjects:
-    """Sets aside what outlives a long collection, from `watch` to `forget`."""
+    """Set aside the objects that survive a long collection, from `watch` to `forget`."""
 
     def __init__(self, long_seconds: float = _LONG_SECONDS) -> None:
         self._long_seconds = long_seconds
         self._begun = 0.0
-        #: Objects that are set aside, and how many there were when all had been looked at.
+        #: Objects that are set aside, and their number after the last collection that visited everything.
         self._aside = 0
         self._looked_through = 0
         self._looks_at_all = True
@@ -76,7 +73,7 @@ class LongLivedObjects:
         gc.callbacks.append(self._collecting)
 
     def forget(self) -> None:
-        """Leave all objects to the collector again."""
+        """Return all objects to the collector."""
         gc.callbacks.remove(self._collecting)
         gc.unfreeze()
 

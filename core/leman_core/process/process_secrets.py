@@ -1,9 +1,4 @@
-"""Keep secrets from other processes: settings, and variables with credentials.
-
-Environment variables with credentials: taken out of the environment when they are read, and kept here.
-
-Keep settings, secrets among them, from other processes of the same user and from what this one starts.
-"""
+"""Hide settings and other secrets from children, and from other processes of the same user."""
 
 from __future__ import annotations
 
@@ -18,7 +13,7 @@ _taken: dict[str, str] = {}
 
 
 def take_secret_env(name: str) -> str:
-    """Return the value of a variable, which what this process starts does not inherit; empty: it was never set."""
+    """Return the value of a variable and remove it, so that no child inherits it; empty if it was never set."""
     value = os.environ.pop(name, "")
     if value:
         _taken[name] = value
@@ -27,28 +22,28 @@ def take_secret_env(name: str) -> str:
 
 
 def forget_secret_env() -> None:
-    """Keep none any more: what is forked from this process has its memory."""
+    """Forget the removed values before a fork, which copies the memory of this process."""
     _taken.clear()
 
 
 MASK = "***"
 _URL_PASSWORD = re.compile(r"(?<=://)[^/@\s\"]*:[^/@\s\"]+(?=@)")
-#: Read by every process by itself, for tests.
+#: Every process reads these itself, for tests.
 _KEPT = frozenset({"LEMAN_CRASH"})
 
 
 def without_passwords(text: str) -> str:
-    """Return a text without the user and the password of any url in it."""
+    """Return a text without the users and passwords of URLs in it."""
     return _URL_PASSWORD.sub(MASK, text) if "@" in text else text
 
 
 def guard(*, core_dumps: bool) -> None:
-    """Keep what this process has read of its settings to itself: call it when they are read.
+    """Hide the settings of this process after it has read them.
 
-    What it starts does not inherit them, and others of the same user cannot read its memory (Linux).
+    Its children do not inherit them, and other processes of the same user cannot read its memory (Linux).
 
     Args:
-        core_dumps: this process and those that it starts may be dumped, and so be read.
+        core_dumps: This process and its children may be dumped, and so be read.
     """
     forget_settings()
     if core_dumps:
@@ -59,7 +54,7 @@ def guard(*, core_dumps: bool) -> None:
 
 
 def forget_settings() -> None:
-    """Take Leman's settings out of this process's environment, and show no other variables that may be secrets."""
+    """Remove Leman's settings from this process's environment, and hide other variables that may be secrets."""
     for name in list(os.environ):
         if name.upper().startswith(PREFIX) and name not in _KEPT:
             del os.environ[name]

@@ -1,9 +1,4 @@
-"""Which services there are, which release they are, and their command line.
-
-Which services there are, and which release of them this is.
-
-The command line of a service, which takes no arguments. Standard library only.
-"""
+"""The services, their release, and their command line without arguments. Standard library only."""
 
 from __future__ import annotations
 
@@ -16,7 +11,7 @@ SERVICES = tuple(MODULES)
 
 
 def release_version() -> str:
-    """Return the version of the installed software; `unknown` where it is not installed as a distribution."""
+    """Return the installed version; `unknown` if the services are not installed as a distribution."""
     try:
         return metadata.version("leman-services")
     except metadata.PackageNotFoundError:
@@ -24,7 +19,7 @@ def release_version() -> str:
 
 
 def parse_no_args(service: str) -> None:
-    """Say what the command is, where that is asked for, and refuse arguments: `--help` is not to start a service."""
+    """Answer `--help` and refuse any other argument."""
     argparse.ArgumentParser(
         prog=f"python -m {MODULES[service]}",
         description=f"Serve the {service.replace('_', ' ')} until SIGTERM.",

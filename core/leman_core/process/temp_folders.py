@@ -1,7 +1,6 @@
-"""Temporary folders that no one outlives.
+"""Temporary folders that are removed at the latest when their process ends.
 
-Each is removed by the process that made it, at its end at the latest. What a killed process left is removed when the
-next folder of the same kind is made.
+The folder of a killed process is removed when the next folder of the same kind is made.
 """
 
 from __future__ import annotations
@@ -20,15 +19,12 @@ from typing import Self
 _LOCK = "in-use"
 #: The longest path of a socket on Linux and macOS, without the zero at its end.
 LONGEST_SOCKET_PATH = 103
-#: Folders with short paths, for sockets where the path of the temporary folder is too long.
+#: Folders with short paths, for sockets if the path of the temporary folder is too long.
 _SHORT_FOLDERS = ("/tmp", "/var/tmp", "/dev/shm")
 
 
 class OwnFolder:
-    """A folder of this process.
-
-    A lock on a file in it says that its process still uses it; a killed process does not hold the lock.
-    """
+    """A folder of this process, which holds a lock on a file in it. A killed process holds no lock."""
 
     def __init__(self, path: Path, lock: int) -> None:
         self.path = path
@@ -37,13 +33,11 @@ class OwnFolder:
 
     @classmethod
     def make_in(cls, folder: Path, prefix: str, *, patient: bool = True) -> Self:
-        """Make a new one in `folder`, after leftovers with this prefix there were removed.
+        """Make a folder with this prefix in `folder`, after removing leftovers with the prefix.
 
         Args:
-            folder: Where it is made.
-            prefix: Of its name.
-            patient: Wait for others that make one, and remove leftovers. Else neither: BlockingIOError says that
-                someone is at it.
+            patient: Wait for other processes that make one, and remove leftovers. Otherwise do neither, and raise
+                BlockingIOError if another process is making one.
 
         Raises:
             OSError: The folder cannot be made.
@@ -63,7 +57,7 @@ class OwnFolder:
         self._lock = -1
 
     def remove(self) -> None:
-        """Delete the folder, with all that is in it."""
+        """Delete the folder and its contents."""
         atexit.unregister(self.remove)
         shutil.rmtree(self.path, ignore_errors=True)
         if self._lock >= 0:
@@ -72,7 +66,7 @@ class OwnFolder:
 
 
 def sweep(folder: Path, prefix: str) -> None:
-    """Remove what processes left that are gone, as far as it is ours to remove."""
+    """Remove this user's leftover folders of processes that are gone."""
     for path in folder.glob(f"{prefix}*"):
         with contextlib.suppress(OSError):
             if path.is_symlink() or path.stat().st_uid != os.getuid():
@@ -87,7 +81,7 @@ def sweep(folder: Path, prefix: str) -> None:
 
 @contextlib.contextmanager
 def _alone(folder: Path, prefix: str, *, patient: bool) -> Iterator[None]:
-    """Keep other processes out: between making a folder and locking it no one else may sweep."""
+    """Keep other processes from sweeping between making a folder and locking it."""
     lock = os.open(folder / f".{prefix}{os.getuid()}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX if patient else fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -97,11 +91,11 @@ def _alone(folder: Path, prefix: str, *, patient: bool) -> Iterator[None]:
 
 
 def socket_folder(name_bytes: int, folder: str = "") -> str:
-    """Return a folder in which a socket can be bound whose name has at most `name_bytes` bytes.
+    """Return a writable folder whose path is short enough for a socket.
 
     Args:
-        name_bytes: The length of the name, with that of folders above it.
-        folder: The folder to take where its path is short enough; empty: the system's temporary folder.
+        name_bytes: The longest path of the socket below the folder.
+        folder: The preferred folder; empty: the system's temporary folder.
 
     Raises:
         OSError: There is none.
@@ -111,5 +105,5 @@ def socket_folder(name_bytes: int, folder: str = "") -> str:
         fits = len(os.fsencode(path)) + 1 + name_bytes <= LONGEST_SOCKET_PATH
         if Path(path).is_absolute() and fits and Path(path).is_dir() and os.access(path, os.W_OK | os.X_OK):
             return path
-    why = f"no folder can be written to and has a path short enough for a socket; {wanted} is not one either"
+    why = f"no writable folder has a path short enough for a socket, not even {wanted}"
     raise OSError(errno.ENAMETOOLONG, why)

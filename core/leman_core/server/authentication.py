@@ -1,22 +1,15 @@
-"""Authenticate callers by token file, JWT or certificate.
+"""Authenticate callers by token, JWT or client certificate (mTLS).
 
-Clients' certificates (mTLS), as names with roles.
-
-The public keys of an issuer of JWTs: read once, kept, and reread when they are old or one is missing.
-
-JWTs of an OpenID Connect issuer, as callers' tokens.
-
-A file of tokens, with their names, roles and ends; reread when it changes.
+A file of tokens is read again when it changes. A name may have several tokens, so that an old and a new one overlap:
 
     [[token]]
     name = "nightly"
     roles = ["runner"]
     sha256 = "9f86d081…"          # or token = "…" in the clear
-    expires = 2027-01-01T00:00:00Z # or none
+    expires = 2027-01-01T00:00:00Z # optional
 
-A name may stand there several times: old and new tokens hold side by side.
-
-Who a call comes from, by what it shows.
+JWTs are those of an OpenID Connect issuer. Its public keys are cached, and read again when they are old or when a token
+names a key that is missing.
 """
 
 from __future__ import annotations
@@ -63,7 +56,7 @@ from leman_core.server.callers import (
 )
 from leman_core.settings import Grant, Jwt, Settings, Token
 
-#: How names begin in the settings → what gRPC calls them.
+#: Prefixes of names in the settings → gRPC's names for them.
 _PROPERTIES = {
     "CN": "x509_common_name",
     "DNS": "peer_dns",
@@ -73,10 +66,10 @@ _PROPERTIES = {
 
 
 class Certificates:
-    """What says whose a certificate is that TLS has checked.
+    """The callers of client certificates, which TLS has verified.
 
     Args:
-        roles: by names such as `DNS:etl.example`.
+        roles: Roles by names such as `DNS:etl.example`.
 
     Raises:
         InvalidArgument: BAD_SETTING.
@@ -95,10 +88,10 @@ class Certificates:
             self._roles[_PROPERTIES[kind], value] = tuple(given)
 
     def caller_of(self, shown: Mapping[str, Iterable[bytes]]) -> Caller | None:
-        """Return whose a certificate is; None where no name in it is known.
+        """Return the caller of a certificate; None if no name in it is known.
 
         Args:
-            shown: what gRPC says of the connection.
+            shown: gRPC's authentication context of the connection.
         """
         names = [
             (kind, value.decode("utf-8", "replace")) for kind in _PROPERTIES.values() for value in shown.get(kind, ())
@@ -109,10 +102,10 @@ class Certificates:
         return make_caller(known[0][1], "certificate", (role for name in known for role in self._roles[name]))
 
 
-#: Keys are not read again within this time, whatever tokens come.
+#: Keys are not read again within this time, whatever tokens arrive.
 _PAUSE_SECONDS = 30.0
 _LARGEST_ANSWER = 1 << 20
-#: What of a JWK is needed; what makes a key private is not looked at.
+#: The public fields of a JWK; private ones are ignored.
 _PUBLIC = ("kty", "crv", "x", "y", "n", "e")
 _KINDS = ("RSA", "EC", "OKP")
 _DISCOVERY = "/.well-known/openid-configuration"
@@ -122,16 +115,16 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class SigningKey:
-    """A public key, and which tokens it is for."""
+    """A public key and the tokens that it verifies."""
 
     kid: str | None
-    #: The one algorithm that it says it is for; empty: any that fits its kind.
+    #: The only algorithm of the key; empty: any that fits its kind.
     algorithm: str
     kind: str
     key: Any
 
     def fits(self, kid: str | None, algorithm: str) -> bool:
-        """Return whether a token with this header may be signed with it."""
+        """Return whether the key may have signed a token with this header."""
         if kid is not None and self.kid is not None and kid != self.kid:
             return False
         return self.kind == _kind_of(algorithm) and self.algorithm in ("", algorithm)
@@ -161,10 +154,10 @@ class SigningKeys:
             self._keep(self._from_file())
 
     async def matching(self, kid: str | None, algorithm: str) -> list[SigningKey]:
-        """Return the keys with which a token with this header may be signed.
+        """Return the keys that may have signed a token with this header.
 
         Raises:
-            Unavailable: KEYS_UNAVAILABLE, where the issuer has not told its keys yet.
+            Unavailable: KEYS_UNAVAILABLE – the issuer's keys were never read.
         """
         age = time.monotonic() - self._tried
         if not self._read or (age >= self._settings.refresh_seconds and age >= _PAUSE_SECONDS):
@@ -179,7 +172,7 @@ class SigningKeys:
         return [key for key in self._keys if key.fits(kid, algorithm)]
 
     async def _refresh(self) -> None:
-        """Read the keys, once for all who wait for them; those of before stay where that fails."""
+        """Read the keys, once for all callers that wait for them; if that fails, the old keys stay."""
         seen = self._tried
         async with self._lock:
             if self._tried == seen and (self._read or time.monotonic() - seen >= _PAUSE_SECONDS):
@@ -228,26 +221,26 @@ class SigningKeys:
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """What follows no redirect: keys come from where the settings say, or not at all."""
+    """Follow no redirect: keys come only from where the settings say."""
 
     def redirect_request(self, *_arguments: Any) -> None:
         return None
 
 
 def _check_url(url: str) -> str:
-    """Return a url of which no one on the way can change the answer.
+    """Return a URL whose answer cannot be changed in transit.
 
     Raises:
-        ValueError: It is none.
+        ValueError: The URL is neither https nor on loopback.
     """
     parts = urlsplit(url)
     if parts.scheme == "https" or (parts.scheme == "http" and is_loopback(parts.hostname or "")):
         return url
-    raise ValueError(f"'{url}' is no https url, and anybody on the way could give other keys")
+    raise ValueError(f"'{url}' is no https URL: others could send other keys in its place")
 
 
 def _keys_in(content: Any) -> tuple[SigningKey, ...]:
-    """Return the public keys for signatures in a JWK set; keys of other kinds are left out."""
+    """Return the public signature keys of a JWK set; other keys are left out."""
     listed = content.get("keys") if isinstance(content, dict) else None
     if not isinstance(listed, list):
         raise ValueError("no JWK set: it has no list of keys")
@@ -255,7 +248,7 @@ def _keys_in(content: Any) -> tuple[SigningKey, ...]:
     for entry in listed:
         if not isinstance(entry, dict) or entry.get("kty") not in _KINDS or entry.get("use", "sig") != "sig":
             continue
-        with contextlib.suppress(jwt.PyJWTError):  # a curve that is for no signature
+        with contextlib.suppress(jwt.PyJWTError):  # a curve that signs nothing
             public = jwt.PyJWK({name: value for name, value in entry.items() if name in _PUBLIC})
             keys.append(SigningKey(entry.get("kid"), entry.get("alg", ""), entry["kty"], public.key))
     if not keys:
@@ -267,14 +260,14 @@ def _kind_of(algorithm: str) -> str:
     return {"ES": "EC", "Ed": "OKP"}.get(algorithm[:2], "RSA")
 
 
-#: A token that was checked is not checked again for so long: by then a key that was withdrawn counts no more.
+#: How long a verified token is trusted without verifying it again, so that a withdrawn key soon stops working.
 _TRUST_SECONDS = 60.0
 _MOST_REMEMBERED = 10_000
 _LONGEST_NAME = 128
 
 
 class JwtTokens:
-    """What checks JWTs: signature, issuer, audience, time; and reads name and roles from their claims.
+    """Verify JWTs (signature, issuer, audience, time), and read names and roles from their claims.
 
     Raises:
         InvalidArgument: BAD_SETTING.
@@ -291,10 +284,10 @@ class JwtTokens:
         self._known: OrderedDict[bytes, tuple[Caller, float]] = OrderedDict()
 
     async def caller_of(self, token: str, digest: bytes) -> Caller:
-        """Return whom a token stands for.
+        """Return the caller of a token.
 
         Args:
-            digest: the sha256 of the token.
+            digest: The sha256 of the token.
 
         Raises:
             Unauthenticated: TOKEN_INVALID, TOKEN_EXPIRED.
@@ -327,7 +320,7 @@ class JwtTokens:
         raise _invalid("it is not signed with a key of the issuer")
 
     def _verified(self, token: str, key: SigningKey, algorithm: str) -> Mapping[str, Any] | None:
-        """Return the claims of a token; None where it is signed with another key."""
+        """Return the claims of a token; None if another key signed it."""
         try:
             claims: Mapping[str, Any] = jwt.decode(
                 token,
@@ -363,7 +356,7 @@ class JwtTokens:
 
 
 def _claim(claims: Mapping[str, Any], path: str) -> Any:
-    """Return a claim by its name, which may have dots in it, or by the way to it."""
+    """Return a claim by its name, which may contain dots, or by its path."""
     if path in claims:
         return claims[path]
     found: Any = claims
@@ -383,13 +376,13 @@ def _invalid(why: str) -> Unauthenticated:
 
 
 _LOOK_SECONDS = 1.0
-#: Least length of a token where others than this machine may guess at it.
+#: The shortest token that is accepted if other machines can reach the server.
 SHORTEST_TOKEN = 16
 
 
 @dataclass(frozen=True, slots=True)
 class KnownToken:
-    """Whom a token stands for, and until when, in seconds since the epoch."""
+    """The caller of a token, and its expiry in seconds since the epoch."""
 
     caller: Caller
     expires: float = math.inf
@@ -412,13 +405,13 @@ class _Content(BaseModel):
 
 
 class TokenFile:
-    """The tokens of a file as it is now.
+    """The tokens in a file.
 
-    A change is noticed within a second, and at once where a token comes that is not known. A file that has gone, or
-    cannot be understood, leaves the tokens as they were, and an error in the log.
+    A change is noticed within a second, and at once if an unknown token arrives. If the file is gone or invalid, the
+    tokens stay as they were, and the log has an error.
 
     Raises:
-        InvalidArgument: BAD_SETTING, where it cannot be read to begin with.
+        InvalidArgument: BAD_SETTING – the file cannot be read at the start.
     """
 
     def __init__(self, path: str) -> None:
@@ -428,7 +421,7 @@ class TokenFile:
         self._known = self._read()
 
     def find(self, digest: bytes) -> KnownToken | None:
-        """Return what the file says of a token, by the sha256 of it."""
+        """Return the token with this sha256, if the file has it."""
         if time.monotonic() - self._looked >= _LOOK_SECONDS:
             self._look()
         found = self._known.get(digest)
@@ -437,7 +430,7 @@ class TokenFile:
         return found
 
     def _look(self) -> bool:
-        """Read the file where it is another one than it was; return whether that gave other tokens."""
+        """Reload the file if it changed. Return whether the tokens changed."""
         self._looked = time.monotonic()
         state = self._state()
         if state == self._seen:
@@ -452,7 +445,7 @@ class TokenFile:
         return True
 
     def _state(self) -> tuple[int, ...] | None:
-        """Return what changes when someone writes the file, or puts another one in its place."""
+        """Return a value that changes when the file is written or replaced."""
         try:
             found = self._path.stat()
         except OSError:
@@ -499,15 +492,15 @@ def _seconds(end: datetime.datetime | None) -> float:
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 Metadata: TypeAlias = Mapping[str, str | bytes]
 
-#: What the one token of the settings opens: everything.
+#: The token in the settings may do everything.
 _EVERYTHING = ("admin", CODE, SERVICE)
 _DOTS_OF_A_JWT = 2
 
 
 class Authenticator:
-    """What tells callers by their tokens, or by the certificates of their connections.
+    """Identify callers by their tokens, or by the certificates of their connections.
 
-    The token of a known caller is found by its digest: nothing is compared that takes longer the more of it is right.
+    Tokens are looked up by digest, so that no comparison takes longer the more of a token is right.
 
     Raises:
         InvalidArgument: BAD_SETTING.
@@ -530,10 +523,10 @@ class Authenticator:
         self._anonymous = make_caller(ANONYMOUS, ANONYMOUS, roles)
 
     async def caller_of(self, metadata: Metadata, context: Context, *, basic: bool = False) -> Caller:
-        """Return who a call comes from. A token counts before a certificate.
+        """Return the caller of a call. A token takes precedence over a certificate.
 
         Args:
-            basic: as `shown_token`.
+            basic: As `bearer_token`.
 
         Raises:
             Unauthenticated: TOKEN_REQUIRED, TOKEN_INVALID, TOKEN_EXPIRED.
@@ -572,7 +565,7 @@ class Authenticator:
 
 
 def authenticates_callers(settings: Settings) -> bool:
-    """Return whether a server asks its callers who they are."""
+    """Return whether the settings make a server authenticate its callers."""
     server = settings.server
     return bool(server.token.get_secret_value() or server.tokens_file or settings.jwt.issuer or server.tls_client_ca)
 
@@ -584,10 +577,10 @@ def _required() -> Unauthenticated:
 
 
 def bearer_token(given: str | bytes | None, *, basic: bool = False) -> bytes | None:
-    """Return the token of a header; None where it has none. The scheme's case does not matter: RFC 9110, 11.1.
+    """Return the token in a header, or None. The scheme's case does not matter (RFC 9110, 11.1).
 
     Args:
-        basic: It may also be the password of the scheme Basic, beside whichever user.
+        basic: The token may also be the password of the scheme Basic, with any user.
     """
     raw = given if isinstance(given, bytes) else (given or "").encode()
     scheme, _, token = raw.partition(b" ")

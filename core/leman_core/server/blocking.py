@@ -1,12 +1,8 @@
-"""Run blocking work in a bounded pool of threads, and bound how many calls of a kind work at once.
+"""Run the blocking work of an event loop (Lance, files) in a bounded pool of threads with a bounded queue.
 
-Blocking work (Lance, files) of an event loop: a bounded pool of threads with a bounded queue.
-
-A store that does not answer keeps threads for minutes, and nothing can end them. So a call of a store whose caller has
-gone gives its turn to the next, and keeps its thread alone; a place of which nothing is at work gets a turn although
-others take all; and calls of a store in which many are stuck so are refused.
-
-How many calls of a kind may be at work at once.
+A store that does not answer keeps threads for minutes, and nothing can end them. So a call keeps only its thread, not
+its turn, once its caller has gone; some turns are reserved for calls about stores that hold none; and if many calls
+about a store are stuck, further ones are refused.
 """
 
 from __future__ import annotations
@@ -18,37 +14,36 @@ import functools
 import os
 import time
 import weakref
-from collections import Counter, deque
+from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import ParamSpec, Self, TypeVar, cast
 
-from leman_core.model.service_errors import ResourceExhausted, Unavailable
+from leman_core.model.service_errors import Unavailable
+from leman_core.server.admission import RESERVE, Limiter, Slots
 from leman_core.storage.locations import store_of
 from leman_core.storage.storage_errors import STORE_UNAVAILABLE
 
-#: An event loop that comes so many seconds after it was asked is late.
+#: An event loop that runs a callback later than this is late.
 _LATE_SECONDS = 0.0005
-#: Where no function ended for so long, one more may run: these wait for something, and do not compute.
+#: If no function ended for this long, one more may run: the running ones wait for something and do not compute.
 _PATIENCE_SECONDS = 0.25
 
-#: Turns beyond all, for places of which nothing is at work.
-_RESERVE = 2
 #: A call without a caller counts as stuck after this many seconds.
 _STUCK_SECONDS = 1.0
-#: Calls of one store that may be stuck before further ones are refused, and of all together that give back their turns.
+#: Stuck calls about one store beyond which further ones are refused, and of all stores that may give back their turns.
 _MOST_STUCK, _MOST_STUCK_IN_ALL = 8, 48
 _RETRY_SECONDS = 5.0
-#: A call that holds little memory leaves its turn after so long, and what a job does with files.
+#: A call that holds little memory gives back its turn after this long; a job's work with files.
 SLOW_STORE_SECONDS, _SLOW_JOB_SECONDS = 10.0, 30.0
-#: Calls that may wait where it is not callers who make them.
+#: The bound of waiting calls in a pool that no callers fill.
 UNBOUNDED = 1 << 40
 
-#: The store that the present call is about, such as `gs://bucket`; empty: none, it is about files of this machine.
+#: The store of the current call, such as `gs://bucket`; empty: it is about files of this machine.
 STORE: contextvars.ContextVar[str] = contextvars.ContextVar("store", default="")
 
-#: What the present call waits for, where someone asks that.
+#: The waits of the current call, if they are counted.
 WAITS: contextvars.ContextVar[StoreWaits | None] = contextvars.ContextVar("waits", default=None)
 
 P = ParamSpec("P")
@@ -59,26 +54,26 @@ def store_unavailable(store: str, what: str) -> Unavailable:
     """Return the error of a store that does not answer in time."""
     return Unavailable(
         STORE_UNAVAILABLE,
-        f"The store of {store} {what}: see whether its endpoint can be reached from the services, and whether they "
-        "have credentials for it, and send the request again",
+        f"The store of {store} {what}: check that the services can reach its endpoint and have credentials for it, and "
+        "send the request again",
         retry_after_seconds=_RETRY_SECONDS,
         uri=store,
     )
 
 
 class StoreWaits:
-    """For how long the functions of one call have been waiting for its store."""
+    """How long the functions of one call have been waiting for its store."""
 
     def __init__(self) -> None:
         self._since: dict[object, float] = {}
 
     def longest(self) -> float:
-        """Return seconds since the earliest began of those that have not ended; 0: there is none."""
+        """Return the age of the oldest function that still runs, in seconds; 0 if none runs."""
         return time.monotonic() - min(self._since.values()) if self._since else 0.0
 
     @contextlib.contextmanager
     def waiting(self) -> Iterator[None]:
-        """Count a function while inside."""
+        """Count a function for the duration of the block."""
         one = object()
         self._since[one] = time.monotonic()
         try:
@@ -88,7 +83,7 @@ class StoreWaits:
 
 
 class _Turn:
-    """The turn of one call, which a store may not give back."""
+    """The turn of one call."""
 
     __slots__ = ("ended", "future", "given_back", "store", "timer")
 
@@ -100,17 +95,16 @@ class _Turn:
 
 
 class BlockingPool:
-    """What runs functions in threads for one event loop.
+    """Run functions in threads for one event loop.
 
-    `workers` run at once; `max_queued` more may wait; what comes then is refused, so that a burst costs an error and
-    not the memory of all its requests.
+    At most `workers` run concurrently and `max_queued` more wait. Further ones are refused, so that a burst costs
+    errors and not the memory of all its requests.
 
     Args:
-        gives_way: Fewer run at once while the event loop is late, down to one. Python runs one thread at a time: those
-            that compute get no more done together, but the loop, which takes and refuses calls, waits for each of them
-            in every round.
-        slow_seconds: A call that a store keeps for longer gives its turn to the next, also while its caller waits, or
-            where it continues without one. 0: it does not, as the number of such calls is bounded for their memory.
+        gives_way: While the event loop is late, fewer functions run concurrently, down to one. Python runs one thread
+            at a time: more threads that compute get no more done, but the loop waits for each of them in every round.
+        slow_seconds: A call that waits longer for its store gives its turn to the next, even while its caller waits.
+            0: it keeps its turn, because the number of such calls bounds their memory.
     """
 
     def __init__(
@@ -122,40 +116,36 @@ class BlockingPool:
         gives_way: bool = False,
         slow_seconds: float = 0.0,
     ) -> None:
-        self._threads = ThreadPoolExecutor(workers + _RESERVE + _MOST_STUCK_IN_ALL, thread_name_prefix=name)
-        self._capacity = workers + max_queued
-        #: Calls with turns, by their stores.
-        self._of_store: Counter[str] = Counter()
+        self._threads = ThreadPoolExecutor(workers + RESERVE + _MOST_STUCK_IN_ALL, thread_name_prefix=name)
+        self._pending = Limiter(
+            workers + max_queued, "QUEUE_FULL", lambda used: f"{used} requests wait in {name}; try again later"
+        )
+        self._turns = Slots(workers, reserve=RESERVE)
         #: Calls whose callers have gone, and since when, by their stores.
         self._stuck: dict[str, dict[_Turn, float]] = {}
         #: Calls that run on without a turn.
         self._without_turn = 0
-        self._pending = 0
-        self._name = name
         self._workers = workers
         self._gives_way = gives_way
         self._slow_seconds = slow_seconds
-        self._at_once = workers
-        self._at_work = 0
         self._waiting: deque[_Turn] = deque()
         self._patience: asyncio.TimerHandle | None = None
 
     @property
     def at_once(self) -> int:
-        """Return how many may run at once now."""
-        return self._at_once
+        """Return how many functions may run concurrently now."""
+        return self._turns.most
 
     async def run(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        """Return what the function returns or raises; it sees the caller's context variables.
+        """Return or raise the function's result; the function sees the caller's context variables.
 
-        Cancelling the caller does not stop a function that runs already.
+        Cancelling the caller does not stop a running function.
 
         Raises:
             ResourceExhausted: QUEUE_FULL.
-            Unavailable: STORE_UNAVAILABLE – many calls of the same store do not come back.
+            Unavailable: STORE_UNAVAILABLE – many calls about the same store are stuck.
         """
-        if self._pending >= self._capacity:
-            raise ResourceExhausted("QUEUE_FULL", f"{self._pending} requests wait in {self._name}; try again later")
+        self._pending.check()
         store, waits = STORE.get(), WAITS.get()
         with waits.waiting() if store and waits is not None else contextlib.nullcontext():
             return await self._run(_Turn(store), functools.partial(function, *args, **kwargs))
@@ -164,10 +154,10 @@ class BlockingPool:
         self._check_store(turn.store)
         call = functools.partial(contextvars.copy_context().run, function)
         loop = asyncio.get_running_loop()
-        self._pending += 1
+        self._pending.take()
         await self._take(turn, loop)
         try:
-            self._check_store(turn.store)  # others may be stuck since
+            self._check_store(turn.store)  # others may have got stuck meanwhile
         except Unavailable:
             self._end(turn)
             raise
@@ -191,14 +181,10 @@ class BlockingPool:
         if stuck >= _MOST_STUCK:
             raise store_unavailable(store, f"has not answered {stuck} earlier calls")
 
-    def _may_run(self, turn: _Turn) -> bool:
-        room = self._at_once if self._of_store[turn.store] else self._at_once + _RESERVE
-        return self._at_work < room
-
     async def _take(self, turn: _Turn, loop: asyncio.AbstractEventLoop) -> None:
-        """Wait until one more may run, and count it."""
-        if self._may_run(turn):
-            self._begin(turn)
+        """Wait for a turn."""
+        if not self._turns.is_full(turn.store):
+            self._turns.take(turn.store)
             return
         turn.future = loop.create_future()
         self._waiting.append(turn)
@@ -207,40 +193,30 @@ class BlockingPool:
             await turn.future
         except asyncio.CancelledError:
             if turn.future.cancelled():
-                self._pending -= 1
-            else:  # it had just been given, and goes to the next
+                self._pending.release()
+            else:  # the turn was just given, and goes to the next
                 self._end(turn)
             raise
 
-    def _begin(self, turn: _Turn) -> None:
-        self._at_work += 1
-        self._of_store[turn.store] += 1
-
-    def _leave(self, turn: _Turn) -> None:
-        self._at_work -= 1
-        self._of_store[turn.store] -= 1
-        if not self._of_store[turn.store]:
-            del self._of_store[turn.store]
-
     def _give_back(self, turn: _Turn) -> None:
-        """Let others have the turn of a call whose caller has gone, or whose store has kept it for long."""
+        """Free the turn of a call whose caller has gone, or that has waited long for its store."""
         if turn.ended or turn.given_back or self._without_turn >= _MOST_STUCK_IN_ALL:
             return
         turn.given_back = True
         self._without_turn += 1
-        self._leave(turn)
+        self._turns.release(turn.store)
         self._give_turns()
 
     def _end(self, turn: _Turn) -> None:
-        """Note that a call is over, whether or not it still had its turn."""
+        """Note that a call is over, with or without its turn."""
         turn.ended = True
-        self._pending -= 1
+        self._pending.release()
         if turn.timer is not None:
             turn.timer.cancel()
         if turn.given_back:
             self._without_turn -= 1
         else:
-            self._leave(turn)
+            self._turns.release(turn.store)
         stuck = self._stuck.get(turn.store)
         if stuck is not None and stuck.pop(turn, None) is not None and not stuck:
             del self._stuck[turn.store]
@@ -248,35 +224,32 @@ class BlockingPool:
 
     def _give_turns(self) -> None:
         left: deque[_Turn] = deque()
-        while self._waiting and self._at_work < self._at_once + _RESERVE:
+        while self._waiting and not self._turns.is_exhausted():
             turn = self._waiting.popleft()
             assert turn.future is not None
             if turn.future.cancelled():
                 continue
-            if self._may_run(turn):
-                self._begin(turn)
-                turn.future.set_result(None)
-            else:
+            if self._turns.is_full(turn.store):
                 left.append(turn)
+            else:
+                self._turns.take(turn.store)
+                turn.future.set_result(None)
         self._waiting.extendleft(reversed(left))
 
     def _have_patience(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Let one more run after a while, unless all may already."""
-        if self._patience is None and self._at_once < self._workers:
+        """Allow one more function after a while, unless all workers are allowed already."""
+        if self._patience is None and self._turns.most < self._workers:
             self._patience = loop.call_later(_PATIENCE_SECONDS, self._lose_patience, loop)
 
     def _lose_patience(self, loop: asyncio.AbstractEventLoop) -> None:
         self._patience = None
         if self._waiting:
-            self._at_once = min(self._workers, self._at_once + 1)
+            self._turns.most = min(self._workers, self._turns.most + 1)
             self._give_turns()
             self._have_patience(loop)
 
     async def each(self, items: Iterator[T]) -> AsyncGenerator[T, None]:
-        """Yield the items, made in threads: the next one while the caller works with one.
-
-        Raises what `run` raises.
-        """
+        """Yield the items, and make the next one in a thread meanwhile; raises as `run`."""
         end = object()
         coming = asyncio.ensure_future(self.run(next, items, end))
         try:
@@ -287,7 +260,7 @@ class BlockingPool:
             coming.cancel()
 
     def close(self) -> None:
-        """Refuse further work and drop what waits; what runs is not waited for."""
+        """Refuse further work and drop what waits, without waiting for running functions."""
         for turn in self._waiting:
             if turn.future is not None:
                 turn.future.cancel()
@@ -304,10 +277,11 @@ class BlockingPool:
         self.close()
 
     def _done(self, turn: _Turn, ended: float) -> None:
-        """Note that a function has ended, when the event loop comes to it."""
+        """Note on the event loop that a function has ended."""
         if self._gives_way:
             late = time.perf_counter() - ended > _LATE_SECONDS
-            self._at_once = max(1, self._at_once // 2) if late else min(self._workers, self._at_once + 1)
+            at_once = self._turns.most
+            self._turns.most = max(1, at_once // 2) if late else min(self._workers, at_once + 1)
             if self._patience is not None:
                 self._patience.cancel()
                 self._patience = None
@@ -317,18 +291,14 @@ class BlockingPool:
 
 
 class PoolOfPlace:
-    """A pool as calls about one place use it, whichever call or job makes them.
-
-    Args:
-        place: canonical.
-    """
+    """A pool whose calls are about one canonical place, whichever call or job makes them."""
 
     def __init__(self, pool: BlockingPool, place: str) -> None:
         self._pool = pool
         self._store = store_of(place)
 
     async def run(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run a function as `BlockingPool.run` does, as a call of the place's store."""
+        """Run a function as `BlockingPool.run` does, as a call about the place's store."""
         before = STORE.set(self._store)
         try:
             return await self._pool.run(function, *args, **kwargs)
@@ -340,9 +310,10 @@ _OF_JOBS: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, BlockingPool] = w
 
 
 async def run_in_job_thread(function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-    """Run what a job does with files in a thread: jobs over a store that does not answer leave threads to the others.
+    """Run a job's work with files in a thread; raises as `BlockingPool.run`.
 
-    Each event loop has as many threads for that as asyncio has for `to_thread`. Raises what `BlockingPool.run` raises.
+    Jobs over a store that does not answer leave threads to other jobs. Each event loop has as many of these threads as
+    asyncio has for `to_thread`.
     """
     loop = asyncio.get_running_loop()
     if loop not in _OF_JOBS:
@@ -354,41 +325,3 @@ async def run_in_job_thread(function: Callable[P, T], /, *args: P.args, **kwargs
 def _tell(loop: asyncio.AbstractEventLoop, callback: Callable[[], None]) -> None:
     if not loop.is_closed():
         loop.call_soon_threadsafe(callback)
-
-
-#: Places beyond all, for calls about a store of which nothing is at work: another one may not answer any of its calls.
-
-
-class ConcurrencyLimiter:
-    """A number of places on one event loop. Who finds none is refused at once: waiting would hold a call open."""
-
-    def __init__(self, most: int, reason: str, what: str) -> None:
-        """Offer `most` places.
-
-        Args:
-            reason: of the refusal.
-            what: the calls, for people: "calls of ReadRows".
-        """
-        self._most = most
-        self._taken = 0
-        self._of_store: Counter[str] = Counter()
-        self._reason = reason
-        self._what = what
-
-    @contextlib.contextmanager
-    def one(self) -> Iterator[None]:
-        """Take a place until the context ends.
-
-        Raises:
-            ResourceExhausted: all are taken.
-        """
-        store = STORE.get()
-        if self._taken >= (self._most if self._of_store[store] else self._most + _RESERVE):
-            raise ResourceExhausted(self._reason, f"{self._taken} {self._what} are at work already: try again later")
-        self._taken += 1
-        self._of_store[store] += 1
-        try:
-            yield
-        finally:
-            self._taken -= 1
-            self._of_store[store] -= 1

@@ -1,20 +1,4 @@
-"""Calls while they run: activity, calls that outlive their callers, and streams that are drained, bounded or buffered.
-
-Whether a service is in use: what graceful stop waits for and what an idle embedded system ends by.
-
-Calls that change something run to their end, even where their callers go away.
-
-Calls that are answered before their caller has sent all: what still comes is read for a while.
-
-A client of gRPC that writes while the call ends may take the answer for a broken connection: gRPC's Python client says
-"Internal error from Core" then, with the code INTERNAL, and a service that passes the call on is such a client.
-
-Answers that are bytes already, made of parts that many answers share.
-
-Streams of requests that have to go on: one of which nothing comes any more is ended.
-
-Messages of a stream that are made in a thread without waiting for their reader, within a bound for all streams.
-"""
+"""Calls while they run: activity, changes that outlive their callers, and streams of requests and answers."""
 
 from __future__ import annotations
 
@@ -22,19 +6,22 @@ import asyncio
 import contextlib
 import threading
 import time
-from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterable
 from typing import Any, TypeVar, cast
 
 import structlog
 from google.protobuf.message import Message
 
-from leman_core.model.service_errors import Aborted, ResourceExhausted
+from leman_core.model.service_errors import Aborted
+from leman_core.server.admission import Limiter
 from leman_core.server.blocking import BlockingPool
 
 
 class Activity:
-    """What counts the calls that run, health checks and reflection left out."""
+    """Count the calls that run, without health checks and reflection.
+
+    A graceful stop waits until no call runs, and an idle embedded system ends itself.
+    """
 
     def __init__(self) -> None:
         self._running = 0
@@ -55,7 +42,7 @@ class Activity:
             self._quiet.set()
 
     def touch(self) -> None:
-        """Note that the service is at work on its own."""
+        """Note that the service works without a call."""
         self._last = time.monotonic()
 
     def idle_seconds(self) -> float:
@@ -63,7 +50,7 @@ class Activity:
         return 0.0 if self._running else time.monotonic() - self._last
 
     async def quiet(self) -> None:
-        """Return as soon as no call runs."""
+        """Wait until no call runs."""
         await self._quiet.wait()
 
 
@@ -73,34 +60,39 @@ _log = structlog.get_logger(__name__)
 
 
 class UninterruptedCalls:
-    """Tasks that continue without their callers.
+    """Run changes to their end, even if their callers hang up.
 
-    gRPC cancels a handler when its caller hangs up or its deadline passes, at whichever `await` it stands. What only
-    reads may end there; a change would be left half made. So changes run in tasks of their own.
+    gRPC cancels a handler at any `await` when its caller hangs up or its deadline passes. That is harmless for a read
+    but would leave a change half made, so changes run in tasks of their own.
 
     Args:
-        most: so many of one method at once, those of callers that went away included.
-        activity: counts them until they end.
+        most: Tasks of one method at once, including those whose callers have gone.
+        activity: Counts them until they end.
     """
 
     def __init__(self, most: int, activity: Activity) -> None:
         self._most = most
         self._activity = activity
-        self._tasks: dict[asyncio.Task[Any], str] = {}
-        self._at_work: Counter[str] = Counter()
+        self._tasks: dict[asyncio.Task[Any], Limiter] = {}
+        self._at_work: dict[str, Limiter] = {}
 
     async def run(self, method: str, work: Coroutine[Any, Any, _Result]) -> _Result:
-        """Return what the work returns or raises; cancelling the caller does not stop it.
+        """Return or raise the work's result; cancelling the caller does not stop the work.
 
         Raises:
             ResourceExhausted: TOO_MANY_CALLS.
         """
-        if self._at_work[method] >= self._most:
+        at_work = self._at_work.get(method)
+        if at_work is None:
+            at_work = self._at_work[method] = Limiter(
+                self._most, "TOO_MANY_CALLS", lambda used: f"{used} calls of {method} are at work: try again later"
+            )
+        if at_work.is_full():
             work.close()
-            raise ResourceExhausted("TOO_MANY_CALLS", f"{self._most} calls of {method} are at work: try again later")
+            raise at_work.error()
         task = asyncio.create_task(work)
-        self._tasks[task] = method
-        self._at_work[method] += 1
+        self._tasks[task] = at_work
+        at_work.take()
         self._activity.begin()
         task.add_done_callback(self._ended)
         try:
@@ -112,30 +104,33 @@ class UninterruptedCalls:
             raise
 
     async def stop(self) -> None:
-        """End what is still at work."""
+        """Cancel the tasks that still run, and wait for them."""
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
-        self._at_work[self._tasks.pop(task)] -= 1
+        self._tasks.pop(task).release()
         self._activity.end()
 
 
 def _say(task: asyncio.Task[Any]) -> None:
-    """Log what a task raised whose answer is not waited for any more."""
+    """Log the error of a task whose caller has gone."""
     if not task.cancelled() and task.exception() is not None:
         _log.warning("a call whose caller had gone failed", error=str(task.exception()))
 
 
-#: Seconds that an answer waits for the rest.
-_PATIENCE = 1.0
+_DRAIN_SECONDS = 1.0
 
 
 async def drain_requests(requests: AsyncIterator[Any]) -> None:
-    """Read what else is sent, and forget it: to its end, or for a second. Raises no error."""
-    with contextlib.suppress(Exception):  # the second is over; or a read was given up before, and gRPC allows no other
-        async with asyncio.timeout(_PATIENCE):
+    """Read and drop the requests that still come, for at most a second. Raises no error.
+
+    A gRPC client that writes while its call ends can mistake the answer for a broken connection: gRPC's Python client
+    reports INTERNAL, "Internal error from Core".
+    """
+    with contextlib.suppress(Exception):  # a timeout; or an earlier read was cancelled, and gRPC allows no other one
+        async with asyncio.timeout(_DRAIN_SECONDS):
             async for _ in requests:
                 pass
 
@@ -144,13 +139,13 @@ _Answer = TypeVar("_Answer", bound=Message)
 
 
 def preserialized(_kind: type[_Answer], parts: Iterable[bytes]) -> _Answer:
-    """Return an answer of a handler as bytes, which the server sends as they are.
+    """Return a handler's answer as bytes, which the server sends unchanged.
 
     Args:
-        parts: Messages of this kind as bytes. One behind the other they are one message: protobuf merges them.
+        parts: Serialized messages of this kind, which many answers may share. Protobuf merges concatenated messages.
 
     Returns:
-        bytes. Its type is that of the message, as generated servicers want it.
+        Bytes, typed as the message because generated servicers ask for that.
     """
     return cast("_Answer", b"".join(parts))
 
@@ -161,15 +156,15 @@ _Piece = TypeVar("_Piece")
 async def with_idle_limit(
     pieces: AsyncIterator[_Piece], idle_seconds: float, what: str
 ) -> AsyncGenerator[_Piece, None]:
-    """Yield the pieces of an upload as they come.
+    """Yield the pieces of an upload as they arrive.
 
     Args:
-        pieces: What the caller sends.
+        pieces: The upload.
         idle_seconds: The longest wait for a piece.
-        what: What the caller has to send again, such as `the rows`.
+        what: Names the upload in the error, such as `the rows`.
 
     Raises:
-        Aborted: UPLOAD_STALLED – nothing came for so long.
+        Aborted: UPLOAD_STALLED – no piece arrived in time.
     """
     while True:
         try:
@@ -188,55 +183,65 @@ _Message = TypeVar("_Message", bound=Message)
 
 
 class _Unread:
-    """The messages of one stream that are made and not taken yet, as they are sent; None is the end."""
+    """The serialized messages of one stream that its reader has not taken yet; None is the end."""
 
-    def __init__(self) -> None:
+    def __init__(self, all_unread: Limiter) -> None:
         self.messages: asyncio.Queue[tuple[type[Message], bytes] | None] = asyncio.Queue()
-        self.size = 0
         self.gone = threading.Event()
+        self._all = all_unread
+        self._size = 0
 
     def put(self, kind: type[Message], message: bytes) -> None:
-        self.messages.put_nowait((kind, message))
-        self.size += len(message)
+        if not self.gone.is_set():
+            self.messages.put_nowait((kind, message))
+            self.count(len(message))
+
+    def count(self, size: int) -> None:
+        self._size += size
+        self._all.used += size
+
+    def close(self) -> None:
+        self.gone.set()
+        self.count(-self._size)
 
 
 class BufferedStream:
-    """The streams of one service, for one event loop.
+    """Streams of answers that do not hold their sources while a reader is slow, for one event loop.
 
-    What messages are made of may be large, and a reader may be slow or frozen. So all messages are made at once, which
-    takes as long as it takes a thread of the pool, and only they wait for the reader, as bytes: objects take three
-    times as much.
+    The sources of messages may be large, and a reader may be slow or stopped. So a thread of the pool makes all
+    messages at once, and only the serialized messages wait for the reader: objects would take three times as much
+    memory.
 
     Args:
-        pool: Makes them.
-        most_bytes: Where so much of all streams waits for readers, no further stream is begun.
+        pool: Makes the messages.
+        most_bytes: If this much waits for readers in all streams, no further stream begins.
     """
 
     def __init__(self, pool: BlockingPool, most_bytes: int) -> None:
         self._pool = pool
-        self._most_bytes = most_bytes
-        self._streams: set[_Unread] = set()
+        self._unread = Limiter(
+            most_bytes,
+            "QUEUE_FULL",
+            lambda used: f"{used >> 20} MiB of answers wait for their readers: try again later",
+        )
 
     @property
     def unread_bytes(self) -> int:
         """Return the size of all messages that wait."""
-        return sum(stream.size for stream in self._streams)
+        return self._unread.used
 
     async def stream(self, make: Callable[[], Iterable[_Message]]) -> AsyncGenerator[_Message]:
-        """Yield messages; closing the generator lets go of those that wait.
+        """Yield messages; closing the generator drops those that wait.
 
         Args:
-            make: Makes them, in a thread.
+            make: Makes the messages, in a thread.
 
         Raises:
-            ResourceExhausted: QUEUE_FULL – too much waits for its readers.
+            ResourceExhausted: QUEUE_FULL – too much waits for readers.
             Exception: what `make` raises.
         """
-        if self.unread_bytes >= self._most_bytes:
-            text = f"{self.unread_bytes >> 20} MiB of answers wait for their readers: try again later"
-            raise ResourceExhausted("QUEUE_FULL", text)
-        unread = _Unread()
-        self._streams.add(unread)
+        self._unread.check()
+        unread = _Unread(self._unread)
         loop = asyncio.get_running_loop()
 
         def work() -> None:
@@ -250,11 +255,10 @@ class BufferedStream:
         try:
             while (item := await unread.messages.get()) is not None:
                 kind, message = item
-                yield kind.FromString(message)  # type: ignore[misc] # it is what `make` gave
-                unread.size -= len(message)
+                yield kind.FromString(message)  # type: ignore[misc] # the kind that `make` made
+                unread.count(-len(message))
             making.result()
         finally:
-            unread.gone.set()
-            self._streams.discard(unread)
+            unread.close()
             if not making.cancel() and not making.cancelled():
-                making.exception()  # no one else asks for it where the reader has gone
+                making.exception()  # mark as retrieved, as the reader may have gone

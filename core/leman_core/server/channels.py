@@ -1,16 +1,8 @@
-"""Channels to other services: how they are opened and renewed, and whether the peer is reached.
+"""Channels from one service to another: token, TLS, keepalive, message size, retries, and errors that name the peer.
 
-Say of a service that calls are forwarded to what its own process says of it.
-
-The way from this service to one peer: whether it was ever reached, and what to say where it is not.
-
-gRPC keeps calls waiting for a peer that is away, and then ends them as DEADLINE_EXCEEDED, without a word about whom
-they waited for. So the state of the channel is followed: a call that waits without success ends as PEER_UNAVAILABLE
-with the peer's address and the setting that has it, and the log has one line for each time that the peer is away.
-
-A channel over TLS that shows and believes what its files have when a call begins.
-
-Channels from one service to another: token, TLS, keepalive, message size, retry.
+gRPC keeps calls waiting for a peer that is away, and then ends them as DEADLINE_EXCEEDED without naming it. So
+`PeerLink` follows the state of the channel: a call that waits in vain ends as PEER_UNAVAILABLE with the peer's address
+and its setting, and the log has one line for each outage. A channel over TLS picks up renewed files with its next call.
 """
 
 from __future__ import annotations
@@ -54,9 +46,9 @@ _AGAIN_SECONDS = 1.0
 
 
 async def follow_health(channel: grpc.aio.Channel, services: Sequence[str], checks: health.aio.HealthServicer) -> None:
-    """Tell `checks` how the peer's services are, until cancelled; NOT_SERVING while it cannot be reached.
+    """Copy the health of the peer's services to `checks` until cancelled; NOT_SERVING while it cannot be reached.
 
-    A peer that stops is left alone at once, so that it need not wait for us.
+    The watch ends as soon as the peer drains, so that the peer need not wait for it.
     """
     stub: Any = health_pb2_grpc.HealthStub(channel)
     for service in services:
@@ -78,15 +70,15 @@ async def follow_health(channel: grpc.aio.Channel, services: Sequence[str], chec
         await asyncio.sleep(_AGAIN_SECONDS)
 
 
-#: A peer that was not reached since this service started may have another address: calls wait for it no longer.
+#: How long calls wait for a peer that was never reached since this service started: its address may be wrong.
 NEVER_REACHED_SECONDS = 15.0
 _PROBE = "/grpc.health.v1.Health/Check"
 _PROBE_SECONDS = 2.0
-#: What gRPC says of a handshake that failed here, and of a certificate for another name.
+#: gRPC's words for a failed handshake, and for a certificate with another name.
 _TLS_FAULT = re.compile(r"SSL_ERROR_SSL|CERTIFICATE|Peer name|Hostname verification|Cannot check peer", re.IGNORECASE)
 _HANGS_UP = "Socket closed"
 _CUT_BY_A_PROXY = "RST_STREAM"
-#: What gRPC says where a connection to the peer cannot be made, or breaks.
+#: gRPC's codes for a connection that cannot be made, or breaks.
 BROKEN = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
 _READY, _FAILING = grpc.ChannelConnectivity.READY, grpc.ChannelConnectivity.TRANSIENT_FAILURE
 
@@ -94,11 +86,10 @@ _log = structlog.get_logger(__name__)
 
 
 class PeerLink:
-    """The way to one peer, for one event loop.
+    """Whether one peer is reached, and the errors of calls to it, for one event loop.
 
     Args:
-        settings: have its address.
-        name: of the peer, such as `commit_coordinator`.
+        name: Of the peer, such as `commit_coordinator`.
     """
 
     def __init__(self, settings: Settings, name: str) -> None:
@@ -114,15 +105,15 @@ class PeerLink:
         self._is_away = self._refuses = False
 
     def use(self, channel: grpc.aio.Channel) -> grpc.aio.Channel:
-        """Follow this channel from the next call on, and no other one any more; return it."""
+        """Follow only this channel, from the next call on; return it."""
         self._channel, self._is_followed = channel, False
         return channel
 
     async def wait(self, seconds: float | None) -> None:
-        """Wait until the peer has been reached once, at most so long.
+        """Wait at most this long until the peer has been reached once.
 
         Raises:
-            AioRpcError: of PEER_UNAVAILABLE.
+            AioRpcError: PEER_UNAVAILABLE.
         """
         self._begin_following()
         if self._was_reached.is_set():
@@ -142,10 +133,13 @@ class PeerLink:
             self._is_away = False
             _log.info("a peer is reached again", peer=self.name, address=self.address)
 
-    async def told(self, error: grpc.aio.AioRpcError, seconds: float | None) -> grpc.aio.AioRpcError:
-        """Return what a call failed with that had so long: an error that names the peer where that one said nothing.
+    async def translate(self, error: grpc.aio.AioRpcError, seconds: float | None) -> grpc.aio.AioRpcError:
+        """Return the error of a failed call; one that did not come from the peer becomes one that names the peer.
 
-        A refusal of this service is an error of its set-up: anyone who called it has another token.
+        If the peer refuses this service, its set-up is wrong: the token is not that of the original caller.
+
+        Args:
+            seconds: The deadline of the call.
         """
         code, said = error.code(), error.details() or ""
         refusal = self._refusal(error)
@@ -162,10 +156,11 @@ class PeerLink:
         return error
 
     def broken(self, said: str, here: str = "") -> LemanError:
-        """Return the error of a call whose connection could not be made, or broke; gRPC `said` so of it.
+        """Return the error of a call whose connection could not be made, or broke.
 
         Args:
-            here: the service that calls.
+            said: gRPC's description.
+            here: The service that calls.
         """
         if _TLS_FAULT.search(said):
             return self._distrusted(said, here)
@@ -179,13 +174,13 @@ class PeerLink:
         if self._channel is None or self._is_followed:
             return
         self._is_followed = True
-        # a context of its own: lines of the log are not about the request that came first
+        # a context of its own, so that log lines do not carry the first request's id
         following = asyncio.create_task(self._follow(self._channel), context=Context())
         self._tasks.add(following)
         following.add_done_callback(self._tasks.discard)
 
     async def _follow(self, channel: grpc.aio.Channel) -> None:
-        """Note how the channel is, until it is closed or another one is used."""
+        """Note the channel's state until it is closed or replaced."""
         while channel is self._channel:
             state = channel.get_state(try_to_connect=not self._was_reached.is_set())
             if state is grpc.ChannelConnectivity.SHUTDOWN:
@@ -205,7 +200,7 @@ class PeerLink:
             )
 
     async def _fault(self) -> str:
-        """Return why the peer cannot be reached, in gRPC's words; empty: it can."""
+        """Return why the peer cannot be reached, in gRPC's words; empty if it can."""
         if self._channel is None or self._channel.get_state() is _READY:
             return ""
         probe: Any = self._channel.unary_unary(_PROBE)
@@ -218,7 +213,7 @@ class PeerLink:
         return ""
 
     def _refusal(self, error: grpc.aio.AioRpcError) -> LemanError | None:
-        """Return the error of a call that the peer did not take from this service; None: it failed otherwise."""
+        """Return the error of a call that the peer does not accept from this service; None: it failed otherwise."""
         code, said = error.code(), status.error_from_rpc(error)
         unknown = said.reason == CALL_NOT_OFFERED or not is_peer_error(error)
         if code is grpc.StatusCode.UNIMPLEMENTED and unknown:
@@ -239,7 +234,7 @@ class PeerLink:
         )
 
     def _refused(self, why: str, setting: str, reason: str = "PEER_REFUSED") -> LemanError:
-        """Return the error of a peer that does not take this service, because of a setting here; note it in the log."""
+        """Return the error of a peer that refuses this service because of a setting here, and log it once."""
         about = {"peer": self.name, "address": self.address, "setting": setting}
         if not self._refuses:
             self._refuses = True
@@ -275,7 +270,7 @@ class PeerLink:
         )
 
     def _hint(self, fault: str) -> str:
-        """Return what a peer may want that takes a connection and closes it."""
+        """Return what a peer that accepts and closes connections may expect."""
         if _HANGS_UP not in fault:
             return ""
         if not self._trusts:
@@ -298,23 +293,23 @@ class PeerLink:
 
 
 def as_rpc_error(error: LemanError) -> grpc.aio.AioRpcError:
-    """Return an error of ours as the error of a call to a peer that has ended with it."""
+    """Return an error as a call to a peer raises it."""
     trailers = grpc.aio.Metadata(*status.trailers_of(error))
     return grpc.aio.AioRpcError(status.code_of(error), grpc.aio.Metadata(), trailers, error.message)
 
 
 def is_probe(method: str | bytes) -> bool:
-    """Return whether a call only looks how the peer is."""
+    """Return whether a call only probes the peer's health."""
     return method in (_PROBE, _PROBE.encode())
 
 
 def is_peer_error(error: grpc.aio.AioRpcError) -> bool:
-    """Return whether it was the peer that ended the call, with an error of ours."""
+    """Return whether the peer itself ended the call, with a Leman error."""
     return any(key == status.DETAILS_KEY for key, _ in error.trailing_metadata() or ())
 
 
 def _shown(settings: Settings) -> str:
-    """Return by what a peer knows this service."""
+    """Return the credentials by which a peer knows this service, in words."""
     peers = settings.peers
     if peers.token.get_secret_value():
         return "the LEMAN_PEERS__TOKEN of this service"
@@ -327,15 +322,15 @@ def _span(seconds: float | None) -> str:
     return "its deadline" if seconds is None else f"{seconds:g} s"
 
 
-#: Calls that run when files are renewed have so long to end by themselves; then the next renewal ends them.
+#: How long calls on an old channel may run after files were renewed; then the next renewal ends them.
 _GRACE_SECONDS = 3600.0
 
 
 class RenewedChannel(grpc.aio.Channel):
-    """A channel that is reopened once its files were renewed; calls that run stay on the one that they have.
+    """A channel that is reopened when its files are renewed; running calls stay on their old channel.
 
     Args:
-        files: What it shows and believes.
+        files: Its certificates.
         opened: Opens a channel with the contents of files.
     """
 
@@ -344,7 +339,7 @@ class RenewedChannel(grpc.aio.Channel):
         self._opened = opened
         self._shown = files.current()
         self._channel = opened(self._shown)
-        #: Those of before, and since when no one begins a call on them.
+        #: Old channels, and when the last call began on them.
         self._left: deque[tuple[float, grpc.aio.Channel]] = deque()
         self._closing: set[asyncio.Task[None]] = set()
 
@@ -414,11 +409,11 @@ Details = grpc.aio.ClientCallDetails
 
 
 def open_peer(settings: Settings, name: str) -> grpc.aio.Channel:
-    """Return a channel to `planner`, `executor` or `commit_coordinator`; call it on the event loop that uses it.
+    """Return a channel to `planner`, `executor` or `commit_coordinator`, on the event loop that will use it.
 
-    Calls carry the peers' token and the current request id, and get `peers.timeout_seconds` where they name no timeout.
-    The retried ones wait for a peer that is away until then. An error that is not the peer's own names the peer, see
-    `leman_core.server.channels`.
+    Calls carry the peers' token and the current request id, and have the timeout `peers.timeout_seconds` unless they
+    name one. Calls that may be retried wait that long for a peer that is away. Errors that the peer did not send name
+    the peer.
 
     Raises:
         FailedPrecondition: PEER_NOT_SET.
@@ -435,10 +430,9 @@ def open_peer(settings: Settings, name: str) -> grpc.aio.Channel:
 
 
 def open_for_forwarding(settings: Settings, name: str) -> grpc.aio.Channel:
-    """Return a channel for calls that are passed on to a peer whose address is set.
+    """Return a channel for forwarding calls to a peer whose address is set.
 
-    They carry what their callers gave them. One that has reached the peer is not sent again: that is for its caller to
-    say.
+    The calls carry what their callers sent, and are not retried after they reached the peer: that is up to the caller.
     """
     return open_to(settings, getattr(settings.peers, name))
 
@@ -455,7 +449,7 @@ def _open(
     interceptors: list[grpc.aio.ClientInterceptor] | None = None,
     used: Callable[[grpc.aio.Channel], grpc.aio.Channel] = lambda channel: channel,
 ) -> grpc.aio.Channel:
-    """Open a channel; `used` is given each one that is opened, also after files were renewed."""
+    """Open a channel; `used` receives each channel that is opened, also after files were renewed."""
     options = [*_options(settings), *more, *proxy_options(address)]
     files = _files(settings)
     if files is None:
@@ -469,9 +463,9 @@ def _open(
 
 
 def service_config() -> str:
-    """Return gRPC's service config: calls that may be repeated wait for a peer that is away, and are sent again.
+    """Return gRPC's service config: calls that may be repeated wait for a peer that is away, and are retried.
 
-    Services give a request id wherever one can be given.
+    Services send a request id wherever there is a field for one.
     """
     services = (*public_services().values(), *internal_services().values())
     names = [
@@ -485,14 +479,14 @@ def service_config() -> str:
 
 
 class _PeerCalls:
-    """What every call to a peer carries."""
+    """Complete the details of calls to a peer."""
 
     def __init__(self, token: str, timeout_seconds: float) -> None:
         self._token = token
         self._timeout = timeout_seconds
 
     def completed(self, details: Details) -> Details:
-        """Return the call's details with token, request id and deadline."""
+        """Return a call's details with token, request id, trace and deadline."""
         metadata = grpc.aio.Metadata(*(details.metadata or ()))
         if self._token:
             metadata.add("authorization", f"Bearer {self._token}")
@@ -528,7 +522,7 @@ class _Unary(grpc.aio.UnaryUnaryClientInterceptor):
         try:
             await call
         except grpc.aio.AioRpcError as error:
-            raise await self._link.told(error, details.timeout) from None
+            raise await self._link.translate(error, details.timeout) from None
         self._link.reached()
         return call
 
@@ -552,12 +546,12 @@ class _Streaming(grpc.aio.UnaryStreamClientInterceptor):
             async for message in call:
                 yield message
         except grpc.aio.AioRpcError as error:
-            raise await self._link.told(error, details.timeout) from None
+            raise await self._link.translate(error, details.timeout) from None
         self._link.reached()
 
 
 def check_peer_files(peers: Peers) -> None:
-    """Raise InvalidArgument (BAD_SETTING) where the files for the way to peers do not go together."""
+    """Raise InvalidArgument (BAD_SETTING) if the TLS files for calls to peers do not go together."""
     if bool(peers.tls_cert) != bool(peers.tls_key) or (peers.tls_cert and not peers.tls_ca):
         raise InvalidArgument(
             "BAD_SETTING", "LEMAN_PEERS__TLS_CERT and LEMAN_PEERS__TLS_KEY go together, and with LEMAN_PEERS__TLS_CA"
@@ -580,14 +574,14 @@ def _files(settings: Settings) -> TlsFiles | None:
 def _options(settings: Settings) -> list[tuple[str, Any]]:
     largest = settings.server.max_message_mb << 20
     return [
-        # The peer says why it does not take what is larger.
+        # The peer refuses larger messages itself, with a reason.
         ("grpc.max_send_message_length", TRANSPORT_FACTOR * largest),
         ("grpc.max_receive_message_length", largest),
-        # A peer that hangs, and does not just close, is noticed while a call is open.
+        # Notice a peer that hangs while a call is open.
         ("grpc.keepalive_time_ms", 20_000),
         ("grpc.keepalive_timeout_ms", 10_000),
         ("grpc.http2.ping_timeout_ms", 10_000),  # without it gRPC waits a minute for a ping's answer
-        # A peer that restarts is back within seconds: do not wait long between attempts to reach it.
+        # A peer that restarts is back within seconds.
         ("grpc.initial_reconnect_backoff_ms", 100),
         ("grpc.min_reconnect_backoff_ms", 500),
         ("grpc.max_reconnect_backoff_ms", 1_000),

@@ -1,16 +1,10 @@
-"""Forward calls to the service that serves them.
+"""Forward public calls to the service that serves them, so that every service is an address for all of them.
 
-One call that is passed on to the service that serves it.
-
-Message bytes, metadata, deadline, trailers and cancellation stay what they are. So limits are counted and the call's
-log line is written where it is served; the service between, which says who called
-(`leman_core.server.callers`), logs at `debug` where it sent the call, under the same request id. A call
-is passed on once: it carries `x-leman-forwarded-by` then, and anyone who gets it without serving it refuses.
-
-One front address: a service answers the public RPCs of its peers too, by passing them on.
-
-A call is passed on as it came and answered as its service answered it, see `leman_core.server.forwarding`. Which
-service serves which RPC stands in `leman_core.server.routes`.
+Message bytes, metadata, deadline, trailers and cancellation pass through unchanged. The service that serves the call
+counts limits and writes the call's log line. The forwarding service names the caller (`leman_core.server.callers`), and
+logs at `debug` where the call went, under the same request id. A call is forwarded once: it carries
+`x-leman-forwarded-by`, and a service that receives it without serving it refuses it. `leman_core.server.routes` says
+which service serves which RPC.
 """
 
 from __future__ import annotations
@@ -31,7 +25,7 @@ from grpc_health.v1 import health
 
 from leman_core.model.service_errors import FailedPrecondition, Internal, LemanError, Unavailable, Unimplemented
 from leman_core.server import channels, interceptors, status
-from leman_core.server.authentication import Authenticator
+from leman_core.server.admission import CallAdmission
 from leman_core.server.call_streams import Activity
 from leman_core.server.callers import (
     FORWARDED_BY,
@@ -43,15 +37,15 @@ from leman_core.server.callers import (
 )
 from leman_core.server.channels import BROKEN, PeerLink, is_peer_error
 from leman_core.server.interceptors import REQUEST_ID, Context, Continuation, Handler
-from leman_core.server.request_messages import UnreadableMessage, tolerant_reader
+from leman_core.server.request_messages import tolerant_reader
 from leman_core.server.routes import HANDSHAKE, SERVED_BY, callers_services, path_of
 from leman_core.settings import Settings
 
-#: Keys, and beginnings of keys, that belong to a connection and not to a call.
+#: Keys, and prefixes of keys, of a connection, which are not forwarded.
 _OF_A_CONNECTION = ("user-agent", "content-type", "te", "host", *KEYS)
 _OF_GRPC = ("grpc-", ":")
 
-#: A call that was opened on a channel: awaited for its answer, or iterated over.
+#: A call on a channel: awaited for its answer, or iterated over.
 Opened: TypeAlias = Any
 #: A key of metadata and its value.
 Pair: TypeAlias = tuple[str, str | bytes]
@@ -60,15 +54,14 @@ log = structlog.get_logger(__name__)
 
 
 class ForwardedCall:
-    """A call from its first to its last moment here.
+    """The state of one forwarded call.
 
     Args:
-        here: name of this service.
-        method: what is called.
-        context: of the caller's call.
-        activity: counts it while it runs.
-        draining: set where that has ended the call, see `ended`.
-        link: the way to the peer; None: its address is not known.
+        here: Name of this service.
+        context: Of the caller's call.
+        activity: Counts the call while it runs.
+        draining: Set if that may have ended the call, see `ended`.
+        link: To the peer; None: its address is unknown.
     """
 
     def __init__(
@@ -88,13 +81,14 @@ class ForwardedCall:
         self._activity = activity
         self._draining = draining
         self._given = tuple(context.invocation_metadata() or ())
+        self.metadata: dict[str, str | bytes] = dict(self._given)
         self._request_id = next((str(value) for key, value in self._given if key == REQUEST_ID), "")
         self._minted: tuple[tuple[str, str], ...] = ()
         if not self._request_id:
             self._request_id = uuid.uuid4().hex
             self._minted = ((REQUEST_ID, self._request_id),)
         self._outcome = "OK"
-        self._caller: Caller | None = None
+        self.caller: Caller | None = None
 
     def __enter__(self) -> ForwardedCall:
         self._activity.begin()
@@ -112,32 +106,28 @@ class ForwardedCall:
             request_id=self._request_id,
         )
 
-    async def admit(self, callers: Authenticator, required: Requirement, request: Any) -> Caller:
-        """Return who calls: what a peer refuses is refused here, as the peer may ask no one but this service.
+    async def admit(self, admission: CallAdmission, required: Requirement, request: Any) -> Caller:
+        """Return the caller, if the call may enter: its peer may be unable to identify callers.
 
         Raises:
-            LemanError: what `Authenticator.caller_of` and `Requirement.check` raise; InvalidArgument (BAD_MESSAGE).
+            LemanError: What `CallAdmission.admit` raises.
         """
-        self._caller = caller = await callers.caller_of(dict(self._given), self._context)
-        if self._method.client_streaming and required.code_where:  # what comes later is not read here
+        if self._method.client_streaming and required.code_where:  # later messages are not read here
             required = replace(required, code=True, code_where=())
-        required.check(caller, self._read(request) if required.code_where else None)
-        return caller
-
-    def _read(self, request: bytes) -> Any:
-        read = tolerant_reader(GetMessageClass(self._method.input_type).FromString)(request)
-        if isinstance(read, UnreadableMessage):
-            raise read.error
-        return read
+        if required.code_where:
+            request = tolerant_reader(GetMessageClass(self._method.input_type).FromString)(request)
+        else:
+            request = None
+        return await admission.admit(self, required, request, self._context, limited=False)
 
     @contextlib.contextmanager
     def to(self, channel: grpc.aio.Channel, request: Any, caller: Caller) -> Iterator[Opened]:
-        """Open the call at the peer, for as long as the block runs; `request` is bytes, or an iterator of them."""
+        """Open the call at the peer for the duration of the block; `request` is bytes, or an iterator of them."""
         given = (*self._given, *self._minted)
         opened = _opener(channel, self._method)(
             request,
             timeout=self._context.time_remaining(),
-            metadata=passed_on(given, self._here, caller, self._context.peer()),
+            metadata=forwarded_call_metadata(given, self._here, caller, self._context.peer()),
         )
         try:
             yield opened
@@ -145,13 +135,13 @@ class ForwardedCall:
             opened.cancel()
 
     async def take_metadata(self, opened: Opened) -> None:
-        """Give the caller what the peer's answer carried beside its messages."""
+        """Pass the trailers of the peer's answer to the caller."""
         self._context.set_trailing_metadata(tuple(await opened.trailing_metadata() or ()))
         if self._link is not None:
             self._link.reached()
 
     async def ended(self, cancelled: asyncio.CancelledError) -> None:
-        """End the call as the caller did who hung up, or because this service stops.
+        """End a cancelled call, with an error if this service stops.
 
         Raises:
             CancelledError: The caller hung up.
@@ -162,7 +152,7 @@ class ForwardedCall:
         await self.fail(Unavailable("DRAINING", f"The {self._here} is shutting down: send the call again"))
 
     async def fail(self, error: Exception) -> NoReturn:
-        """End the call with the peer's error as it is, or with that of a peer that cannot be reached."""
+        """End the call with the peer's error unchanged, or with the error of a peer that cannot be reached."""
         if isinstance(error, grpc.aio.AbortError):
             raise error
         if isinstance(error, grpc.aio.AioRpcError):
@@ -181,15 +171,15 @@ class ForwardedCall:
         await self._context.abort(status.code_of(error), status.header_message(error.message), trailers)
 
     def _write_audit(self, error: LemanError) -> None:
-        """Write the line of a call that was refused here; one that was passed on has its line where it was served."""
+        """Write the audit line of a call that is refused here; a forwarded call has its line where it is served."""
         name = f"{self._method.containing_service.name}/{self._method.name}"
         outcome = {"code": self._outcome, "reason": error.reason, "message": error.message}
         took = round((time.perf_counter() - self._started) * 1000, 3)
         facts = {"method": name, "duration_ms": took, "request_id": self._request_id, **outcome}
-        interceptors.write_audit_line(self._context, self._caller, {}, **facts)
+        interceptors.write_audit_line(self._context, self.caller, {}, **facts)
 
     def check_first_hop(self) -> None:
-        """Refuse a call that was passed on already; first know who calls, as anybody can say so.
+        """Refuse a call that was forwarded already. Only after `admit`, because any caller can send that metadata.
 
         Raises:
             FailedPrecondition: WRONG_PEER.
@@ -199,24 +189,24 @@ class ForwardedCall:
             sender = sender if sender in SERVED_BY.values() else "service before"
             raise FailedPrecondition(
                 "WRONG_PEER",
-                f"the {sender!s} passed this call on to the {self._here}, which does not serve it: set "
+                f"the {sender!s} forwarded this call to the {self._here}, which does not serve it: set "
                 f"LEMAN_PEERS__{self._peer.upper()} for the {sender!s} to the address of the {self._peer}",
             )
 
     def _bug(self, error: Exception) -> LemanError:
-        log.error("a call could not be passed on", request_id=self._request_id, exc_info=error)
+        log.error("a call could not be forwarded", request_id=self._request_id, exc_info=error)
         return Internal("INTERNAL_BUG", f"a bug in the {self._here}; its log says more")
 
 
-def passed_on(given: Iterable[Pair], here: str, caller: Caller, address: str) -> tuple[Pair, ...]:
-    """Return the metadata of a call that `here` passes on, whose caller is at `address` and gave this."""
+def forwarded_call_metadata(given: Iterable[Pair], here: str, caller: Caller, address: str) -> tuple[Pair, ...]:
+    """Return the metadata of a call that `here` forwards, given the caller, its address and the metadata it sent."""
     not_passed = (*_OF_A_CONNECTION, FORWARDED_BY)
     kept = [pair for pair in given if pair[0] not in not_passed and not pair[0].startswith(_OF_GRPC)]
     return (*kept, (FORWARDED_BY, here), *forwarded_metadata(caller, address))
 
 
 def _opener(channel: grpc.aio.Channel, method: MethodDescriptor) -> Any:
-    """Return what opens calls of a method; messages are bytes."""
+    """Return the function that opens calls of a method; messages are bytes."""
     path = path_of(method)
     match method.client_streaming, method.server_streaming:
         case False, False:
@@ -229,26 +219,26 @@ def _opener(channel: grpc.aio.Channel, method: MethodDescriptor) -> Any:
 
 
 class Forwarding(grpc.aio.ServerInterceptor):
-    """What passes calls on. It stands before all other interceptors: these see the calls of the service's own methods.
+    """Forward calls to peers. `CallInterceptor`, which comes after it, sees only calls of the service's own methods.
 
     Args:
-        settings: say where the peers are.
-        name: of this service.
-        callers: knows whose calls they are; what they may not call is not passed on.
-        draining: ends streams that are passed on; their callers may open them again elsewhere.
-        activity: counts calls while they are passed on.
+        settings: With the peers' addresses.
+        name: Of this service.
+        admission: Decides which calls may enter.
+        draining: Ends forwarded streams; their callers may open them again elsewhere.
+        activity: Counts forwarded calls while they run.
     """
 
     def __init__(
         self,
         settings: Settings,
         name: str,
-        callers: Authenticator,
+        admission: CallAdmission,
         draining: asyncio.Event,
         activity: Activity,
     ) -> None:
         self._settings = settings
-        self._callers = callers
+        self._admission = admission
         self._name = name
         self._draining = draining
         self._activity = activity
@@ -261,7 +251,7 @@ class Forwarding(grpc.aio.ServerInterceptor):
         self._tasks: list[asyncio.Task[None]] = []
 
     def begin(self, served: list[str], checks: health.aio.HealthServicer) -> list[str]:
-        """Pass on from now on what is not `served` here, and have `checks` say how the peers are.
+        """Start to forward calls of services that are not `served` here, and to copy the peers' health to `checks`.
 
         Returns:
             The services whose peer is known.
@@ -275,7 +265,7 @@ class Forwarding(grpc.aio.ServerInterceptor):
             for method in service.methods:
                 if path_of(method) != HANDSHAKE:
                     self._handlers[path_of(method)] = self._handler(method)
-        opened = [(self.channel(peer), names) for peer, names in forwarded.items()]  # first, as one may be refused
+        opened = [(self.channel(peer), names) for peer, names in forwarded.items()]  # before any task: it may raise
         following = (channels.follow_health(channel, names, checks) for channel, names in opened)
         self._tasks = [asyncio.create_task(work) for work in (self._end_streams(), *following)]
         return [name for names in forwarded.values() for name in names]
@@ -283,11 +273,11 @@ class Forwarding(grpc.aio.ServerInterceptor):
     async def intercept_service(
         self, continuation: Continuation, handler_call_details: grpc.HandlerCallDetails
     ) -> Handler | None:
-        """Return what passes the call on, or the service's own handler."""
+        """Return the handler that forwards the call, or the service's own handler."""
         return self._handlers.get(handler_call_details.method) or await continuation(handler_call_details)
 
     def channel(self, peer: str) -> grpc.aio.Channel:
-        """Return the channel to a peer, opened when first needed."""
+        """Return the channel to a peer, which is opened when first needed."""
         if peer not in self._channels:
             self._channels[peer] = channels.open_for_forwarding(self._settings, peer)
         return self._channels[peer]
@@ -323,10 +313,10 @@ class Forwarding(grpc.aio.ServerInterceptor):
             self._links.get(SERVED_BY[method.containing_service.full_name]),
         )
 
-        async def passed_on(request: Any, context: Context) -> bytes | None:
+        async def forward(request: Any, context: Context) -> bytes | None:
             with ForwardedCall(self._name, method, context, self._activity, link=link) as call:
                 try:
-                    caller = await call.admit(self._callers, required, request)
+                    caller = await call.admit(self._admission, required, request)
                     call.check_first_hop()
                     with call.to(self._peer(method), request, caller) as opened:
                         answer: bytes = await opened
@@ -335,7 +325,7 @@ class Forwarding(grpc.aio.ServerInterceptor):
                 except Exception as error:  # noqa: BLE001 - the last place where an error can become a status
                     return await call.fail(error)
 
-        return passed_on
+        return forward
 
     def _answering_stream(self, method: MethodDescriptor) -> Callable[[Any, Context], AsyncIterator[bytes]]:
         required, link = (
@@ -343,10 +333,10 @@ class Forwarding(grpc.aio.ServerInterceptor):
             self._links.get(SERVED_BY[method.containing_service.full_name]),
         )
 
-        async def passed_on(request: Any, context: Context) -> AsyncIterator[bytes]:
+        async def forward(request: Any, context: Context) -> AsyncIterator[bytes]:
             with ForwardedCall(self._name, method, context, self._activity, self._draining, link) as call:
                 try:
-                    caller = await call.admit(self._callers, required, request)
+                    caller = await call.admit(self._admission, required, request)
                     call.check_first_hop()
                     with call.to(self._peer(method), request, caller) as opened, self._ended_by_draining(opened):
                         async for message in opened:
@@ -357,7 +347,7 @@ class Forwarding(grpc.aio.ServerInterceptor):
                 except Exception as error:  # noqa: BLE001 - the last place where an error can become a status
                     await call.fail(error)
 
-        return passed_on
+        return forward
 
     def _peer(self, method: MethodDescriptor) -> grpc.aio.Channel:
         peer = SERVED_BY[method.containing_service.full_name]
@@ -377,6 +367,6 @@ class Forwarding(grpc.aio.ServerInterceptor):
 def _not_served(method: MethodDescriptor, here: str, peer: str) -> LemanError:
     return Unimplemented(
         "NOT_SERVED_HERE",
-        f"{method.containing_service.full_name} is served by the {peer}, whose address the {here} does not know: ask "
-        f"that one, or set LEMAN_PEERS__{peer.upper()} for the {here}",
+        f"{method.containing_service.full_name} is served by the {peer}, whose address the {here} does not know: call "
+        f"the {peer}, or set LEMAN_PEERS__{peer.upper()} for the {here}",
     )

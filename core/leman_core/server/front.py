@@ -1,14 +1,10 @@
-"""The configuration of an Envoy in front of the services.
+"""Print the configuration of an Envoy in front of the services.
 
-Envoy as one front address that refuses what is too much: the configuration for it.
+Usage: `python -m leman_core.server.front --listen IP:PORT`
 
-The bootstrap configuration of an Envoy in front of the three services.
-
-Envoy refuses a call for a sixth of what the services need for it, and not in their processes: so they go on working
-however much comes. It has a budget for each method, routes by service, and gives its refusals the status, details and
-trailers that the services give theirs.
-
-`python -m leman_core.server.front --listen HOST:PORT`: print the configuration of an Envoy before the services.
+Envoy refuses a call for a sixth of what the services need for it, and outside of their processes, so that they keep
+working under any load. It has a budget for each method, routes by service, and refuses calls with the status, details
+and trailers that the services use.
 """
 
 from __future__ import annotations
@@ -37,19 +33,19 @@ from leman_core.settings import Settings
 
 Json: TypeAlias = dict[str, Any]
 
-#: Who answers what every service answers: health, reflection, GetInfo.
+#: The service that answers what every service answers: health, reflection, GetInfo.
 _FOR_ALL = "planner"
 _UNBOUNDED = 1 << 30
 _RETRY_SECONDS = 1.0
-#: Callers are pinged as the services ping them.
+#: Callers are pinged as often as the services ping them.
 _PING_SECONDS = 30
-#: A service that does not answer for so long is taken for gone; more often than every 5 s it takes for abuse.
+#: A service that does not answer a ping counts as gone. Services treat pings more often than every 5 s as abuse.
 _PEER_PING_SECONDS, _PEER_PONG_SECONDS = 10, 5
-#: Headers of a call, as many as the services take in what they let in of them.
+#: Headers of a call, as many as fit into the metadata that the services accept.
 _MOST_HEADERS = 1000
 _CONNECT_SECONDS = 5
 _TYPES = "type.googleapis.com/envoy.extensions"
-#: What Envoy answers itself, by its flags for why, the status it would give, and the one it is to give.
+#: Envoy's response flags for the errors that it answers itself.
 _TOO_MANY = ("UO",)
 _NO_ROUTE = ("NR",)
 _UNREACHABLE = ("UF", "UH", "UC", "LR", "UR", "UPE", "DF")
@@ -57,13 +53,13 @@ _UNREACHABLE = ("UF", "UH", "UC", "LR", "UR", "UPE", "DF")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FrontLimits:
-    """Calls of one method that may be at work at once; what comes beyond hears so within milliseconds."""
+    """Concurrent calls of one method; further ones are refused within milliseconds."""
 
-    #: Of a method that only reads. As many are answered within a tenth of a second, at two or three milliseconds each.
+    #: Of a method that only reads. This many are answered within 0.1 s, at 2 to 3 ms each.
     reads: int = 32
-    #: Of one that changes something.
+    #: Of a method that changes something.
     changes: int = 64
-    #: Streams that may be open at once.
+    #: Open streams.
     streams: int = 1024
 
     def of(self, method: MethodDescriptor) -> int:
@@ -73,13 +69,11 @@ class FrontLimits:
 
 
 def bootstrap(settings: Settings, host: str, port: int, limits: FrontLimits) -> Json:
-    """Return what `envoy -c` is to be given, as JSON.
+    """Return the bootstrap configuration for `envoy -c`.
 
     Args:
-        settings: `peers` say where the services are, and which CA signed their certificates; the certificate of
-            `server` is the front's.
-        host: To listen on.
-        port: To listen on.
+        settings: `peers` has the services' addresses and the CA of their certificates; the certificate of `server` is
+            the front's.
     """
     peers = {peer: getattr(settings.peers, peer) for peer in sorted(set(SERVED_BY.values()))}
     methods = [
@@ -112,7 +106,7 @@ def _http(routes: list[Json]) -> Json:
             "override_stream_error_on_invalid_http_message": True,
         },
         "common_http_protocol_options": {"max_headers_count": _MOST_HEADERS},
-        "stream_idle_timeout": "0s",  # a watch may be silent for long, and the services end what stalls
+        "stream_idle_timeout": "0s",  # a watch may be silent for long, and the services end stalled streams
         "generate_request_id": False,
         "local_reply_config": {"mappers": list(_replies())},
         "route_config": {"virtual_hosts": [{"name": "all", "domains": ["*"], "routes": routes}], **_identity()},
@@ -127,10 +121,10 @@ def _http(routes: list[Json]) -> Json:
 
 
 def _identity() -> Json:
-    """Return what is done to the headers by which services tell one another who called.
+    """Return the handling of the headers with which services name callers to one another.
 
-    What callers send under those keys is dropped. The services hear that a call came through a front, so that the
-    certificate that it shows them is not taken for the caller's, and from where.
+    Callers' own headers with these keys are dropped. The services learn that a call came through a front, so that they
+    do not take the front's certificate for the caller's, and the caller's address.
     """
     said = {FORWARDED_BY: FRONT, FORWARDED_FOR: "%DOWNSTREAM_REMOTE_ADDRESS%"}
     return {
@@ -143,7 +137,7 @@ def _identity() -> Json:
 
 
 def _route(match: Json, cluster: str) -> Json:
-    """Route calls of gRPC, without a timeout of Envoy's: the deadline continues to the service, which keeps it."""
+    """Route gRPC calls without a timeout of Envoy's: the service keeps the deadline."""
     return {"match": {**match, "grpc": {}}, "route": {"cluster": cluster, "timeout": "0s"}}
 
 
@@ -162,8 +156,8 @@ def _replies() -> Iterator[Json]:
         404,
         Unimplemented(
             "NOT_SERVED_HERE",
-            "this address does not serve the method, or this is no call of gRPC: look for the method in the protos, or "
-            "ask the service itself",
+            "this address does not serve the method, or this is no gRPC call: look for the method in the protos, or "
+            "call the service itself",
         ),
     )
     yield _reply(
@@ -171,15 +165,14 @@ def _replies() -> Iterator[Json]:
         503,
         Unavailable(
             "PEER_UNAVAILABLE",
-            "the service cannot be reached from its front; whether it has done what was asked is not known: send the "
-            "call again",
+            "the service cannot be reached from its front, and may or may not have done the work: send the call again",
             retry_after_seconds=_RETRY_SECONDS,
         ),
     )
 
 
 def _reply(flags: tuple[str, ...], http_status: int, error: LemanError) -> Json:
-    """Return what Envoy answers for itself; the status of HTTP is what its log says, callers of gRPC see theirs."""
+    """Return an answer of Envoy's own. Its log shows the HTTP status; gRPC callers receive the gRPC status."""
     trailers = {"grpc-status": str(status.code_of(error).value[0])}
     for key, value in status.trailers_of(error):
         trailers[key] = base64.b64encode(value).decode().rstrip("=") if isinstance(value, bytes) else value
@@ -262,14 +255,14 @@ def _typed(kind: str) -> Json:
 
 _LARGEST_BUDGET = 1 << 20
 _ADVERTISE = (
-    "Clients that ask GetInfo call the services' own addresses, past the front: where they are to go through it, set "
+    "Clients that use GetInfo call the services' own addresses and bypass the front. To prevent that, set "
     "LEMAN_ADVERTISE__PLANNER, LEMAN_ADVERTISE__EXECUTOR and LEMAN_ADVERTISE__COMMIT_COORDINATOR of the planner to the "
     "front's address.\n"
 )
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Print it and return 0; 2: the settings or the arguments do not say where services are, or are unsafe."""
+    """Print the configuration and return 0; 2: settings or arguments lack an address, or are unsafe."""
     usual = FrontLimits()
     parser = argparse.ArgumentParser(prog="python -m leman_core.server.front", description=__doc__)
     parser.add_argument("--listen", required=True, metavar="IP:PORT", help="where the front takes calls")
@@ -282,11 +275,11 @@ def main(argv: list[str] | None = None) -> int:
         if not (settings.peers.planner and settings.peers.executor and settings.peers.commit_coordinator):
             raise InvalidArgument(
                 "BAD_SETTING",
-                "where the services are is not known: set LEMAN_PEERS__PLANNER, LEMAN_PEERS__EXECUTOR and "
+                "the services' addresses are unknown: set LEMAN_PEERS__PLANNER, LEMAN_PEERS__EXECUTOR and "
                 "LEMAN_PEERS__COMMIT_COORDINATOR",
             )
         check_peer_files(settings.peers)
-        # Services on loopback may ask no one who they are: a front that others reach would publish them.
+        # Services on loopback may accept everyone: a front that others reach would expose them.
         check_bind(settings.model_copy(update={"server": settings.server.model_copy(update={"host": host})}))
     except InvalidArgument as error:
         sys.stderr.write(f"{error}\n")

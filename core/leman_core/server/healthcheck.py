@@ -1,7 +1,7 @@
 """`python -m leman_core.server.healthcheck HOST:PORT`: exit code 0 when the service there is serving, else 1.
 
-With `LEMAN_PEERS__TLS_CA` set it connects over TLS, with `LEMAN_PEERS__TLS_CERT` and `LEMAN_PEERS__TLS_KEY` as a client
-that shows a certificate.
+It connects over TLS if `LEMAN_PEERS__TLS_CA` is set, and shows the client certificate of `LEMAN_PEERS__TLS_CERT` and
+`LEMAN_PEERS__TLS_KEY`.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ def check(
     """Return what is wrong with the process at `address`; empty when it is serving.
 
     Args:
-        service: A name in its health service; empty: the process answers calls.
-        tls: paths of CA certificates, of a certificate and of its key; empty where there are none.
+        service: A name in its health service; empty: only check that the process answers calls.
+        tls: Paths of CA certificates, of a certificate and of its key; empty: none.
     """
     options = proxy_options(address)
     if tls[0]:
@@ -51,7 +51,7 @@ def check(
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Check once; say on standard error what is wrong."""
+    """Check once, and print what is wrong to standard error."""
     parser = argparse.ArgumentParser(
         prog="python -m leman_core.server.healthcheck", description="Is the service there serving?"
     )

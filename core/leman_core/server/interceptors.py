@@ -1,16 +1,11 @@
-"""What happens around every call, with the audit line that it writes and the field that its error names.
+"""The interceptors of every call: budgets, request ids, rights, locations, errors, deadlines, log and audit lines.
 
-One line for each call that may change something and for each refusal: who asked for what, with which outcome.
+`BudgetInterceptor` refuses calls before their messages are read. `CallInterceptor` does everything else in one
+interceptor, because each further one costs time in every call.
 
-Lines of the event `audit` are written whatever `LEMAN_LOG__LEVEL` says. What callers send is in them only as names of
-places, functions and jobs, cut to a bounded length; tokens, values and bundles never are.
-
-Say which field of a request an error is about, as the path that its caller knows it by. Pure.
-
-What checks a value knows the field by the message that it looks at: `where` of a backfill, or of another service's
-request. The caller sent it in a message around that, so that the error names `backfill.where`.
-
-What happens around every call: request id, rights, error map, one line in the log. One interceptor, for speed.
+The event `audit` has a line for each call that may change something and for each refusal. It is written at every
+`LEMAN_LOG__LEVEL`, and shows what callers send only as shortened names of places, functions and jobs: never tokens,
+values or bundles.
 """
 
 from __future__ import annotations
@@ -22,67 +17,72 @@ import logging
 import os
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, NoReturn, TypeAlias, cast
 
 import grpc
 import structlog
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
-from leman_core.model.service_errors import Internal, InvalidArgument, LemanError, Unavailable
+from leman_core.model.service_errors import (
+    CALL_NOT_OFFERED,
+    Internal,
+    InvalidArgument,
+    LemanError,
+    ResourceExhausted,
+    Unavailable,
+    Unimplemented,
+)
 from leman_core.server import status
-from leman_core.server.authentication import Authenticator
+from leman_core.server.admission import CallAdmission, CallBudget, check_rights
 from leman_core.server.blocking import STORE, WAITS, StoreWaits, store_unavailable
 from leman_core.server.call_streams import Activity, UninterruptedCalls, drain_requests
 from leman_core.server.callers import (
-    CURRENT,
     FORWARDED_BY,
     FORWARDED_FOR,
     Caller,
-    CallerLimits,
     Requirement,
     requirement_of,
 )
-from leman_core.server.request_locations import RequestLocations, hide_links
+from leman_core.server.database_locations import DatabaseLocations, hide_links
 from leman_core.server.request_messages import UnreadableMessage, check_response_size, request_subject, tolerant_reader
-from leman_core.telemetry.instruments import measure_call
+from leman_core.settings import Server
+from leman_core.telemetry import instruments
+from leman_core.telemetry.instruments import Attributes, measure_call, method_attributes
 from leman_core.telemetry.tracing import begin_call, end_call
 
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
-#: The way to a message, and what of its fields is written under which name.
+#: The path of fields to a message, and its fields with their names in an audit line.
 Named: TypeAlias = tuple[tuple[str, ...], tuple[tuple[str, str], ...]]
 
 REFUSALS = ("UNAUTHENTICATED", "PERMISSION_DENIED")
 _LONGEST = 256
 _DEEPEST = 3
-#: Fields by which a request names what it is about → what they are called in a line.
+#: Fields that name what a request is about → their names in an audit line.
 _NAMES = {"database": "database", "root": "root", "uri": "uri", "table": "table", "view": "table", "job_id": "job_id"}
-#: What a service that passed the call on says of the way → what that is called in a line.
-_WAY = {FORWARDED_BY: "forwarded_by", FORWARDED_FOR: "forwarded_for"}
+#: Metadata of the service that forwarded a call → its name in an audit line.
+_FORWARDED = {FORWARDED_BY: "forwarded_by", FORWARDED_FOR: "forwarded_for"}
 _known: dict[str, tuple[Named, ...]] = {}
-#: Bound again for each line, with what logging is set up to, and never filtered by level.
+#: Bound for each line to the configured logging, and never filtered by level.
 _log = structlog.wrap_logger(None, wrapper_class=structlog.make_filtering_bound_logger(logging.INFO))
 
 
 def write_audit_line(context: Context, whom: Caller | None, about: dict[str, str], **facts: Any) -> None:
-    """Write the line of one call.
+    """Write the audit line of one call.
 
     Args:
-        whom: None where the caller is not known.
-        about: what `subjects` gives.
-        facts: the method, how long it took, and the outcome.
+        whom: None if the caller is unknown.
+        about: As `named_subjects` returns it.
+        facts: The method, its duration, and the outcome.
     """
     who = {} if whom is None else {"caller": whom.name, "shown_by": whom.shown_by}
     given = dict(context.invocation_metadata() or ())
-    way = {name: str(given[key])[:_LONGEST] for key, name in _WAY.items() if key in given}
-    _log.info("audit", **(who | way | about | facts), peer=context.peer())
+    forwarded = {name: str(given[key])[:_LONGEST] for key, name in _FORWARDED.items() if key in given}
+    _log.info("audit", **(who | forwarded | about | facts), peer=context.peer())
 
 
 def named_subjects(request: Any) -> dict[str, str]:
-    """Return the database, table, job and function that a request names, each where it is given first.
-
-    Nothing is told of a request that is None: it was not read.
-    """
+    """Return the first database, table, job and function that a request names; nothing for None, an unread request."""
     if request is None:
         return {}
     kind = request.DESCRIPTOR
@@ -121,19 +121,20 @@ def _named_in(kind: Descriptor, path: tuple[str, ...] = ()) -> Iterator[Named]:
             yield from _named_in(field.message_type, (*path, field.name))
 
 
-#: Messages that have a form of their own: no path goes into them.
+#: Messages of this package count as values: no path leads into them.
 _WHOLE = "google.protobuf."
 
 
 def field_path(request: Any, field: str) -> str:
-    """Return the path from a request to the field that an error names; empty: the request has no such field.
+    """Return the path from a request to the field that an error names; empty if the request has no such field.
+
+    The code that checks a value knows its field from the message that it looks at, which may be a part of the request
+    or another service's request. Of a CreateJobRequest with a backfill both `where` and `spec.where` are
+    `backfill.where`.
 
     Args:
-        request: The request; of a stream any message of it.
-        field: As the error has it: names with dots between, which may begin in a message around the request's, or
-            inside of it.
-
-    Example: of a CreateJobRequest with a backfill both `where` and `spec.where` are `backfill.where`.
+        request: The request, or any message of a stream of requests.
+        field: Names joined with dots, relative to any message in or around the request.
     """
     names = field.split(".")
     for first in range(len(names)):
@@ -151,7 +152,7 @@ _Path = tuple[tuple[str, Descriptor], ...]
 
 
 def _messages(descriptor: Descriptor, above: _Path = (), within: tuple[str, ...] = ()) -> Iterator[_Path]:
-    """Yield the paths to all messages in one: names of fields with what they hold; none within itself again."""
+    """Yield the paths to all messages in a message, as field names with their types; recursive types only once."""
     for field in descriptor.fields:
         inner = field.message_type
         if inner is None or inner.full_name.startswith(_WHOLE) or inner.full_name in within:
@@ -175,7 +176,7 @@ def _has(descriptor: Descriptor, names: list[str]) -> bool:
 
 
 def _set_in(message: Any, names: list[str]) -> int:
-    """Return how many messages of a path a request holds; in lists the first one stands for all."""
+    """Return how many messages of a path are set in a request; the first entry of a list stands for all."""
     for depth, name in enumerate(names):
         value = getattr(message, name)
         if message.DESCRIPTOR.fields_by_name[name].is_repeated:
@@ -190,48 +191,222 @@ def _set_in(message: Any, names: list[str]) -> int:
 
 
 REQUEST_ID = "x-request-id"
-#: Services that ask no one who they are, and are neither logged nor counted.
+#: Services that are open to everyone, and neither logged, counted nor refused.
 OPEN_SERVICES = ("/grpc.health.v1.Health/", "/grpc.reflection.")
 _LONGEST_REQUEST_ID = 128
-#: Of the time that a caller gives a call, how much is kept for the way of the answer.
+#: The part of a call's time that is kept for sending the answer.
 _MARGIN, _LONGEST_MARGIN = 0.1, 0.5
-#: Of a stream: one that has waited for its store for so many seconds, or such a part of its time, waits for that alone.
+#: A stream that has waited for its store for this many seconds, or this part of its time, ends because of the store.
 _LONG_WAIT, _LONG_SHARE = 1.0, 0.5
 
 log = structlog.get_logger(__name__)
-_root = logging.getLogger()  # leman_core.telemetry.logs keeps its level equal to structlog's
+_root = logging.getLogger()  # leman_core.telemetry.logs gives it the same level as structlog
 
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 Continuation: TypeAlias = Callable[[grpc.HandlerCallDetails], Awaitable["Handler | None"]]
 
 
-class CallInterceptor(grpc.aio.ServerInterceptor):
-    """What wraps the methods of every service but health and reflection.
+#: Metadata bytes of a call. gRPC accepts four times as much, so that the refusal is ours.
+MAX_METADATA_BYTES = 16 << 10
+#: Bytes that gRPC adds to the size of each entry.
+_ENTRY_BYTES = 32
+_LONGEST_METHOD = 200
+_LOG_SECONDS = 1.0
 
-    - `x-request-id` is taken from the caller or made, bound to log lines, and sent back as a trailer.
-    - A call of someone who is not known, calls too often, or may not make it, ends before its handler sees it;
-      handlers find the caller in `leman_core.server.callers.current_caller`.
-    - A LemanError, or the error of a call to another service, becomes its status, with the path of the field that is
-      wrong in the request that the caller sent; anything else INTERNAL, logged with traceback.
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """An error as it is sent."""
+
+    code: grpc.StatusCode
+    message: str
+    trailers: tuple[tuple[str, str | bytes], ...]
+
+    async def end(self, context: Context) -> NoReturn:
+        """End a call with this error."""
+        request_id = [(key, value) for key, value in context.invocation_metadata() or () if key == REQUEST_ID]
+        await context.abort(self.code, self.message, (*self.trailers, *request_id))
+
+
+def _refusal(error: LemanError) -> Refusal:
+    return Refusal(status.code_of(error), status.header_message(error.message), status.trailers_of(error))
+
+
+class _Gate:
+    """The budget of one method, and the refusal of calls beyond it."""
+
+    def __init__(self, path: str, budget: CallBudget) -> None:
+        self.budget = budget
+        self._path = path
+        self._refusal = _refusal(budget.error())  # made once, because refusals have to be cheap
+        self._refused = 0
+        self._logged = 0.0
+
+    async def refuse(self, context: Context) -> NoReturn:
+        """End a call that is too much, and count it; the log gets one line a second."""
+        measure_call(self._path, 0.0, "RESOURCE_EXHAUSTED", "TOO_MANY_CALLS")
+        self._refused += 1
+        now = time.monotonic()
+        if now - self._logged >= _LOG_SECONDS:
+            log.warning("calls are refused", method=self.budget.name, refused=self._refused, at_work=self.budget.used)
+            self._refused, self._logged = 0, now
+        await self._refusal.end(context)
+
+    def answering(self, behavior: Callable[[Any, Context], Awaitable[Any]]) -> Any:
+        """Return a handler that runs `behavior` within the budget."""
+
+        async def call(request: Any, context: Context) -> Any:
+            if self.budget.is_full():  # other calls have entered since the interceptor let this one pass
+                await self.refuse(context)
+            begun = self.budget.begin()
+            try:
+                return await behavior(request, context)
+            finally:
+                self.budget.end(begun)
+
+        return call
+
+    def streaming(self, behavior: Callable[[Any, Context], Any], stalled_seconds: float) -> Any:
+        """Return a handler that writes the messages itself.
+
+        So it closes the generator, and frees what that holds, as soon as the call is over.
+        """
+
+        async def call(request: Any, context: Context) -> None:
+            if self.budget.is_full():
+                await self.refuse(context)
+            begun = self.budget.begin()
+            try:
+                async with contextlib.aclosing(behavior(request, context)) as messages:
+                    async for message in messages:
+                        async with asyncio.timeout(stalled_seconds):
+                            await context.write(message)
+            except TimeoutError:
+                await _refusal(_stalled(stalled_seconds)).end(context)
+            finally:
+                self.budget.end(begun)
+
+        return call
+
+
+class BudgetInterceptor(grpc.aio.ServerInterceptor):
+    """Keep every method within a budget of its own, so that a flood of one method leaves the others alone.
+
+    A call beyond the budget ends before its message is read. A stream whose reader takes no message for
+    `stalled_stream_seconds` ends too. Health checks are never refused.
+    """
+
+    def __init__(self, settings: Server, admission: CallAdmission) -> None:
+        self._stalled_seconds = settings.stalled_stream_seconds
+        self._admission = admission
+        self._methods: dict[str, tuple[CallBudget, Handler, Handler]] = {}
+        instruments.CALL_BUDGET.show(self._used)
+
+    def _used(self) -> list[tuple[float, Attributes]]:
+        """Return the share of each method's budget that is used, from any thread."""
+        return [(budget.share, method_attributes(method)) for method, (budget, *_) in list(self._methods.items())]
+
+    async def intercept_service(
+        self, continuation: Continuation, handler_call_details: grpc.HandlerCallDetails
+    ) -> Handler | None:
+        """Return the handler of a call: the method's own, or one that refuses."""
+        method = handler_call_details.method
+        metadata = handler_call_details.invocation_metadata or ()
+        size = sum(len(key) + len(value) + _ENTRY_BYTES for key, value in metadata)
+        if size > MAX_METADATA_BYTES:
+            return _refusing_all(_large_metadata(size))
+        known = self._methods.get(method)
+        if known is None:
+            handler = await continuation(handler_call_details)
+            if method.startswith(OPEN_SERVICES):
+                return handler
+            if handler is None:
+                return _refusing_all(_not_offered(method))
+            known = self._methods[method] = self._bounded(method, handler)
+        budget, bounded, refusing = known
+        return refusing if budget.is_full() else bounded
+
+    def _bounded(self, method: str, handler: Any) -> tuple[CallBudget, Handler, Handler]:
+        stays_open = handler.request_streaming or handler.response_streaming or requirement_of(method).stays_open
+        gate = _Gate(method, self._admission.make_budget(method, stays_open=stays_open))
+        codec = {
+            "request_deserializer": handler.request_deserializer,
+            "response_serializer": handler.response_serializer,
+        }
+        stalled = self._stalled_seconds
+        if handler.request_streaming and handler.response_streaming:
+            bounded = grpc.stream_stream_rpc_method_handler(gate.streaming(handler.stream_stream, stalled), **codec)
+        elif handler.response_streaming:
+            bounded = grpc.unary_stream_rpc_method_handler(gate.streaming(handler.unary_stream, stalled), **codec)
+        elif handler.request_streaming:
+            bounded = grpc.stream_unary_rpc_method_handler(gate.answering(handler.stream_unary), **codec)
+        else:
+            bounded = grpc.unary_unary_rpc_method_handler(gate.answering(handler.unary_unary), **codec)
+        return gate.budget, bounded, _ending_with(gate.refuse)
+
+
+def _ending_with(end: Callable[[Context], Awaitable[NoReturn]]) -> Handler:
+    """Return a handler that ends its calls unread: gRPC reads the message of any other call than a stream first."""
+
+    async def refuse(_requests: Any, context: Context) -> None:
+        await end(context)
+
+    return grpc.stream_unary_rpc_method_handler(refuse)
+
+
+def _refusing_all(error: LemanError) -> Handler:
+    return _ending_with(_refusal(error).end)
+
+
+def _large_metadata(size: int) -> LemanError:
+    return ResourceExhausted(
+        "MESSAGE_TOO_LARGE",
+        f"the metadata of the call has {size} bytes, and may have {MAX_METADATA_BYTES}: send less in its headers",
+        retry_after_seconds=0,
+        largest=MAX_METADATA_BYTES,
+    )
+
+
+def _not_offered(method: str) -> LemanError:
+    return Unimplemented(
+        CALL_NOT_OFFERED,
+        f"{method[:_LONGEST_METHOD]} is no call of this service: it is another service's, or client and service are of "
+        "different releases",
+        method=method[:_LONGEST_METHOD],
+    )
+
+
+def _stalled(seconds: float) -> LemanError:
+    return Unavailable(
+        "READER_STALLED",
+        f"the caller took no message of this stream for {seconds:g} s: send the call again, and read its answers",
+    )
+
+
+class CallInterceptor(grpc.aio.ServerInterceptor):
+    """Wrap the methods of every service except health and reflection.
+
+    - `x-request-id` is taken from the caller or made, bound to log lines, and returned as a trailer.
+    - `CallAdmission` refuses calls before their handlers see them.
+    - A LemanError, or the error of a call to another service, becomes its status, with the path of the bad field in the
+      caller's request. Any other exception becomes INTERNAL, and is logged with its traceback.
     - A message that is too large, in either direction, ends its call with a reason.
-    - A unary method that changes something runs to its end although its caller hangs up: see `Outliving`. One that is
-      sent a stream ends with its caller; what it does once all was sent, it protects itself.
+    - A unary method that changes something runs to its end even if its caller hangs up, see `UninterruptedCalls`. A
+      method that receives a stream ends with its caller, and protects its own work after the last message.
     """
 
     def __init__(
         self,
-        callers: Authenticator,
-        limits: CallerLimits,
-        places: RequestLocations,
+        admission: CallAdmission,
+        locations: DatabaseLocations,
         activity: Activity,
         changes: UninterruptedCalls,
         largest: int,
     ) -> None:
-        """`largest`: bytes that a message may have."""
+        """`largest`: the largest message in bytes."""
         self._largest = largest
-        self._callers = callers
-        self._limits = limits
-        self._places = places
+        self._admission = admission
+        self._locations = locations
         self._activity = activity
         self._changes = changes
         self._wrapped: dict[str, Handler] = {}
@@ -264,7 +439,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         return grpc.unary_unary_rpc_method_handler(self._unary(method, handler.unary_unary, written), read)
 
     def _writer(self, serialise: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
-        """Return what makes bytes of an answer; a handler may have made them itself."""
+        """Return a serializer of answers; an answer that is bytes already stays as it is."""
 
         def written(answer: Any) -> bytes:
             message = answer if isinstance(answer, bytes) else serialise(answer)
@@ -286,7 +461,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             with _Call(method, context, self._activity, reads=required.reads) as current:
                 try:
                     await self._admit(current, required, request, context)
-                    await self._settle(current, current.request, required)
+                    await self._resolve(current, current.request, required)
                     work = behavior(request, context)
                     running = work if required.reads else self._changes.run(name, work)
                     return written(await _in_time(running, context, STORE.get()))
@@ -304,7 +479,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             with _Call(method, context, self._activity, reads=required.reads) as current:
                 try:
                     await self._admit(current, required, request, context)
-                    await self._settle(current, current.request, required)
+                    await self._resolve(current, current.request, required)
                     async with (
                         _before_deadline(context, current, at_first=True),
                         contextlib.aclosing(behavior(request, context)) as messages,
@@ -365,44 +540,33 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
 
         return call
 
-    async def _settle(self, call: _Call, request: Any, required: Requirement) -> None:
-        settled = await self._places.settle(request, from_peer=required.of_peers)
-        call.linked |= settled.linked
-        call.store = settled.store or call.store
-        STORE.set(settled.store)
+    async def _resolve(self, call: _Call, request: Any, required: Requirement) -> None:
+        found = await self._locations.resolve(request, from_peer=required.of_peers)
+        call.linked |= found.linked
+        call.store = found.store or call.store
+        STORE.set(found.store)
 
     async def _admit(self, call: _Call, required: Requirement, request: Any, context: Context) -> Caller:
-        call.required, call.request = (
-            required,
-            None if isinstance(request, UnreadableMessage) else request_subject(request),
-        )
+        call.required = required
         call.take(request)
-        call.caller = caller = await self._callers.caller_of(call.metadata, context, basic=required.basic)
-        self._limits.admit(caller, required, context)
-        CURRENT.set(caller)
-        if isinstance(request, UnreadableMessage):
-            raise request.error
-        required.check(caller, call.request)
-        return caller
+        call.request = call.message
+        return await self._admission.admit(call, required, request, context)
 
     async def _admitted(
         self, call: _Call, requests: AsyncIterator[Any], required: Requirement, caller: Caller
     ) -> AsyncGenerator[Any, None]:
-        """Pass on the messages that the caller may send."""
+        """Yield the messages that the caller may send."""
         async for request in requests:
-            if isinstance(request, UnreadableMessage):
-                raise request.error
-            about = request_subject(request)
+            about = check_rights(caller, required, request)
             if about is not None:
                 call.take(request)
-                required.check(caller, about)
-                await self._settle(call, about, required)
+                await self._resolve(call, about, required)
                 call.about = call.about or named_subjects(about)
             yield request
 
 
 async def _in_time(work: Awaitable[Any], context: Context, store: str) -> Any:
-    """Return what a call about a store answers; shortly before its caller's deadline, say that the store does not.
+    """Return the answer of a call about a store, or fail shortly before the caller's deadline.
 
     Raises:
         Unavailable: STORE_UNAVAILABLE.
@@ -421,10 +585,10 @@ async def _in_time(work: Awaitable[Any], context: Context, store: str) -> Any:
 
 @contextlib.asynccontextmanager
 async def _before_deadline(context: Context, call: _Call, *, at_first: bool = False) -> AsyncIterator[None]:
-    """Shortly before its caller's deadline, end a stream that waits for its store, and say so.
+    """End a stream that waits for its store shortly before the caller's deadline.
 
     Args:
-        at_first: one without an answer waits for its store too.
+        at_first: A stream without any answer counts as waiting for its store.
 
     Raises:
         Unavailable: STORE_UNAVAILABLE.
@@ -464,7 +628,7 @@ def _too_late(store: str, left: float) -> Unavailable:
 
 
 class _Call:
-    """One call from its first to its last moment."""
+    """The state of one call."""
 
     def __init__(self, method: str, context: Context, activity: Activity, *, reads: bool) -> None:
         self._path, self._reads = method, reads
@@ -476,16 +640,15 @@ class _Call:
         self.required: Requirement | None = None
         self.caller: Caller | None = None
         self.request: Any = None
-        #: The request, or the last one of a stream, or what that carries: then it has fields of its own beside.
+        #: The request, the latest request of a stream, or the message that it carries beside fields of its own.
         self.message: Any = None
         self.is_carried = False
-        #: Of the places that were given by name, or lead through links: canonical form → as the caller sent it.
+        #: See `ResolvedLocations`.
         self.linked: dict[str, str] = {}
-        #: The store that it is about; empty: none.
         self.store = ""
-        #: Whether a message of a stream of answers was sent.
+        #: Whether a stream of answers has sent a message.
         self.answered = False
-        #: What it is about, where `request` does not tell.
+        #: As `named_subjects`, if a stream names its subject after its first message.
         self.about: dict[str, str] = {}
         self.metadata: dict[str, str | bytes] = dict(context.invocation_metadata() or ())
         given = self.metadata.get(REQUEST_ID)
@@ -512,7 +675,7 @@ class _Call:
         self._write_line(took)
 
     def take(self, request: Any) -> None:
-        """Note the request, in whose fields errors are told."""
+        """Keep the request, whose fields errors name."""
         self.message = None if isinstance(request, UnreadableMessage) else request_subject(request)
         self.is_carried = self.message is not request
 
@@ -529,7 +692,7 @@ class _Call:
         code = status.code_of(known)
         message = status.header_message(known.message)
         self._outcome = {"code": code.name, "reason": known.reason, "message": message}
-        if self.caller is None and "caller" in known.facts:  # whose token has expired
+        if self.caller is None and "caller" in known.facts:  # the owner of an expired token
             self._outcome["caller"] = known.facts["caller"]
         await self._context.abort(
             code,
@@ -548,7 +711,7 @@ class _Call:
     def _write_line(self, seconds: float) -> None:
         plain_read = self._outcome["code"] == "OK" and self.required is not None and self.required.reads
         if plain_read and not _root.isEnabledFor(logging.DEBUG):
-            return  # the commonest call by far: build no line that is dropped
+            return  # by far the most common call: build no line that is dropped
         took = round(seconds * 1000, 3)
         refused = self._outcome["code"] in REFUSALS
         if self.required is not None and (refused or self.required.audited):

@@ -1,7 +1,7 @@
 """Pages of a listing: size clamp and opaque tokens.
 
-A token holds the sort key of the last item of its page, so that a page starts in the right place even when
-items came or went in between.
+A token holds the sort key of the last item of its page, so that the next page starts in the right place even if items
+came or went in between.
 """
 
 from __future__ import annotations
@@ -27,27 +27,27 @@ Key = str | int | tuple[str | int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """What a list request asks for."""
+    """The page that a list request asks for."""
 
     size: int
-    #: The key of the last item of the page before; None: the first page.
+    #: The key of the last item of the previous page; None: the first page.
     after: Key | None
     scope: str
 
     def token(self, last: Key) -> str:
-        """Return the token for the page after the one that ends with the item of this key."""
+        """Return the token of the page after the item with this key."""
         body = json.dumps([self.scope, last], separators=(",", ":")).encode()
         return base64.urlsafe_b64encode(zlib.crc32(body).to_bytes(4, "big") + body).decode().rstrip("=")
 
 
 def read_page(page_size: int, page_token: str, scope: str, most: int = MAX_SIZE, *, field: str = "page_token") -> Page:
-    """Take `page_size` and `page_token` of a request apart.
+    """Read `page_size` and `page_token` of a request.
 
     Args:
-        scope: names the listing with all that narrows it, for example `ListJobs /data/lake docs`: a token of another
-            listing is refused.
-        most: items in a page at the most.
-        field: names the request's field with the token in the error.
+        scope: Names the listing with all its filters, such as `ListJobs /data/lake docs`. A token of another listing is
+            refused.
+        most: The largest page.
+        field: Names the token's field in the error.
 
     Raises:
         InvalidArgument: BAD_PAGE_TOKEN, BAD_PAGE_SIZE.
@@ -64,10 +64,10 @@ def read_page(page_size: int, page_token: str, scope: str, most: int = MAX_SIZE,
 def cut(
     items: Sequence[Item], page: Page, key: Callable[[Item], Key], *, descending: bool = False
 ) -> tuple[Sequence[Item], str]:
-    """Return the page's items and the token of the next page (empty: none).
+    """Return the page's items, and the token of the next page or an empty text.
 
     Args:
-        items: sorted by the unique `key`.
+        items: Sorted by the unique `key`.
     """
     start = 0
     if page.after is not None:
@@ -100,6 +100,6 @@ def _read_token(token: str, scope: str) -> Key:
 def _bad_token() -> InvalidArgument:
     return InvalidArgument(
         "BAD_PAGE_TOKEN",
-        "page_token is not one that this listing gave out; start again without it",
+        "page_token does not belong to this listing; start again without it",
         field="page_token",
     )

@@ -1,18 +1,11 @@
-"""Request messages: unreadable ones, ids and names, idempotency, and digests that tell requests apart.
+"""Request messages: bounds of their texts and lists, unreadable messages, idempotency, and digests that identify them.
 
-Bound the texts and lists of requests, and refuse control characters in ids and names, before a handler sees them.
+Handlers copy, compare, hash and show on the event loop what callers send, so unbounded texts and lists would block a
+service. Data fields are bounded by the size of a message. Many other fields have narrower rules, which handlers check;
+names of existing columns may be anything.
 
-Handlers copy, compare, hash and show what callers send, on the event loop: what has no bound there freezes a service.
-Fields with data have the bound of a message. Many other fields have narrower rules of their own, which handlers know;
-names of columns that are there are as anyone who made the table wrote them.
-
-Messages that are too large, or are none: callers hear of them as of any other error, and not of gRPC's own making.
-
-gRPC lets in twice as much as a message may have (`TRANSPORT_FACTOR`), so that it is for us to refuse what is larger.
-
-Which methods change nothing, may be asked for with GET, or may be sent again, as the protos say.
-
-What tells two requests under one request id apart: their whole bodies, and the rows behind them.
+gRPC accepts messages of twice the allowed size (`TRANSPORT_FACTOR`), so that the services refuse them with a reason
+instead of gRPC without one.
 """
 
 from __future__ import annotations
@@ -40,18 +33,18 @@ from leman_core.model.service_errors import (
 from leman_core.model.table import SentRows
 
 REQUEST_ID = "request_id"
-#: Fields that are checked for control characters wherever they stand in a request.
+#: Fields that are checked for control characters anywhere in a request.
 CHECKED = frozenset({"incarnation", "initiator", "job_id", "read_tag", REQUEST_ID, "tables", "tag"})
-#: Messages of which `name` is checked too.
+#: Messages whose `name` is checked too.
 _NAMED = frozenset({"GetDatabaseRequest", "UnregisterDatabaseRequest"})
-#: Characters of each of these.
+#: The longest of these.
 MOST_ID_CHARACTERS = 1_024
 #: Characters of all texts of a request together, and entries of all its lists and maps together.
 MOST_CHARACTERS = 1 << 20
 MOST_ENTRIES = 10_000
-#: Entries of lists that are compared with all that is there, one by one.
+#: Bounds of lists whose entries are compared with all existing ones.
 _MOST_OF = {"tables": 1_000}
-#: Messages that callers do not make: services bound what they send to each other themselves.
+#: Messages that only services send, which bound them themselves.
 _INTERNAL = "leman.internal."
 
 _FEWER = "send several requests, or a shorter one"
@@ -61,10 +54,7 @@ Check = Callable[[Any], None]
 
 @functools.cache
 def text_check(kind: Descriptor) -> Check:
-    """Return what refuses messages of a kind with texts or lists that no request may have.
-
-    What it returns raises InvalidArgument (BAD_REQUEST), with the path of the field.
-    """
+    """Return a check of messages of a kind; it raises InvalidArgument (BAD_REQUEST) with the path of a bad field."""
     look = _Kind(kind, bounded=not kind.full_name.startswith(_INTERNAL), above={})
 
     def check(message: Any) -> None:
@@ -74,7 +64,7 @@ def text_check(kind: Descriptor) -> Check:
 
 
 class _Budget:
-    """What the rest of a request may have."""
+    """Characters and entries that the rest of a request may have."""
 
     __slots__ = ("characters", "entries")
 
@@ -87,17 +77,18 @@ class _Field:
     """A field with texts or entries."""
 
     name: str
-    #: Whether it is a text, or has texts, of which some are ids or names.
+    #: Whether it is a text or has texts.
     is_text: bool = False
+    #: Whether its texts are ids or names.
     is_id: bool = False
     is_list: bool = False
     is_map: bool = False
-    #: Where its messages have texts and lists; None: it has no messages.
+    #: The kind of its messages; None: it has none.
     below: _Kind | None = None
 
 
 class _Kind:
-    """Where messages of one kind have texts and lists."""
+    """The fields with texts and lists of one kind of message."""
 
     def __init__(self, kind: Descriptor, *, bounded: bool, above: Mapping[str, _Kind]) -> None:
         self._bounded = bounded
@@ -127,11 +118,11 @@ class _Kind:
         return None
 
     def has_any(self, known: Mapping[str, _Kind]) -> bool:
-        """Return whether it has any of them; one that is still being looked at may."""
+        """Return whether there are such fields. A recursive kind counts as having some."""
         return bool(self._fields) or self in known.values()
 
     def check(self, message: Any, left: _Budget, above: tuple[str, ...] = ()) -> None:
-        """Refuse a message, at a path of its request, that takes more than is left, or whose ids cannot be any."""
+        """Refuse a message at a path of its request that exceeds the budget, or has a bad id."""
         for field, value in self._set_in(message):
             path = (*above, field.name)
             if field.is_map:
@@ -191,7 +182,7 @@ class _Kind:
 
 
 def _texts_of(entries: Any, *, has_texts: bool) -> Iterable[str]:
-    """Yield the keys of a map, and its values where they are texts."""
+    """Yield the text keys of a map, and its values if they are texts."""
     for key in entries:
         if isinstance(key, str):
             yield key
@@ -204,47 +195,42 @@ def _bad(path: tuple[str, ...], what: str) -> InvalidArgument:
     return InvalidArgument("BAD_REQUEST", f"{name} {what}", field=name)
 
 
-#: What is larger than so many times the largest message, gRPC does not keep, and refuses without a reason.
+#: gRPC refuses messages of more than this many times the allowed size, without a reason.
 TRANSPORT_FACTOR = 2
 
 
 class UnreadableMessage:
-    """Stands for a message that was not read, until its call can be answered."""
+    """Stands for a message that cannot be read until its call can be answered with the error."""
 
     def __init__(self, error: LemanError) -> None:
-        #: What its caller is told.
         self.error = error
 
 
 def message_too_large(size: int, largest: int) -> ResourceExhausted:
-    """Return the error for a message above the bound."""
+    """Return the error of a message above the bound."""
     return _above(largest, f"a message may have {largest} bytes here, not {size}: send less at once")
 
 
 def check_response_size(answer: bytes, largest: int) -> None:
-    """Refuse to send an answer that is too large.
-
-    Raises:
-        ResourceExhausted: MESSAGE_TOO_LARGE.
-    """
+    """Raise ResourceExhausted (MESSAGE_TOO_LARGE) if an answer is too large to send."""
     if len(answer) > largest:
         raise _above(largest, f"the answer has {len(answer)} bytes, and may have {largest}: ask for less at once")
 
 
 def request_subject(request: Any) -> Message | None:
-    """Return what says what a request is about: the message itself, or the one that it carries, if any.
+    """Return the message that says what a request is about: itself, or the one that it carries, if any.
 
-    A handler may have requests that are none of protobuf; those have an attribute `carried`.
+    A request that is no protobuf message has an attribute `carried`.
     """
     return request if request is None or isinstance(request, Message) else request.carried
 
 
 def tolerant_reader(read: Callable[[bytes], Any], largest: int | None = None) -> Callable[[bytes], Any]:
-    """Return what reads as `read` does, and gives `Unreadable` where that fails.
+    """Return a deserializer like `read` that returns `UnreadableMessage` instead of failing.
 
     Args:
-        read: A message's own `FromString`, or what raises LemanError.
-        largest: Bytes that a message may have; None: it was looked at before.
+        read: A message's `FromString`, or a function that raises LemanError.
+        largest: Bytes that a message may have; None: unbounded, or checked before.
     """
     kind = getattr(getattr(read, "__self__", None), "DESCRIPTOR", None)
     name = kind.full_name if kind is not None else "message of this call"
@@ -276,20 +262,20 @@ _OPTIONS = descriptor_pb2.MethodOptions
 
 
 def allows_get(method: MethodDescriptor) -> bool:
-    """Return whether HTTP's GET may ask for a method (`idempotency_level = NO_SIDE_EFFECTS`).
+    """Return whether a method can be called with HTTP's GET (`idempotency_level = NO_SIDE_EFFECTS`).
 
-    A web page can cause a GET unasked: such a method changes nothing, runs nothing of its caller's, and costs little.
+    Any web page can cause a GET, so such a method changes nothing, runs no code of its caller, and is cheap.
     """
     return bool(method.GetOptions().idempotency_level == _OPTIONS.NO_SIDE_EFFECTS)
 
 
 def changes_nothing(method: MethodDescriptor) -> bool:
-    """Return whether a method only reads, whatever that costs."""
+    """Return whether a method only reads, at any cost."""
     return allows_get(method) or bool(method.GetOptions().Extensions[annotations_pb2.access].reads)
 
 
 def may_be_repeated(method: MethodDescriptor) -> bool:
-    """Return whether a request that is sent again does nothing more, if it carries a request id where it can."""
+    """Return whether a request may be retried without effect, given that it carries a request id if it can."""
     declared = method.GetOptions().idempotency_level != _OPTIONS.IDEMPOTENCY_UNKNOWN
     return declared or REQUEST_ID in method.input_type.fields_by_name
 
@@ -298,11 +284,10 @@ _Request = TypeVar("_Request", bound=Message)
 
 
 def body_digest(request: Message) -> str:
-    """Return the identity of a request as it was sent, as hex: its kind and every field, unknown ones too.
+    """Return a hex digest of a request's kind and all its fields, including unknown ones.
 
-    The values of a map of secrets (`debug_redact`) are left out, as digests are stored; its keys are in it.
-    It is that of a serialisation, which another release of protobuf may write otherwise: a request that is sent again
-    over such an upgrade counts as another one.
+    Values of secret maps (`debug_redact`) are left out because digests are stored; their keys are included. Another
+    release of protobuf may serialize a request differently: a retry after such an upgrade counts as another request.
     """
     kind = request.DESCRIPTOR.full_name.encode()
     request = without_secrets(request)
@@ -310,10 +295,10 @@ def body_digest(request: Message) -> str:
 
 
 def without_secrets(request: _Request, *, keys: bool = True) -> _Request:
-    """Return a request with no value in its maps of secrets (`debug_redact`), which is a copy where there was one.
+    """Return a request without the values of its secret maps (`debug_redact`); a copy if it had any.
 
     Args:
-        keys: whether their keys stay.
+        keys: Whether the maps' keys stay.
     """
     given = [field.name for field in _secret_maps(request.DESCRIPTOR) if getattr(request, field.name)]
     if not given:
@@ -334,12 +319,12 @@ def _secret_maps(kind: Descriptor) -> tuple[FieldDescriptor, ...]:
 
 
 def with_rows(body: str, rows: SentRows) -> str:
-    """Return the identity of a request behind which rows were sent; `body` is that of the request alone."""
+    """Return the identity of a request followed by rows, given the `body` digest of the request alone."""
     return f"{body} {rows}"
 
 
 def rows_of(body: str) -> SentRows | None:
-    """Return the rows behind a request; None where its body does not tell them, or in a way that is not known here."""
+    """Return the rows in a request's identity; None if it has none, or has them in an unknown format."""
     try:
         return SentRows.parse(body.partition(" ")[2])
     except ValueError:
@@ -347,15 +332,15 @@ def rows_of(body: str) -> SentRows | None:
 
 
 def same_but_for_rows(known: str, asked: str) -> bool:
-    """Return whether two requests differ in the rows behind them at the most."""
+    """Return whether two requests differ at most in their rows."""
     return known.partition(" ")[0] == asked.partition(" ")[0]
 
 
 def check_same_request(request_id: str, known: str, asked: str) -> None:
-    """Refuse a request id that came with another body before.
+    """Refuse a request id that was used with another body before.
 
-    Rows are compared where both sides tell them: who asks before they have come cannot, nor can what a release noted
-    that did not look at them.
+    Rows are compared only if both identities have them. One that was made before the rows arrived has none, and neither
+    have those of older releases.
 
     Raises:
         AlreadyExists: REQUEST_ID_REUSED.

@@ -1,8 +1,6 @@
-"""Which process serves which service.
+"""Which process serves which service. A new service of `leman.v1` gets a line in `SERVED_BY`.
 
-The calls of Arrow Flight, and what each asks of its caller: its proto is Apache's, and has no options of ours.
-
-Which process serves which service of the public contract. A new service of `leman.v1` gets its line here.
+The proto of Arrow Flight is Apache's and has no options of ours, so the roles that its calls require stand here.
 """
 
 from __future__ import annotations
@@ -19,17 +17,17 @@ import leman_internal.v1
 from leman_core.server.flight_protocol import Flight_pb2
 
 FLIGHT: ServiceDescriptor = Flight_pb2.DESCRIPTOR.services_by_name["FlightService"]
-#: Answered by every process itself: it is about the caller's token, and all know the same.
+#: Answered by every process itself, because all know the same tokens.
 HANDSHAKE = f"/{FLIGHT.full_name}/Handshake"
-#: The one call that changes something.
+#: The only call that changes something.
 PUT = f"{FLIGHT.full_name}.DoPut"
-#: Full name of a method → the least role.
+#: Full name of a method → the lowest role that may call it.
 ROLES = {method.full_name: "editor" if method.full_name == PUT else "reader" for method in FLIGHT.methods}
 
 
-#: Served by every process itself; the answer is about that process.
+#: Served by every process, about itself.
 EVERYWHERE = "leman.v1.InfoService"
-#: Full name of a service → the process whose peers forward calls to it.
+#: Full name of a service → the process that serves it; its peers forward calls to it.
 SERVED_BY = {
     "leman.v1.CatalogService": "planner",
     "leman.v1.CommitService": "commit_coordinator",
@@ -43,19 +41,19 @@ SERVED_BY = {
 
 @functools.cache
 def public_services() -> dict[str, ServiceDescriptor]:
-    """Return every service of the public contract by its full name."""
+    """Return the services of the public contract, by full name."""
     return _services(leman.v1)
 
 
 @functools.cache
 def callers_services() -> dict[str, ServiceDescriptor]:
-    """Return every service that callers may call, by its full name: the public contract's, and Arrow Flight's."""
+    """Return the services of the public contract and Arrow Flight's, by full name."""
     return {**public_services(), FLIGHT.full_name: FLIGHT}
 
 
 @functools.cache
 def internal_services() -> dict[str, ServiceDescriptor]:
-    """Return every service that the services have for one another, by its full name."""
+    """Return the services that only services call, by full name."""
     return _services(leman_internal.v1)
 
 

@@ -1,22 +1,12 @@
-"""Run one service with what every process serves: InfoService, health, reflection, Flight's Handshake.
-
-How a server is exposed: what it refuses to start without, its addresses, its TLS.
-
-InfoService: who this is, and where the others are.
-
-Flight's Handshake: a client that can say user and password only is told how to show its token from then on.
-
-gRPC server reflection, v1 and v1alpha.
-
-grpcio-reflection serves v1alpha alone (https://github.com/grpc/grpc/issues/38576). The messages of both are the same on
-the wire, so that one servicer answers for both; v1 differs in the name of its package.
-
-Run one service: a grpc.aio server with health, reflection, InfoService, interceptors and a graceful stop.
+"""Run the server of one service: gRPC with InfoService, health, reflection and Flight's Handshake, and HTTP.
 
 The `app` module of a service (`leman_planner.app` and so on) exposes `create(settings, draining) -> Service`; its
-`__main__` is `main("planner", create)`. When the service is up, one JSON line on standard output says where:
+`__main__` is `main("planner", create)`. When the server is up, it prints its ports as one JSON line:
 
 `{"service": "planner", "port": 40123, "pid": 17}`
+
+grpcio-reflection serves only v1alpha (https://github.com/grpc/grpc/issues/38576). The messages of v1 are the same on
+the wire, so one servicer answers both.
 """
 
 from __future__ import annotations
@@ -49,14 +39,13 @@ from leman_core.process.addresses import bind_failure, bracket_host, is_loopback
 from leman_core.process.memory import LongLivedObjects, release_memory_when_idle
 from leman_core.process.process_secrets import guard
 from leman_core.process.release import release_version
+from leman_core.server.admission import CallAdmission
 from leman_core.server.authentication import SHORTEST_TOKEN, Authenticator, authenticates_callers, bearer_token
-from leman_core.server.call_budgets import MAX_METADATA_BYTES, BudgetInterceptor
 from leman_core.server.call_streams import Activity, UninterruptedCalls
-from leman_core.server.callers import CallerLimits
+from leman_core.server.database_locations import DatabaseLocations, configured_locations
 from leman_core.server.flight_protocol import Flight_pb2
 from leman_core.server.forwarding import Forwarding
-from leman_core.server.interceptors import CallInterceptor, Context
-from leman_core.server.request_locations import RequestLocations
+from leman_core.server.interceptors import MAX_METADATA_BYTES, BudgetInterceptor, CallInterceptor, Context
 from leman_core.server.request_messages import TRANSPORT_FACTOR
 from leman_core.server.routes import FLIGHT, HANDSHAKE
 from leman_core.server.tls import TlsFiles, server_credentials, settings_named
@@ -71,8 +60,7 @@ if TYPE_CHECKING:
 
 
 def check_bind(settings: Settings) -> None:
-    """Refuse a server that others can reach and that nothing protects, and one that would send tokens to other machines
-    in the clear, unless settings say that it may be so.
+    """Refuse settings that expose an unprotected server, or that send tokens to other machines in the clear.
 
     Raises:
         InvalidArgument: INSECURE_BIND, ANONYMOUS_BIND, WEAK_TOKEN, INSECURE_PEER, BAD_SETTING.
@@ -99,7 +87,7 @@ def check_bind(settings: Settings) -> None:
 
 
 def _check_peers(settings: Settings) -> None:
-    """Refuse peers elsewhere that are to be called without TLS, with a token of one's own or of callers."""
+    """Refuse to send tokens, this service's or its callers', to peers on other machines without TLS."""
     peers = settings.peers
     if peers.tls_ca or not (peers.token.get_secret_value() or authenticates_callers(settings)):
         return
@@ -130,23 +118,23 @@ def _check_callers(settings: Settings) -> None:
         raise InvalidArgument(
             "ANONYMOUS_BIND",
             f"{server.host} would answer everyone who can reach it: set LEMAN_SERVER__TOKEN, "
-            "LEMAN_SERVER__TOKENS_FILE, LEMAN_JWT__ISSUER or LEMAN_SERVER__TLS_CLIENT_CA, which say what callers must "
-            "show, and no LEMAN_SERVER__ANONYMOUS_ROLES, or LEMAN_SERVER__ALLOW_ANONYMOUS=true",
+            "LEMAN_SERVER__TOKENS_FILE, LEMAN_JWT__ISSUER or LEMAN_SERVER__TLS_CLIENT_CA to authenticate callers, and "
+            "no LEMAN_SERVER__ANONYMOUS_ROLES, or LEMAN_SERVER__ALLOW_ANONYMOUS=true",
         )
     token = server.token.get_secret_value()
     if token and len(token) < SHORTEST_TOKEN:
         raise InvalidArgument(
             "WEAK_TOKEN",
-            f"LEMAN_SERVER__TOKEN has {len(token)} characters, and anyone who guesses it can run code: take "
-            f"at least {SHORTEST_TOKEN}, for example what `openssl rand -base64 24` prints",
+            f"LEMAN_SERVER__TOKEN has {len(token)} characters, and anyone who guesses it can run code: choose at least "
+            f"{SHORTEST_TOKEN}, for example with `openssl rand -base64 24`",
         )
 
 
 def bind(server: Server, to: grpc.aio.Server) -> int:
-    """Bind the address of the settings, and the one for clients with certificates where there are two.
+    """Bind the server's address, and the second one for clients with certificates if there is one.
 
     Returns:
-        The port of the first.
+        The port of the first address.
 
     Raises:
         InvalidArgument: BAD_SETTING.
@@ -173,7 +161,7 @@ def _bound(to: grpc.aio.Server, server: Server, setting: str, credentials: grpc.
 
 
 def _credentials(server: Server, *, asks: bool) -> grpc.ServerCredentials:
-    """Return what a server shows of itself, and what clients have to show where it `asks`."""
+    """Return the server's credentials; with `asks`, clients have to show a certificate."""
     try:
         files = TlsFiles(ca=server.tls_client_ca if asks else "", cert=server.tls_cert, key=server.tls_key)
     except OSError as error:
@@ -188,9 +176,10 @@ def _credentials(server: Server, *, asks: bool) -> grpc.ServerCredentials:
 
 
 class InfoServicer(info_pb2_grpc.InfoServiceServicer):
-    """What answers GetInfo. `bound` is the address that this service itself was bound to.
+    """Answer GetInfo. An address that stands for all addresses of a machine is left out, as no caller could use it.
 
-    What stands for all addresses of a machine is none that a caller could take: it is left out.
+    Args:
+        bound: The address that this service itself was bound to.
     """
 
     def __init__(self, settings: Settings, service: str, bound: str) -> None:
@@ -219,7 +208,7 @@ class InfoServicer(info_pb2_grpc.InfoServiceServicer):
 
 
 def add_handshake(server: grpc.aio.Server) -> None:
-    """Answer Handshake on this server."""
+    """Answer Flight's Handshake, so that clients that only have a user and a password learn to send their token."""
     handler = grpc.stream_stream_rpc_method_handler(
         _handshake,
         request_deserializer=Flight_pb2.HandshakeRequest.FromString,
@@ -230,7 +219,7 @@ def add_handshake(server: grpc.aio.Server) -> None:
 
 
 async def _handshake(requests: AsyncIterator[Any], context: Context) -> AsyncIterator[Any]:
-    """Give a token back that came as a password and holds, in headers and in trailers: clients look at either."""
+    """Return a valid token that came as a password, in headers and trailers: clients read either."""
     given = dict(context.invocation_metadata() or ()).get("authorization")
     token = bearer_token(given, basic=True)
     if token is not None:
@@ -246,7 +235,7 @@ V1 = V1ALPHA.replace(".v1alpha.", ".v1.")
 
 
 def add_reflection(names: Iterable[str], server: grpc.aio.Server) -> None:
-    """Answer reflection on this server: `names` are the full names of what else it answers."""
+    """Answer reflection; `names` are the full names of the server's other services."""
     _pool_with_v1()
     servicer = reflection.aio.ReflectionServicer([*names, V1, V1ALPHA], pool=_EveryName())
     handler = grpc.stream_stream_rpc_method_handler(
@@ -260,7 +249,7 @@ def add_reflection(names: Iterable[str], server: grpc.aio.Server) -> None:
 
 
 class _EveryName:
-    """The descriptor pool, which also finds methods, fields and values of enums by their names."""
+    """The descriptor pool, which also finds methods, fields and enum values by name."""
 
     def __init__(self) -> None:
         self._pool: Any = descriptor_pool.Default()
@@ -290,7 +279,7 @@ class _EveryName:
 
 
 def _pool_with_v1() -> None:
-    """Put the file of v1 into the pool, so that reflection tells of itself, too."""
+    """Add the file of v1 to the pool, so that reflection lists itself."""
     alpha = reflection_pb2.DESCRIPTOR
     pool = descriptor_pool.Default()
     name = alpha.name.replace("v1alpha", "v1")
@@ -317,11 +306,11 @@ def _rename(message: Message) -> None:
 INFO_SERVICE = info_pb2.DESCRIPTOR.services_by_name["InfoService"].full_name
 _FAREWELL_SECONDS = 0.25
 _LINGER_SECONDS = 2.0
-#: What a stop may take beyond the grace: then the process ends, whatever a store or a thread still keeps.
+#: How long a stop may take beyond the grace. Then the process ends, whatever a store or a thread still does.
 _LAST_SECONDS = 12.0
 _ABILITY_SECONDS = 0.5
-#: Seconds for which a thread keeps the interpreter while others wait for it. The event loop waits for it in each of its
-#: rounds, several for each call: with Python's own 5 ms a call beside threads that compute takes a tenth of a second.
+#: Seconds after which a thread gives up the interpreter to others. The event loop waits for it in each round, several
+#: times for each call: with Python's default of 5 ms, a call takes 0.1 s while other threads compute.
 _SWITCH_SECONDS = 0.0001
 #: Calls of one method that gRPC holds until the event loop takes them.
 _HELD_CALLS = 1 << 16
@@ -333,54 +322,53 @@ log = structlog.get_logger(__name__)
 class Service(Protocol):
     """The gRPC services of one process."""
 
-    async def start(self, server: grpc.aio.Server) -> list[str]:
-        """Add its servicers to the server, which starts afterwards; return their full names."""
+    async def start(self, server: grpc.aio.Server, locations: DatabaseLocations) -> list[str]:
+        """Add the servicers to the server, which starts afterwards; return their full names."""
         ...
 
     async def stop(self) -> None:
-        """End what runs in the background. Called when no call runs any more, also after a failed start."""
+        """End the background work. Called when no call runs any more, and after a failed start."""
         ...
 
 
 @runtime_checkable
 class WorksAlone(Protocol):
-    """A service that also works while no one calls it."""
+    """A service that also works without a call."""
 
     def busy(self) -> bool:
-        """Return whether it does: an embedded system does not end as idle then."""
+        """Return whether it works now: an embedded system does not count as idle then."""
         ...
 
 
 @runtime_checkable
 class ReportsAbilities(Protocol):
-    """A service that answers calls although a part of its work may be impossible for a while."""
+    """A service that answers calls even while a part of its work is impossible."""
 
     def abilities(self) -> Mapping[str, LemanError | None]:
-        """Return, by its name in the health service, what keeps each ability away; None where it is there.
+        """Return what prevents each ability, by its name in the health service; None: nothing.
 
-        Health of the process and of its gRPC services does not depend on them: it says that calls are answered.
+        The health of the process and of its gRPC services does not depend on abilities.
         """
         ...
 
 
 @runtime_checkable
 class IsReached(Protocol):
-    """A service that tells others where it is reached."""
+    """A service that tells others its address."""
 
     def bound(self, address: str) -> None:
-        """Hear the host:port that its server was bound to, before any call comes."""
+        """Receive the host:port that the server was bound to, before the first call."""
         ...
 
 
-#: Makes the service. Runs before the event loop and before anything of gRPC, so it may block and fork (Spark); channels
-#: and tasks belong into `start`. The event is set when the process is asked to stop: watch streams then end themselves,
-#: and no new job is taken.
+#: Makes the service. Runs before the event loop and before gRPC, so it may block and fork (Spark); channels and tasks
+#: belong into `start`. The event is set when the process has to stop: then watch streams end, and no new job starts.
 Factory = Callable[[Settings, asyncio.Event], Service]
 
 
 @dataclass(frozen=True, slots=True)
 class RunningServer:
-    """A server that takes calls."""
+    """A server that answers calls."""
 
     settings: Settings
     service: Service
@@ -395,7 +383,7 @@ class RunningServer:
     http: HttpListener | None
 
     def idle_seconds(self) -> float:
-        """Return seconds since the service was last in use."""
+        """Return the seconds since the service was last in use."""
         if isinstance(self.service, WorksAlone) and self.service.busy():
             self.activity.touch()
         return self.activity.idle_seconds()
@@ -409,8 +397,8 @@ class RunningServer:
     async def stop(self) -> None:
         """Drain the server and stop it.
 
-        Health says NOT_SERVING, `draining` is set, and calls get `grace_seconds` to end, those too that continue
-        without their callers; then all is ended.
+        Health says NOT_SERVING, `draining` is set, and calls, including those without callers, have `grace_seconds` to
+        end. Then everything is cancelled.
         """
         await self.health.enter_graceful_shutdown()
         self.draining.set()
@@ -420,7 +408,7 @@ class RunningServer:
         quiet = asyncio.ensure_future(self.activity.quiet())
         await asyncio.wait((quiet,), timeout=grace)
         quiet.cancel()
-        # Health watchers never end by themselves: they get a moment to hear it, not the rest of the grace.
+        # Health watchers never end by themselves: they get a moment to receive the status, not the rest of the grace.
         await asyncio.wait((stopping,), timeout=_FAREWELL_SECONDS)
         await self.server.stop(0)
         await stopping
@@ -432,7 +420,7 @@ class RunningServer:
 
 
 async def start_server(settings: Settings, name: str, service: Service, draining: asyncio.Event) -> RunningServer:
-    """Bind and start the server of service `name`.
+    """Bind and start the server of a service.
 
     Raises:
         InvalidArgument: INSECURE_BIND, ANONYMOUS_BIND, WEAK_TOKEN, INSECURE_PEER, BAD_SETTING.
@@ -440,25 +428,26 @@ async def start_server(settings: Settings, name: str, service: Service, draining
         Exception: what the service's own start raises.
     """
     check_bind(settings)
-    callers, places = Authenticator(settings), RequestLocations(settings.server)
+    admission, locations = (
+        CallAdmission(settings.server, Authenticator(settings)),
+        configured_locations(settings.server),
+    )
     activity = Activity()
     changes = UninterruptedCalls(settings.server.max_calls, activity)
-    forwarding = Forwarding(settings, name, callers, draining, activity)
-    http = _http(settings)  # before there is a server that has to be started to be freed
+    forwarding = Forwarding(settings, name, admission, draining, activity)
+    http = _http(settings, admission)  # before the gRPC server, which has to be started before it can be freed
     server = grpc.aio.server(
         interceptors=[
-            BudgetInterceptor(settings.server),
+            BudgetInterceptor(settings.server, admission),
             forwarding,
-            CallInterceptor(
-                callers, CallerLimits(settings.server), places, activity, changes, settings.server.max_message_mb << 20
-            ),
+            CallInterceptor(admission, locations, activity, changes, settings.server.max_message_mb << 20),
         ],
         options=_options(settings),
     )
     checks = health.aio.HealthServicer()
     health_pb2_grpc.add_HealthServicer_to_server(checks, server)
     try:
-        names = [INFO_SERVICE, *await service.start(server)]
+        names = [INFO_SERVICE, *await service.start(server, locations)]
         add_handshake(server)
         forwarded = forwarding.begin(names, checks)
         if settings.server.reflection:
@@ -491,14 +480,14 @@ async def start_server(settings: Settings, name: str, service: Service, draining
 
 
 async def _set_abilities(checks: health.aio.HealthServicer, service: ReportsAbilities) -> None:
-    """Set each ability in the health service. Watchers are sent a status only when it changes."""
+    """Set each ability in the health service, which sends watchers only changes."""
     status = health_pb2.HealthCheckResponse
     for name, missing in service.abilities().items():
         await checks.set(name, status.SERVING if missing is None else status.NOT_SERVING)
 
 
 async def serve(settings: Settings, name: str, service: Service, draining: asyncio.Event) -> None:
-    """Run service `name` until SIGTERM or SIGINT, then stop it gracefully."""
+    """Run a service until SIGTERM or SIGINT, then stop it gracefully."""
     asked = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -523,9 +512,9 @@ async def serve(settings: Settings, name: str, service: Service, draining: async
 
 
 def main(name: str, create: Factory, settings: Settings | None = None) -> int:
-    """Run the whole life of a service's process and return its exit code: 0 stopped, 1 failed, 2 wrong settings.
+    """Run a service's process and return its exit code: 0 stopped, 1 failed, 2 wrong settings, 130 interrupted.
 
-    Reads the settings where none are given, and then forgets the environment that they came from.
+    Settings that are not given are read from the environment, which then loses them.
     """
     try:
         settings = settings or config.load()
@@ -553,13 +542,13 @@ def main(name: str, create: Factory, settings: Settings | None = None) -> int:
         code = 130
     finally:
         objects.forget()
-        # A thread that hangs in storage must not keep a stopped service alive.
+        # a thread that hangs in storage must not keep a stopped service alive
         _start_timer(_LINGER_SECONDS, lambda: os._exit(code))
     return code
 
 
 def _end_after(seconds: float) -> None:
-    """End the process after so long: a commit over a store that does not answer cannot be waited for."""
+    """End the process after this long: waiting for a commit over a store that does not answer would never end."""
 
     def end() -> None:
         busy = sorted({thread.name for thread in threading.enumerate()} - {threading.current_thread().name})
@@ -576,7 +565,7 @@ def _start_timer(seconds: float, work: Callable[[], None]) -> None:
 
 
 async def _report_idle(running: RunningServer, name: str) -> None:
-    """Tell the embedded supervisor, line by line, for how long no one has needed this service."""
+    """Print how long this service has been idle, one line at a time, for the embedded supervisor."""
     limit = running.settings.embedded.idle_seconds
     embedded = running.settings.embedded
     if not (embedded.database or embedded.databases_file) or not limit:
@@ -594,24 +583,24 @@ def _tell(line: dict[str, object]) -> None:
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     try:
-        import uvloop  # noqa: PLC0415 - there is none on Windows
+        import uvloop  # noqa: PLC0415 - not available on Windows
     except ImportError:
         return None
     return uvloop.new_event_loop
 
 
 async def _discard(server: grpc.aio.Server) -> None:
-    """Start and stop a server that was never started: grpcio crashes the process when it frees such a one."""
+    """Start and stop a server that was never started: grpcio crashes the process when it frees an unstarted one."""
     await server.start()
     await server.stop(0)
 
 
-def _http(settings: Settings) -> HttpListener | None:
+def _http(settings: Settings, admission: CallAdmission) -> HttpListener | None:
     if settings.server.http_port < 0:
         return None
-    from leman_core.http.listener import HttpListener  # noqa: PLC0415 - costs time at the start where no one asks for it
+    from leman_core.http.listener import HttpListener  # noqa: PLC0415 - slow to import, and needed only here
 
-    return HttpListener(settings)
+    return HttpListener(settings, admission.http_requests)
 
 
 def _options(settings: Settings) -> list[tuple[str, int]]:
@@ -622,12 +611,11 @@ def _options(settings: Settings) -> list[tuple[str, int]]:
         ("grpc.max_metadata_size", 4 * MAX_METADATA_BYTES),
         ("grpc.absolute_max_metadata_size", 4 * MAX_METADATA_BYTES),
         ("grpc.so_reuseport", int(settings.server.reuse_port)),
-        # gRPC cancels calls that it holds when they are a thousand, or for half a minute, without a word: it is for us
-        # to refuse them.
+        # By default gRPC silently cancels waiting calls beyond a thousand, or after half a minute; we refuse them.
         ("grpc.server.max_pending_requests", _HELD_CALLS),
         ("grpc.server.max_pending_requests_hard_limit", 4 * _HELD_CALLS),
         ("grpc.server_max_unrequested_time_in_server", _HELD_SECONDS),
-        # Peers ping an open call every 20 s (leman_core.server.channels); without this a server takes that for abuse.
+        # Peers ping an open call every 20 s (leman_core.server.channels); without this the server treats it as abuse.
         ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
         ("grpc.keepalive_time_ms", 30_000),
         ("grpc.keepalive_timeout_ms", 10_000),

@@ -1,10 +1,10 @@
-"""The one map between the error tree and gRPC status.
+"""The one mapping between Leman's errors and gRPC status.
 
-Every error carries a `google.rpc.ErrorInfo` (domain `leman`, reason, facts); InvalidArgument a `BadRequest` with the
-field, Unavailable and ResourceExhausted a `RetryInfo` where sending the call again may help. No password in a url that
-a caller gave comes back, and no control character but line ends and tabs; characters that show nothing are escaped.
-What an error repeats of its caller is cut here, for all errors: gRPC turns a call whose trailers have more than 8 KB
-into RESOURCE_EXHAUSTED, and the reason would be lost. `grpc-message` and the status say the same.
+Every error carries a `google.rpc.ErrorInfo` (domain `leman`, reason, facts); InvalidArgument also a `BadRequest` with
+the field, and Unavailable and ResourceExhausted a `RetryInfo` if a retry may help. Passwords in URLs and control
+characters other than line ends and tabs are removed, and invisible characters are escaped. Texts are shortened here,
+for all errors: gRPC turns a call with more than 8 KB of trailers into RESOURCE_EXHAUSTED and loses the reason.
+`grpc-message` has the same message as the status.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from leman_core.model.service_errors import CONTROL_CHARACTERS, escape_invisible
 from leman_core.process.process_secrets import without_passwords
 
 DOMAIN = "leman"
-#: Trailer that carries the serialised google.rpc.Status.
+#: Trailer with the serialized google.rpc.Status.
 DETAILS_KEY = "grpc-status-details-bin"
-#: Trailer that tells gRPC's own retries how many milliseconds to wait (gRFC A6); -1: the call is not to be sent again.
+#: Trailer with the milliseconds that gRPC's own retries wait (gRFC A6); -1: do not retry.
 PUSHBACK_KEY = "grpc-retry-pushback-ms"
-#: Most bytes of a serialised status, which travels as base64: 5.4 KB.
+#: The largest serialized status, which is 5.4 KB in base64.
 MAX_STATUS_BYTES = 4 * 1024
-#: Most bytes of a message, percent-encoded as it travels in `grpc-message`.
+#: The longest message, percent-encoded as in `grpc-message`.
 MAX_HEADER_BYTES = 2 * 1024
 MAX_FACT_BYTES = 1024
-#: The longest prefix of a fact that is read: the rest is cut in any case.
+#: Only this much of a fact is processed; the rest is cut in any case.
 _READ = 4 * MAX_FACT_BYTES
-#: A word of a message that is longer, such as a name that a caller made up, is cut.
+#: Longer words of a message, such as a caller's own names, are cut.
 _MOST_OF_A_WORD = 400
-#: How programs colour text for terminals, such as a function's traceback.
+#: Terminal colours, as in a function's traceback.
 _COLOUR = re.compile("\x1b\\[[0-9;]*m")
 _LONG_WORD = re.compile(rf"(\S{{{_MOST_OF_A_WORD - 100}}})\S{{100,}}")
 
@@ -56,7 +56,7 @@ _CODES: dict[type[service_errors.LemanError], grpc.StatusCode] = {
     service_errors.Internal: grpc.StatusCode.INTERNAL,
 }
 _CLASSES: dict[int, type[service_errors.LemanError]] = {code.value[0]: cls for cls, code in _CODES.items()}
-#: Codes that gRPC itself gives and that no error of ours has: what they mean to a caller.
+#: Codes that only gRPC itself uses → the closest error.
 _EXTERNAL: dict[grpc.StatusCode, type[service_errors.LemanError]] = {
     grpc.StatusCode.DEADLINE_EXCEEDED: service_errors.Unavailable,
     grpc.StatusCode.CANCELLED: service_errors.Unavailable,
@@ -65,14 +65,14 @@ _EXTERNAL: dict[grpc.StatusCode, type[service_errors.LemanError]] = {
 
 
 def code_of(error: service_errors.LemanError) -> grpc.StatusCode:
-    """Return the gRPC code of an error: that of the nearest class in the tree."""
+    """Return the gRPC code of an error: that of its nearest base class with one."""
     return next((_CODES[cls] for cls in type(error).__mro__ if cls in _CODES), grpc.StatusCode.INTERNAL)
 
 
 def to_status(error: service_errors.LemanError) -> status_pb2.Status:
-    """Return an error as google.rpc.Status (also for a job's `error` field), at most MAX_STATUS_BYTES serialised.
+    """Return an error as google.rpc.Status of at most MAX_STATUS_BYTES; also used for a job's `error` field.
 
-    Long facts are shortened first, the longest most; reason and code always survive.
+    The longest facts are shortened first; reason and code always survive.
     """
     facts = {_clip(key, 64): _clip(_clean(value[:_READ]), MAX_FACT_BYTES) for key, value in error.facts.items()}
     message = header_message(error.message)
@@ -89,9 +89,9 @@ def to_status(error: service_errors.LemanError) -> status_pb2.Status:
 
 
 def trailers_of(error: service_errors.LemanError) -> tuple[tuple[str, str | bytes], ...]:
-    """Return what goes with an error beside its code: the status, and what a retry policy of gRPC is to do.
+    """Return the trailers of an error: its status, and a hint for gRPC's retry policy.
 
-    The policy knows codes only, and RESOURCE_EXHAUSTED is also what no other time makes right.
+    The policy only knows codes, and a retry does not help every RESOURCE_EXHAUSTED.
     """
     details = (DETAILS_KEY, to_status(error).SerializeToString())
     if not isinstance(error, service_errors.Unavailable | service_errors.ResourceExhausted):
@@ -101,7 +101,7 @@ def trailers_of(error: service_errors.LemanError) -> tuple[tuple[str, str | byte
 
 
 def from_status(status: status_pb2.Status) -> service_errors.LemanError:
-    """Return the error that a google.rpc.Status stands for. The opposite of `to_status`, but for what was shortened."""
+    """Return the error of a google.rpc.Status, the inverse of `to_status` except for shortened texts."""
     reason, facts, field, retry_after = "", {}, "", 0.0
     for detail in status.details:
         info, bad, retry = (
@@ -120,10 +120,10 @@ def from_status(status: status_pb2.Status) -> service_errors.LemanError:
 
 
 def error_from_rpc(error: grpc.RpcError) -> service_errors.LemanError:
-    """Return the error that a call to another service failed with.
+    """Return the error of a failed call to another service.
 
-    Where the other side said nothing (connection lost, deadline passed) the reason is the gRPC code's name; for
-    DEADLINE_EXCEEDED, CANCELLED and UNAVAILABLE the outcome of the call is then unknown.
+    If the peer sent no error (connection lost, deadline passed), the reason is the name of the gRPC code; after
+    DEADLINE_EXCEEDED, CANCELLED and UNAVAILABLE the outcome of the call is unknown.
     """
     code: grpc.StatusCode = error.code()
     trailers = cast("Iterable[tuple[str, str | bytes]]", error.trailing_metadata() or ())
@@ -137,13 +137,13 @@ def error_from_rpc(error: grpc.RpcError) -> service_errors.LemanError:
             if status.code == code.value[0]:
                 return from_status(status)
     cls = _EXTERNAL.get(code) or _CLASSES.get(code.value[0], service_errors.Internal)
-    # what gRPC itself refuses as too much is a message that is too large, also when it is sent again
+    # gRPC itself refuses only messages that are too large, and a retry does not help
     retry_after = 0.0 if code is grpc.StatusCode.RESOURCE_EXHAUSTED else 1.0
     return _make(cls, code.name, error.details() or code.name.lower(), {}, field="", retry_after=retry_after)
 
 
 def header_message(message: str) -> str:
-    """Return a message as `grpc-message` and the status have it: short, without passwords and control characters."""
+    """Return a message for `grpc-message` and the status: short, without passwords and control characters."""
     text = escape_invisible(_LONG_WORD.sub(_cut_word, _clean(message)))
     return _cut(text)
 
@@ -161,7 +161,7 @@ def _cut_word(found: re.Match[str]) -> str:
 
 
 def _cut(text: str) -> str:
-    """Return the beginning of a text that has at most MAX_HEADER_BYTES as it travels."""
+    """Return the beginning of a text that has at most MAX_HEADER_BYTES when percent-encoded."""
     text = text[:MAX_HEADER_BYTES] if len(text) > MAX_HEADER_BYTES + 1 else text
     left = MAX_HEADER_BYTES
     for at, character in enumerate(text):
@@ -215,7 +215,7 @@ def _make(
     field: str,
     retry_after: float,
 ) -> service_errors.LemanError:
-    """Make the error. Facts are set afterwards: their names may be those of parameters."""
+    """Make the error. Facts are set afterwards, as their names may be those of parameters."""
     error: service_errors.LemanError
     if cls is service_errors.Unavailable or cls is service_errors.ResourceExhausted:
         error = cls(reason, message, retry_after_seconds=retry_after)

@@ -1,4 +1,4 @@
-"""What a side of TLS shows and believes, as its files have it now: renewed ones hold for connections made after."""
+"""Certificates of servers and channels, read from files that may be replaced while the process runs."""
 
 from __future__ import annotations
 
@@ -25,18 +25,19 @@ class Pem(NamedTuple):
 
 
 class TlsFiles:
-    """PEM files that may be replaced at any time. Any thread may ask.
+    """PEM files that may be replaced at any time, for any thread.
 
-    They are looked at when someone asks, once a second at most. While they cannot be read, or do not fit one another,
-    as one of them is replaced and another is not yet, what was there before holds.
+    The files are checked at most once a second, on use. While they cannot be read or do not match, because only some
+    are replaced yet, the previous contents stay in use.
 
     Args:
         ca: Path of CA certificates; empty: none.
-        cert: Path of a certificate chain; `key` that of its private key; empty: none.
-        clock: Seconds, as `time.monotonic` counts them.
+        cert: Path of a certificate chain; empty: none.
+        key: Path of its private key.
+        clock: Returns seconds.
 
     Raises:
-        OSError: A file cannot be read, or is none of its kind, or the key is not the certificate's.
+        OSError: A file cannot be read, is invalid, or the key does not match the certificate.
     """
 
     def __init__(
@@ -49,7 +50,7 @@ class TlsFiles:
         self._pem = self._read()
 
     def current(self) -> Pem:
-        """Return what the files have now; the same object while they have not changed."""
+        """Return the contents of the files; the same object until they change."""
         with self._lock:
             if self._clock() - self._looked >= _LOOK_SECONDS:
                 self._looked = self._clock()
@@ -57,7 +58,7 @@ class TlsFiles:
             return self._pem
 
     def context(self) -> ssl.SSLContext:
-        """Return a context of a server that shows the certificate, made from the files as they are."""
+        """Return a server's context with the current certificate."""
         made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self._load(made)
         return made
@@ -67,7 +68,7 @@ class TlsFiles:
             found = self._read()
         except OSError as error:
             if str(error) != self._trouble:
-                _log.warning("TLS files cannot be used, those of before hold", files=self._paths, error=str(error))
+                _log.warning("TLS files cannot be used, previous ones stay", files=self._paths, error=str(error))
             self._trouble = str(error)
             return
         self._trouble = ""
@@ -78,7 +79,7 @@ class TlsFiles:
     def _read(self) -> Pem:
         pem = self._contents()
         tried = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        tried.set_ciphers("ALL:@SECLEVEL=0")  # gRPC says itself what is too weak
+        tried.set_ciphers("ALL:@SECLEVEL=0")  # gRPC decides itself what is too weak
         self._load(tried)
         if self._contents() != pem:
             raise OSError("they are being replaced")
@@ -87,7 +88,7 @@ class TlsFiles:
     def _load(self, context: ssl.SSLContext) -> None:
         ca, key, cert = self._paths
         if cert:
-            context.load_cert_chain(cert, key, password="")  # else it asks anyone who sits at the terminal
+            context.load_cert_chain(cert, key, password="")  # otherwise OpenSSL prompts at the terminal
         if ca:
             context.load_verify_locations(ca)
 
@@ -96,10 +97,10 @@ class TlsFiles:
 
 
 def settings_named(error: OSError, paths: Mapping[str, str]) -> str:
-    """Return the settings that a failure of `TlsFiles` is about: that of the missing file, or all that are given.
+    """Return the settings behind an error of `TlsFiles`: the setting of the missing file, else all that are set.
 
     Args:
-        paths: By the settings that name them; an empty one is not given.
+        paths: Paths by setting; empty: not set.
     """
     given = [setting for setting, path in paths.items() if path]
     missing = [setting for setting in given if error.filename and paths[setting] == str(error.filename)]
@@ -107,21 +108,19 @@ def settings_named(error: OSError, paths: Mapping[str, str]) -> str:
 
 
 def channel_credentials(ca: str, cert: str = "", key: str = "") -> grpc.ChannelCredentials:
-    """Return credentials that believe the certificates of a CA, and show one where it is given.
+    """Return credentials that trust a CA and show a certificate, if one is given.
 
     Raises:
-        OSError: as `TlsFiles`.
+        OSError: As `TlsFiles`.
     """
     return grpc.ssl_channel_credentials(*TlsFiles(ca=ca, cert=cert, key=key).current())
 
 
 def server_credentials(files: TlsFiles, *, asks: bool) -> grpc.ServerCredentials:
-    """Return credentials that show what the files have at each handshake.
-
-    gRPC asks clients for a certificate and turns those away who have none, or does not ask.
+    """Return credentials that use the current files at each handshake.
 
     Args:
-        asks: Clients have to show a certificate of the files' CA.
+        asks: Whether clients have to show a certificate of the files' CA.
     """
     shown = files.current()
 
@@ -133,7 +132,7 @@ def server_credentials(files: TlsFiles, *, asks: bool) -> grpc.ServerCredentials
         shown = found
         return _configuration(found)
 
-    fetcher = cast("Callable[[], grpc.ServerCertificateConfiguration]", renewed)  # None is allowed: nothing is new
+    fetcher = cast("Callable[[], grpc.ServerCertificateConfiguration]", renewed)  # None is allowed: nothing changed
     return grpc.dynamic_ssl_server_credentials(_configuration(shown), fetcher, asks)
 
 
@@ -142,7 +141,7 @@ def _configuration(pem: Pem) -> grpc.ServerCertificateConfiguration:
 
 
 def renew_at_handshakes(context: ssl.SSLContext, files: TlsFiles) -> None:
-    """Have each handshake of a server show what the files have then; `context` has what they had."""
+    """Use the current files at each handshake of a server, whose `context` has their earlier contents."""
     shown, renewed = files.current(), context
 
     def choose(connection: ssl.SSLObject | ssl.SSLSocket, _name: str | None, _context: ssl.SSLContext) -> None:
@@ -152,8 +151,8 @@ def renew_at_handshakes(context: ssl.SSLContext, files: TlsFiles) -> None:
             try:
                 made = files.context()
             except OSError:
-                return  # they are replaced again: the next handshake looks again
+                return  # the files are being replaced again: the next handshake retries
             shown, renewed = found, made
         connection.context = renewed
 
-    context.sni_callback = choose  # OpenSSL asks it at every handshake, also where no name is sent
+    context.sni_callback = choose  # OpenSSL calls it at every handshake, with or without a name

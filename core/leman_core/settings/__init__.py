@@ -1,9 +1,8 @@
 """Settings of the services: one typed object, read from the environment.
 
-Every setting is `LEMAN_<SECTION>__<KEY>`, for example `LEMAN_SERVER__HOST` or
-`LEMAN_WRITER__STALL_IDLE_CHECKS=6`. A name that begins like one and is none is refused, so that a misspelt setting
-never goes unnoticed. `python -m leman_core.settings` lists all of them with value, origin and meaning; secrets are
-masked.
+Every setting is `LEMAN_<SECTION>__<KEY>`, for example `LEMAN_SERVER__HOST` or `LEMAN_WRITER__STALL_IDLE_CHECKS=6`. An
+unknown name of this form is refused, so that a misspelt setting does not go unnoticed. `python -m leman_core.settings`
+lists all settings with value, origin and meaning; secrets are masked.
 """
 
 from leman_core.settings.loading import PREFIX, SettingInfo, Settings, describe, is_secret, load

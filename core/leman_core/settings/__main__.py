@@ -35,7 +35,7 @@ def main(argv: list[str] | None = None) -> int:
             sys.stderr.write(
                 f"standard output cannot be written: {error.strerror}. Redirect it to where there is room\n"
             )
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is still in its buffer goes there
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # discard what is still buffered
         return 1
     return 0
 

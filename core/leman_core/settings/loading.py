@@ -1,4 +1,4 @@
-"""All settings: read from the environment, and listed."""
+"""Load the settings from the environment, and describe them."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ from leman_core.settings.sections import (
 )
 
 PREFIX = "LEMAN_"
-#: No settings, although they begin like some: `docker-compose.yml` is told so which cluster to use.
+#: Variables of `docker-compose.yml` that look like settings.
 _READ_ELSEWHERE = frozenset({"LEMAN_SPARK_MASTER"})
-#: Of errors of pydantic: a value is no object, or no list.
+#: Pydantic's error types for values that should be an object or a list.
 _NOT_OF_ITS_KIND = frozenset({"dict_type", "tuple_type"})
 _MASK = "**********"
 _SECRET_NAME = re.compile(r"secret|password|token|credential|(?:access|account|api)[._-]?key", re.IGNORECASE)
@@ -70,7 +70,7 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _ports_apart(self) -> Self:
-        """Refuse one port for two things that a process listens on."""
+        """Refuse the same port for two listeners of a process."""
         callback = self.spark.callback_port
         asked = [
             ("server.port", self.server.port),
@@ -83,8 +83,8 @@ class Settings(BaseSettings):
         for key, port in asked:
             name = _env_name(tuple(key.split(".")))
             if port > 0 and port in taken:
-                what = "the first of three ports" if key == "spark.callback_port" else "a port"
-                raise ValueError(f"{name}: {port} is {taken[port]} already; give it {what} that nothing else has")
+                what = "the first of three free ports" if key == "spark.callback_port" else "another port"
+                raise ValueError(f"{name}: {port} is {taken[port]} already; choose {what}")
             taken[port] = name
         return self
 
@@ -105,7 +105,7 @@ def load() -> Settings:
     """Read the settings from the environment.
 
     Raises:
-        InvalidArgument: BAD_SETTING, which names every variable that is wrong.
+        InvalidArgument: BAD_SETTING; the message names every wrong variable.
     """
     unknown = _unknown(os.environ)
     if unknown:
@@ -135,12 +135,12 @@ def describe(settings: Settings) -> Iterator[SettingInfo]:
 
 
 def is_secret(key: str) -> bool:
-    """Return whether a setting of Spark holds a secret, by its name."""
+    """Return whether the name of a Spark setting says that it holds a secret."""
     return bool(_SECRET_NAME.search(key))
 
 
 def _shown(value: object) -> object:
-    """Return a value without secrets: a Spark setting counts as one when its name says so."""
+    """Return a value with its secrets masked."""
     if isinstance(value, SecretStr):
         return _MASK if value.get_secret_value() else ""
     if isinstance(value, dict):
@@ -153,7 +153,7 @@ def _env_name(location: tuple[int | str, ...]) -> str:
 
 
 def _wrong(location: tuple[int | str, ...], said: str, kind: str) -> str:
-    """Return what is wrong, and where in a setting that is JSON; what is about several settings names them itself."""
+    """Return what is wrong, with the setting and the place in its JSON; errors about several settings name them."""
     said = said.removeprefix("Value error, ")
     if not location:
         return said
@@ -165,18 +165,18 @@ def _wrong(location: tuple[int | str, ...], said: str, kind: str) -> str:
 
 
 def _place(part: int | str) -> str:
-    """Return a key, or which item of a list it is."""
+    """Return a key, or the position in a list."""
     return part if isinstance(part, str) else f"item {part + 1}"
 
 
 def _needs_json(name: str) -> str:
-    """Return what to write into a setting that is an object or a list."""
+    """Return the error of a setting that has to be an object or a list."""
     return f"{name}: this takes JSON, such as '{_examples()[name]}'"
 
 
 @functools.cache
 def _examples() -> Mapping[str, str]:
-    """Return the settings that are objects or lists, each with an example in JSON."""
+    """Return an example in JSON for each setting that is an object or a list."""
     return {
         _env_name((section, name)): json.dumps(own.examples[0])
         for section, field in Settings.model_fields.items()
@@ -186,9 +186,9 @@ def _examples() -> Mapping[str, str]:
 
 
 def _unknown(environ: Mapping[str, str]) -> list[str]:
-    """Return variables that look like settings and are none: pydantic-settings ignores them silently.
+    """Return unknown variables that look like settings, which pydantic-settings would ignore silently.
 
-    What looks like one has two underscores in a row, or begins with the name of a section: `LEMAN_SERVER_TOKEN`.
+    Such a variable has two underscores in a row, or begins with the name of a section, like `LEMAN_SERVER_TOKEN`.
     """
     known = {
         _env_name((section, name))
@@ -201,12 +201,12 @@ def _unknown(environ: Mapping[str, str]) -> list[str]:
 
 
 def _no_json(environ: Mapping[str, str]) -> list[str]:
-    """Return what is wrong with variables that stand for an object, a list or a whole section, and have no JSON."""
+    """Return what is wrong with variables of an object, a list or a whole section that are no JSON."""
     sections = {_env_name((name,)) for name in Settings.model_fields}
     wrong = sorted(name for name, text in environ.items() if not _is_json(text))
     objects = [_needs_json(name.upper()) for name in wrong if name.upper() in _examples()]
     whole = [name for name in wrong if name.upper() in sections]
-    text = "that is a whole section: unset it, and use those of its settings that `leman config show` lists"
+    text = "that is a whole section: unset it, and set single settings of it, see `leman config show`"
     return objects + ([f"{', '.join(whole)}: {text}"] if whole else [])
 
 

@@ -1,1 +1,1 @@
-"""What operators see of the services from outside. No library is loaded for it unless someone asks for it."""
+"""Logs, metrics and traces. Their libraries are loaded only if they are exported."""

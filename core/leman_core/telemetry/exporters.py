@@ -1,10 +1,6 @@
-"""The exporters of measures and spans; imported only where one is asked for.
+"""Exporters of metrics (a page for Prometheus, OTLP) and spans (OTLP).
 
-The way of spans out of a process. Imported only where traces are asked for.
-
-The way of measures out of a process: a page that Prometheus reads, and OTLP to a collector.
-
-Imported only where metrics are asked for, and begun in the process that measures: threads do not survive a fork.
+Imported only if something is exported, and started in the process that measures, as threads do not survive a fork.
 """
 
 from __future__ import annotations
@@ -37,9 +33,9 @@ _TRACER = "leman"
 
 
 class TracesExport:
-    """The spans of one process on their way to a collector, from now until `stop`.
+    """Export the spans of one process to a collector until `stop`.
 
-    Which traces are sampled, and how many spans wait at the most, the SDK reads from its variables.
+    The SDK reads sampling and batching from its own variables.
     """
 
     def __init__(self, collector: Collector, resource: Resource) -> None:
@@ -48,7 +44,7 @@ class TracesExport:
         tracing.start_tracing(self._provider.get_tracer(_TRACER))
 
     def stop(self) -> None:
-        """Make no spans any more, and send what is left, which blocks for as long as the collector takes."""
+        """Stop making spans and send the rest; block until the collector has them."""
         tracing.stop_tracing()
         self._provider.shutdown()
 
@@ -57,11 +53,11 @@ METER = "leman"
 
 
 class MetricsExport:
-    """The readers of one process's measures, from now until `stop`.
+    """Export the metrics of one process until `stop`.
 
     Args:
-        settings: whether there is a page, and where.
-        collector: None: nothing goes there.
+        settings: Of the page for Prometheus.
+        collector: None: nothing is sent.
 
     Raises:
         Unavailable: BIND_FAILED.
@@ -91,11 +87,11 @@ class MetricsExport:
 
     @property
     def port(self) -> int | None:
-        """The TCP port of the page; None: there is none."""
+        """Return the TCP port of the page, or None."""
         return None if self._page is None else self._page.server_port
 
     def stop(self) -> None:
-        """Measure no more, and send what is left, which blocks for as long as the collector takes."""
+        """Stop measuring and send the rest; block until the collector has it."""
         for instrument in instruments.ALL:
             instrument.bind(None)
         closing = threading.Thread(target=self._close_page, name="metrics page", daemon=True)
@@ -104,14 +100,14 @@ class MetricsExport:
         closing.join()
 
     def _close_page(self) -> None:
-        """End the page's thread, which takes half a second, and give its port back."""
+        """Stop the page's thread, which takes half a second, and release its port."""
         if self._page is not None:
             self._page.shutdown()
             self._page.server_close()
 
 
 def _guarded(page: WSGIApplication, *, local: bool) -> WSGIApplication:
-    """Return the page for all but web pages, whatever the verb; see `leman_core.process.addresses`."""
+    """Return the page, but refuse requests of web pages with any verb; see `leman_core.process.addresses`."""
 
     def answer(request: WSGIEnvironment, begin: StartResponse) -> Iterable[bytes]:
         headers = {"origin": request.get("HTTP_ORIGIN", ""), "sec-fetch-site": request.get("HTTP_SEC_FETCH_SITE", "")}
@@ -120,6 +116,6 @@ def _guarded(page: WSGIApplication, *, local: bool) -> WSGIApplication:
         if named and not is_foreign(headers, f"http://{host}", ()):
             return page(request, begin)
         begin("403 Forbidden", [("content-type", "text/plain")])
-        return [b"web pages may not read this, and its address is 127.0.0.1 or localhost\n"]
+        return [b"web pages may not read this; its address is 127.0.0.1 or localhost\n"]
 
     return answer

@@ -1,12 +1,9 @@
-"""All instruments of the services.
+"""The metrics of all services, recorded where their values are known.
 
-Instruments: what the product measures, at the place where the value is known. Until `bind` they do nothing.
+docs/observability.md lists them, and a test compares both.
 
-A process in which no one asked for metrics imports no OpenTelemetry, and pays one look at an attribute for a measure.
-
-All instruments of the services. docs/observability.md lists them, and a test compares both.
-
-What is measured of each call that a service takes: how many, which failed, how long they took.
+Until `bind` instruments do nothing. A process without metrics imports no OpenTelemetry, and pays one attribute access
+for each measurement.
 """
 
 from __future__ import annotations
@@ -21,24 +18,24 @@ if TYPE_CHECKING:
     from opentelemetry.metrics import CallbackOptions, Observation
 
 
-#: Values of an instrument's attributes, by their names.
+#: An instrument's attributes by name.
 Attributes: TypeAlias = Mapping[str, str]
-#: What a gauge shows now: values with their attributes. It is asked by a thread of its own.
+#: Returns the values of a gauge with their attributes; called in a thread of its own.
 Look: TypeAlias = Callable[[], Iterable[tuple[float, Attributes]]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Description:
-    """What is known of an instrument before anything is measured."""
+    """The description of an instrument."""
 
     name: str
-    """By OpenTelemetry's conventions; what is the product's own begins with `leman.`."""
+    """By OpenTelemetry's conventions; Leman's own names begin with `leman.`."""
     unit: str
-    """In UCUM; a word in braces is counted."""
+    """In UCUM; a word in braces is a count."""
     text: str
     """What it measures, in a sentence."""
     attributes: tuple[str, ...] = ()
-    """The names of its attributes. Their values are bounded by the code: no name of a table, a job or a caller."""
+    """The names of its attributes. The code bounds their values: never names of tables, jobs or callers."""
 
 
 class Counter:
@@ -50,22 +47,22 @@ class Counter:
 
     @property
     def is_bound(self) -> bool:
-        """Return whether someone takes what is counted."""
+        """Return whether the count is exported."""
         return self._bound is not None
 
     def add(self, amount: float, attributes: Attributes | None = None) -> None:
-        """Add an amount; from any thread."""
+        """Add an amount, from any thread."""
         if self._bound is not None:
             self._bound.add(amount, attributes)
 
     def bind(self, meter: metrics.Meter | None) -> None:
-        """Count with a meter from now on; None: nowhere."""
+        """Count with a meter from now on; None: stop counting."""
         about = self.description
         self._bound = None if meter is None else meter.create_counter(about.name, about.unit, about.text)
 
 
 class Histogram:
-    """How values are distributed over buckets, whose upper bounds are `bounds`."""
+    """A distribution over buckets with the upper bounds `bounds`."""
 
     def __init__(self, description: Description, bounds: tuple[float, ...]) -> None:
         self.description = description
@@ -74,16 +71,16 @@ class Histogram:
 
     @property
     def is_bound(self) -> bool:
-        """Return whether someone takes values: what they cost to make can be saved otherwise."""
+        """Return whether values are exported, so that callers can skip computing them."""
         return self._bound is not None
 
     def record(self, value: float, attributes: Attributes | None = None) -> None:
-        """Take a value; from any thread."""
+        """Record a value, from any thread."""
         if self._bound is not None:
             self._bound.record(value, attributes)
 
     def bind(self, meter: metrics.Meter | None) -> None:
-        """Record with a meter from now on; None: nowhere."""
+        """Record with a meter from now on; None: stop recording."""
         about = self.description
         self._bound = None
         if meter is not None:
@@ -93,7 +90,7 @@ class Histogram:
 
 
 class Gauge:
-    """Something that is looked at when values are asked for, and costs nothing in between."""
+    """A value that is read on export, and costs nothing in between."""
 
     def __init__(self, description: Description) -> None:
         self.description = description
@@ -102,23 +99,23 @@ class Gauge:
 
     @property
     def is_shown(self) -> bool:
-        """Return whether someone takes values: what they cost to make can be saved otherwise."""
+        """Return whether values are exported, so that callers can skip computing them."""
         return self._shown
 
     def show(self, look: Look | None) -> None:
-        """Have values made by a function, called in a thread of its own; None: there are none any more."""
+        """Read values with a function from now on, in a thread of its own; None: there are none."""
         self._look = look
 
     def values(self) -> list[tuple[float, Attributes]]:
-        """Return what is to be seen now."""
+        """Return the current values."""
         return [] if self._look is None else list(self._look())
 
     def bind(self, meter: metrics.Meter | None) -> None:
-        """Show values to a meter from now on; None: to no one."""
+        """Show values to a meter from now on; None: stop."""
         self._shown = meter is not None
         if meter is None:
             return
-        from opentelemetry.metrics import Observation  # noqa: PLC0415 - see above
+        from opentelemetry.metrics import Observation  # noqa: PLC0415 - see the module
 
         def observed(_options: CallbackOptions) -> list[Observation]:
             return [Observation(value, attributes) for value, attributes in self.values()]
@@ -131,7 +128,7 @@ class Gauge:
 
 
 class ObservedCounter(Gauge):
-    """A sum that only grows and that someone else counts, such as the operating system."""
+    """A sum that only grows and is counted elsewhere, such as by the operating system."""
 
     def _create(self, meter: metrics.Meter, callbacks: list[Callable[[CallbackOptions], list[Observation]]]) -> None:
         about = self.description
@@ -141,7 +138,7 @@ class ObservedCounter(Gauge):
 Instrument: TypeAlias = Counter | Histogram | Gauge
 
 
-#: Seconds, from a call to Redis that is answered at once to a job of a day.
+#: Upper bounds of buckets in seconds, from a fast Redis call to a job of a day.
 _CALL_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 _REDIS_BOUNDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
 _JOB_BOUNDS = (0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 14_400.0, 86_400.0)
@@ -370,11 +367,11 @@ ALL: tuple[Instrument, ...] = tuple(
 
 
 def measure_call(path: str, seconds: float, code: str, reason: str) -> None:
-    """Record a call that is over.
+    """Record a finished call.
 
     Args:
-        path: `/leman.v1.JobService/GetJob`: of a method that is served, so that there are not more than these.
-        reason: that of its error; empty: its error has none, or there was none.
+        path: Such as `/leman.v1.JobService/GetJob`, only of served methods, so that their number is bounded.
+        reason: Of its error; empty: there is none.
     """
     if CALL_DURATION.is_bound:
         CALL_DURATION.record(seconds, _attributes(path, code, reason))
@@ -382,7 +379,7 @@ def measure_call(path: str, seconds: float, code: str, reason: str) -> None:
 
 @functools.cache
 def method_attributes(path: str) -> Attributes:
-    """Return what says which method it is."""
+    """Return the attributes that identify a method."""
     return {"rpc.system.name": "grpc", RPC_METHOD: path.removeprefix("/")}
 
 

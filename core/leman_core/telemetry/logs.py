@@ -1,8 +1,7 @@
-"""Structured logs: one line an event on standard error, with service, request_id and job_id bound by context.
+"""Structured logs: one line per event on standard error, with service, request_id and job_id bound by context.
 
-Modules log through `structlog.get_logger(__name__)`; lines of the standard library's loggers take the same
-way out. What is secret in the settings, and any password in a url, is masked in the finished line, wherever
-it came from.
+Modules log through `structlog.get_logger(__name__)`; lines of the standard library's loggers go the same way. Secrets
+of the settings, and passwords in URLs, are masked in the finished line, wherever they come from.
 """
 
 from __future__ import annotations
@@ -23,9 +22,9 @@ from leman_core.process.process_secrets import MASK, without_passwords
 from leman_core.settings import Settings
 
 _CHATTY = ("py4j", "asyncio")
-#: What exporters of measures and traces say: of a collector that is away, with each of their attempts.
+#: Loggers of exporters, which log each attempt to reach a collector that is away.
 _EXPORTERS, _EXPORTER_SECONDS = "opentelemetry.", 600.0
-#: gRPC's logger, and what it logs with a traceback when a message could not be sent as its caller was gone.
+#: gRPC's logger, and the error that it logs with a traceback when a caller is gone.
 _GRPC, _CALLER_GONE = "grpc._cython.cygrpc", "ExecuteBatchError"
 
 
@@ -33,8 +32,8 @@ def configure(settings: Settings, service: str, stream: TextIO | None = None) ->
     """Set up logging for this process.
 
     Args:
-        service: it is part of every line.
-        stream: standard error unless given.
+        service: Added to every line.
+        stream: Standard error by default.
     """
     out = stream or sys.stderr
     level = logging.getLevelNamesMapping()[settings.log.level.upper()]
@@ -53,7 +52,8 @@ def configure(settings: Settings, service: str, stream: TextIO | None = None) ->
     logging.basicConfig(level=level, handlers=[_ToStructlog()], force=True)
     grpc = logging.getLogger(_GRPC)
     grpc.addFilter(_no_news)
-    grpc.setLevel(max(level, logging.INFO))  # debug lines name servers that are being freed: who keeps one, crashes
+    # debug records refer to servers that are being freed: a handler that keeps one crashes the process
+    grpc.setLevel(max(level, logging.INFO))
     for name in _CHATTY:
         logging.getLogger(name).setLevel(max(level, logging.WARNING))
 
@@ -66,13 +66,13 @@ def bound(**values: str) -> Iterator[None]:
 
 
 def _no_news(record: logging.LogRecord) -> bool:
-    """Return whether a line of gRPC says more than that a caller hung up, which the line of the call says."""
+    """Return whether a line of gRPC says more than that a caller hung up, which the call's own line says."""
     error = record.exc_info[1] if record.exc_info else None
     return type(error).__name__ != _CALLER_GONE
 
 
 def secrets_of(settings: BaseModel) -> list[str]:
-    """Return every secret value in the settings, passwords inside of urls included, longest first."""
+    """Return every secret in the settings, including passwords in URLs, longest first."""
     found: set[str] = set()
     for name in type(settings).model_fields:
         value = getattr(settings, name)
@@ -114,43 +114,43 @@ def _masked(render: Processor, secrets: list[str]) -> Processor:
 
 
 class _Unfailing:
-    """A stream that drops what it has no room for, as the log's disk is full: no call and no job fails for that."""
+    """A stream that drops lines if the disk is full, so that no call or job fails because of its log."""
 
     def __init__(self, out: TextIO) -> None:
         self._out = out
 
     def write(self, text: str) -> int:
-        """Write what can be written."""
+        """Write the text if possible."""
         with contextlib.suppress(OSError):
             self._out.write(text)
         return len(text)
 
     def flush(self) -> None:
-        """Flush what can be written."""
+        """Flush if possible."""
         with contextlib.suppress(OSError):
             self._out.flush()
 
 
 class _SeldomOfExporters(logging.Filter):
-    """Lets one line in ten minutes through of each logger of an exporter, and drops those in between."""
+    """Pass one line every ten minutes from each logger of an exporter."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._told: dict[str, float] = {}
+        self._passed: dict[str, float] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
         if not record.name.startswith(_EXPORTERS):
             return True
-        last = self._told.get(record.name)
+        last = self._passed.get(record.name)
         if last is not None and record.created - last < _EXPORTER_SECONDS:
             return False
-        self._told[record.name] = record.created
+        self._passed[record.name] = record.created
         record.exc_info = None
         return True
 
 
 class _ToStructlog(logging.Handler):
-    """What passes lines of the standard library's loggers on to structlog."""
+    """Pass lines of the standard library's loggers to structlog."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What one process of the services tells of itself: begun once it is the process that works, and ended with it."""
+"""Metrics and traces of one service process, from the start of its work to its end."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _FAREWELL_SECONDS = 1.0
 
 
 class Observability:
-    """What is exported of a process; nothing, and no thread, where no one asks for it.
+    """Export metrics and traces as the settings say; without any, load nothing and start no thread.
 
     Raises:
         Unavailable: BIND_FAILED.
@@ -51,11 +51,11 @@ class Observability:
 
     @property
     def metrics_port(self) -> int | None:
-        """The TCP port of the page for Prometheus; None: there is none."""
+        """Return the TCP port of the page for Prometheus, or None."""
         return None if self._metrics is None else self._metrics.port
 
     def stop(self) -> None:
-        """Send what is left, unless the collector does not take it within a second."""
+        """Send the rest to the collector, for at most a second."""
         exports = [export for export in (self._metrics, self._traces) if export is not None]
         farewells = [threading.Thread(target=export.stop, name="farewell", daemon=True) for export in exports]
         for farewell in farewells:
@@ -66,7 +66,7 @@ class Observability:
 
 
 def _show_process() -> None:
-    """Have the measures of this process show what the operating system knows of it."""
+    """Show this process's CPU time and memory."""
     process = psutil.Process()
 
     def cpu() -> list[tuple[float, Attributes]]:
@@ -79,9 +79,9 @@ def _show_process() -> None:
 
 
 def _resource(service: str) -> Resource:
-    from opentelemetry.sdk.resources import Resource  # noqa: PLC0415 - see above
+    from opentelemetry.sdk.resources import Resource  # noqa: PLC0415 - loaded only for exports
 
-    # the services share an environment, and are told apart all the same: OTEL_SERVICE_NAME does not count
+    # the services may share an environment and still need different names, so OTEL_SERVICE_NAME is ignored
     return Resource.create(
         {
             "service.name": f"leman-{service}",

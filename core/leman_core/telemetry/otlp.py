@@ -1,7 +1,6 @@
-"""Where OpenTelemetry's standard variables say that measures go, and what of them may not stay in the environment.
+"""The collectors that OpenTelemetry's standard variables name, and the secrets among those variables.
 
-Those that are not named here (sampling, batches, intervals, certificates, resource attributes) are read by
-OpenTelemetry's SDK itself.
+OpenTelemetry's SDK itself reads the other variables: sampling, batches, intervals, certificates, resource attributes.
 """
 
 from __future__ import annotations
@@ -24,29 +23,29 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Collector:
-    """What an exporter of gRPC is told."""
+    """The arguments of a gRPC exporter."""
 
     endpoint: str
     headers: str = field(repr=False)
 
     @property
     def options(self) -> dict[str, Any]:
-        """Return the arguments of an exporter; what is left out it reads from the environment."""
+        """Return the arguments of an exporter, which reads the others from the environment."""
         parts = urlsplit(self.endpoint if "://" in self.endpoint else f"//{self.endpoint}")
         found: dict[str, Any] = {"channel_options": tuple(proxy_options(parts.netloc))}
         return found | ({"headers": self.headers} if self.headers else {})
 
 
 def take_headers() -> None:
-    """Take the headers for collectors out of the environment: they are secrets, and what is started inherits it."""
+    """Remove the headers for collectors from the environment, which children inherit: they are secrets."""
     for name in _header_names():
         process_secrets.take_secret_env(name)
 
 
 def collector_of(signal: Signal) -> Collector | None:
-    """Return where a signal goes; None: no one asked for it, or in a way that there is not, which is logged.
+    """Return the collector of a signal, or None.
 
-    A protocol that is not spoken is no reason not to start: the variables may be meant for other programs.
+    An unsupported protocol is only logged, as the variables may be meant for other programs.
     """
     if os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true":
         return None
@@ -57,14 +56,14 @@ def collector_of(signal: Signal) -> Collector | None:
     protocol = _variable(signal, "PROTOCOL") or "grpc"
     if protocol != "grpc":
         _log.warning(
-            "nothing is exported, as OTLP goes over gRPC here: set OTEL_EXPORTER_OTLP_PROTOCOL=grpc and its endpoint",
+            "nothing is exported, because only OTLP over gRPC is supported: set OTEL_EXPORTER_OTLP_PROTOCOL=grpc",
             signal=signal.lower(),
             protocol=protocol,
         )
         return None
     if "://" not in endpoint and not _variable(signal, "INSECURE"):
         _log.warning(
-            "the collector is called with TLS, as its address has no scheme: where it speaks none, begin it with http://",
+            "the collector is called with TLS, as its address has no scheme: without TLS, begin it with http://",
             signal=signal.lower(),
         )
     headers = (process_secrets.take_secret_env(name) for name in _header_names(signal))
@@ -76,5 +75,5 @@ def _variable(signal: Signal, name: str) -> str:
 
 
 def _header_names(*signals: Signal) -> list[str]:
-    """Return the variables of headers, those of a signal before those of all."""
+    """Return the variables with headers, those of a signal first."""
     return [*(f"OTEL_EXPORTER_OTLP_{s}_HEADERS" for s in signals or _SIGNALS), "OTEL_EXPORTER_OTLP_HEADERS"]

@@ -1,11 +1,9 @@
-"""Spans, among them those of calls.
+"""Spans: how long work took, and which work caused it.
 
-Spans: what took how long, and because of what. Until `begin` there are none, and no OpenTelemetry is loaded.
+Until `start_tracing` there are none, and OpenTelemetry is not loaded.
 
-A span is entered for the task, or the thread, that works on it: calls to other services carry it from there
-(`outgoing`). What outlives the call that asked for it, such as a job, is given its parent by name.
-
-The spans of the calls that a service takes.
+A task or thread enters the span that it works on, and its calls to other services carry it (`outgoing_metadata`). Work
+that outlives its call, such as a job, gets its parent explicitly.
 """
 
 from __future__ import annotations
@@ -31,7 +29,7 @@ _current: contextvars.ContextVar[Span | None] = contextvars.ContextVar("leman_sp
 
 
 class Span:
-    """Something that is at work, or was."""
+    """A span of this process."""
 
     def __init__(self, made: OtelSpan) -> None:
         self._made = made
@@ -39,18 +37,18 @@ class Span:
 
     @property
     def traceparent(self) -> str:
-        """What names it as a parent, as W3C has it; empty: it is not sampled."""
+        """Return its W3C traceparent; empty if it is not sampled."""
         return self.carrier.get(TRACEPARENT, "") if self._made.is_recording() else ""
 
     @property
     def trace_id(self) -> str:
-        """The id of its trace, in hex."""
+        """Return the id of its trace in hex."""
         return f"{self._made.get_span_context().trace_id:032x}"
 
     @property
     def carrier(self) -> dict[str, str]:
-        """Return what a call carries that is made because of it."""
-        from opentelemetry.trace import set_span_in_context  # noqa: PLC0415 - loaded by anyone who made it
+        """Return the metadata of calls that it causes."""
+        from opentelemetry.trace import set_span_in_context  # noqa: PLC0415 - loaded before the span was made
         from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator  # noqa: PLC0415
 
         given: dict[str, str] = {}
@@ -62,10 +60,10 @@ class Span:
         self._made.set_attributes(dict(attributes))
 
     def end(self, error: str = "", at: int | None = None) -> None:
-        """End it; a second end does nothing.
+        """End the span; a second end does nothing.
 
         Args:
-            error: Why what it is about failed; empty: it did not.
+            error: Why the work failed; empty: it succeeded.
             at: Nanoseconds since the epoch; None: now.
         """
         if self._ended:
@@ -81,18 +79,18 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Parent:
-    """A span of another process, or of one that is dead."""
+    """A span of another or an earlier process."""
 
     carrier: Mapping[str, str]
 
 
 def start_tracing(tracer: Tracer) -> None:
-    """Have spans made from now on."""
+    """Make spans from now on."""
     _tracers[:] = [tracer]
 
 
 def stop_tracing() -> None:
-    """Make no spans any more."""
+    """Stop making spans."""
     _tracers.clear()
 
 
@@ -102,7 +100,7 @@ def is_tracing() -> bool:
 
 
 def current_span() -> Span | None:
-    """Return the span that this task works on."""
+    """Return the span of this task, or None."""
     return _current.get()
 
 
@@ -112,12 +110,12 @@ def enter(span: Span | None) -> contextvars.Token[Span | None]:
 
 
 def leave(token: contextvars.Token[Span | None]) -> None:
-    """Work on what was worked on before."""
+    """Return to the span before `enter`."""
     _current.reset(token)
 
 
 def outgoing_metadata() -> dict[str, str]:
-    """Return the metadata that a call to another service carries, so that it is part of the same trace."""
+    """Return the metadata that make a call to another service part of the trace."""
     span = _current.get() if _tracers else None
     return {} if span is None else span.carrier
 
@@ -130,14 +128,13 @@ def start_span(
     serves: bool = False,
     at: int | None = None,
 ) -> Span | None:
-    """Return a new span, which is to be ended; None: no spans are made.
+    """Return a new span, which the caller ends; None if no spans are made.
 
     Args:
-        name: What is done, of a few words: what it is done to are attributes.
-        parent: None: it begins a trace.
-        attributes: What is known of it.
+        name: The work in a few words; its objects are attributes.
+        parent: None: the span begins a trace.
         serves: Whether it answers a call of another process.
-        at: When it began, in nanoseconds since the epoch; None: now.
+        at: Its start in nanoseconds since the epoch; None: now.
     """
     if not _tracers:
         return None
@@ -151,14 +148,13 @@ def start_span(
 def span(
     name: str, parent: Span | Parent | None = None, attributes: SpanAttributes | None = None
 ) -> Iterator[Span | None]:
-    """Work on a new span inside of the block; None: no spans are made.
+    """Work on a new span for the duration of the block; None if no spans are made.
 
-    An exception ends it as failed, by its reason or its type.
+    An exception ends the span as failed, with its reason or its type.
 
     Args:
-        name: See `started`.
-        parent: None: what this task works on already; where that is nothing, there is no span either.
-        attributes: What is known of it.
+        name: As `start_span`.
+        parent: None: the current span; without one, no span is made.
     """
     above = parent or _current.get()
     made = None if above is None else start_span(name, above, attributes)
@@ -179,19 +175,17 @@ def span(
 
 
 def failure_of(error: BaseException) -> str:
-    """Return why a span failed that an exception ends: its reason, or its type."""
+    """Return the failure of a span that an exception ends: its reason, or its type."""
     return str(getattr(error, "reason", "") or type(error).__name__)
 
 
 def record_span(name: str, parent: Span | Parent | None, begin: int, end: int, attributes: SpanAttributes) -> None:
-    """Record what is over.
+    """Record a span of finished work; do nothing without a parent.
 
     Args:
-        name: See `started`.
-        parent: None: there is no trace that it belongs to, and nothing is recorded.
+        name: As `start_span`.
         begin: Nanoseconds since the epoch.
         end: Nanoseconds since the epoch.
-        attributes: What is known of it.
     """
     made = start_span(name, parent, attributes, at=begin) if parent is not None else None
     if made is not None:
@@ -213,10 +207,10 @@ _KEYS = (TRACEPARENT, TRACESTATE)
 
 
 def begin_call(path: str, metadata: Mapping[str, str | bytes], *, reads: bool) -> Span | None:
-    """Begin the span of a call, which its task works on from now on; None: it has none.
+    """Begin and enter the span of a call, or return None.
 
-    A call that its caller traces is part of that trace. Another one begins a trace, unless it changes nothing: who
-    watches a job asks again and again.
+    A call is part of its caller's trace. Without one it begins a trace, unless it only reads: callers that poll would
+    make a trace for each call.
     """
     if not is_tracing():
         return None

@@ -22,7 +22,7 @@ from leman_core.model.keys import job_key
 from leman_core.model.service_errors import LemanError, Unavailable
 from leman_core.server import channels, status
 from leman_core.server.callers import FORWARDED_BY, FORWARDED_FOR, current_caller
-from leman_core.server.forwarding import Pair, passed_on
+from leman_core.server.forwarding import Pair, forwarded_call_metadata
 from leman_core.server.interceptors import REQUEST_ID, Context
 from leman_core.server.routes import path_of
 from leman_core.settings import Settings
@@ -234,4 +234,4 @@ def _metadata(context: Context) -> tuple[Pair, ...]:
     known: dict[str, str | bytes] = dict(given)
     address = str(known.get(FORWARDED_FOR, "")) if FORWARDED_BY in known else ""
     minted = () if REQUEST_ID in known else ((REQUEST_ID, structlog.contextvars.get_contextvars()["request_id"]),)
-    return passed_on((*given, *minted), _HERE, caller, address or context.peer())
+    return forwarded_call_metadata((*given, *minted), _HERE, caller, address or context.peer())

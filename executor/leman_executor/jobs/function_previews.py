@@ -31,6 +31,7 @@ from leman_core.model.row_positions import RowAddress
 from leman_core.model.service_errors import FailedPrecondition, InvalidArgument, LemanError, ResourceExhausted
 from leman_core.model.work import RowError, WorkContext
 from leman_core.process import environment
+from leman_core.server.admission import Limiter
 from leman_core.server.callers import check_code
 from leman_core.settings import Settings
 from leman_executor.jobs.job_environment import JobEnvironment, task_slots_for
@@ -507,7 +508,9 @@ class Previews:
         self._services = services
         self._pool = pool
         self._policy = FunctionPolicy.of(services.settings.udf)
-        self._running = 0
+        self._running = Limiter(
+            _MOST_AT_ONCE, "TOO_MANY_CALLS", lambda used: f"{used} previews are at work: try again later"
+        )
 
     async def run(self, request: PreviewRequest) -> PreviewResult:
         """Try a function on rows. Cancelling ends its process.
@@ -517,18 +520,13 @@ class Previews:
         """
         check_sent_code(request, self._policy)
         check_may_set_env(request.env, self._policy)
-        if self._running >= _MOST_AT_ONCE:
-            raise ResourceExhausted("TOO_MANY_CALLS", f"{self._running} previews are at work: try again later")
-        self._running += 1
-        try:
+        with self._running.acquire():
             header = await self._planner.plan_preview(request.message)
             check_env_usable(request.env, [header.udf])
             workers = task_slots_for(header.udf, request.concurrency, self._services).count
             context = _context(header, request, self._services.settings)
             task = PreviewTask(context=msgspec.json.encode(context), rows=request.rows, bundle=request.bundle)
             record = await self._try(header.udf, task, request.seconds)
-        finally:
-            self._running -= 1
         output = pa.ipc.read_schema(pa.py_buffer(context.output_schema))
         return PreviewResult(header=header, record=record, output=output, workers=workers)
 

@@ -28,18 +28,6 @@ from leman_executor.jobs.async_helpers import SharedRead
 _log = structlog.get_logger(__name__)
 
 
-class Registry(Protocol):
-    """The registry of databases."""
-
-    def read(self) -> Registrations:
-        """Return all registrations.
-
-        Raises:
-            LemanError: they cannot be read.
-        """
-        ...
-
-
 class RegisteredLimits:
     """The limits of registered databases by location, as last read. An unregistered database has none."""
 
@@ -66,16 +54,17 @@ class RegisteredLimits:
 
 
 async def follow_limits(
-    registry: Registry, limits: RegisteredLimits, seconds: float, changed: Callable[[], None]
+    read: Callable[[], Registrations], limits: RegisteredLimits, seconds: float, changed: Callable[[], None]
 ) -> None:
     """Read the registrations every `seconds`, until cancelled. If they cannot be read, the last known limits apply.
 
     Args:
-        changed: called when limits changed, as jobs that waited for them may be able to run.
+        read: Returns all registrations, in a thread.
+        changed: Called when limits changed, as jobs that waited for them may be able to run.
     """
     while True:
         try:
-            if limits.set(await asyncio.to_thread(registry.read)):
+            if limits.set(await asyncio.to_thread(read)):
                 changed()
         except LemanError as error:
             _log.warning("limits of databases cannot be read", reason=error.reason, error=error.message)

@@ -7,23 +7,23 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import replace
 from typing import Any
 
 import structlog
 
+from leman_core.model.databases import Registrations
 from leman_core.model.job import OPEN, Job, JobRequest, JobState, deleted_job
 from leman_core.model.keys import job_key
 from leman_core.model.service_errors import FailedPrecondition, LemanError, Unavailable
-from leman_core.storage.database_roots import DatabaseRoots
+from leman_core.server.database_locations import DatabaseLocations
 from leman_executor.history.failed_row_pages import FailedRowGroupPage, FailedRowPage, PageKey
 from leman_executor.history.job_index import JobFilter, JobListing
 from leman_executor.jobs.job_run import JobRun
 from leman_executor.jobs.job_status import JobUpdate
 from leman_executor.manager import job_databases
 from leman_executor.manager.job_admission import DEFAULT_ATTRIBUTES, Admission, JobAttributes, RetryOptions
-from leman_executor.manager.job_databases import Registry
 from leman_executor.manager.job_queries import JobQueries
 from leman_executor.manager.job_store import RunningJobs
 from leman_executor.manager.job_supervisor import ManagerDeps, Supervisor
@@ -156,13 +156,13 @@ class JobManager:
         """Forget the jobs of a deleted database: a new database at its path has other jobs."""
         self._databases.forget(path)
 
-    async def follow_limits(self, registry: Registry, seconds: float) -> None:
+    async def follow_limits(self, read: Callable[[], Registrations], seconds: float) -> None:
         """Apply the limits of registered databases, read every `seconds`, until cancelled."""
-        await job_databases.follow_limits(registry, self._limits, seconds, self._limits_changed)
+        await job_databases.follow_limits(read, self._limits, seconds, self._limits_changed)
 
-    async def follow_abandoned(self, registry: Registry | None, roots: DatabaseRoots, seconds: float) -> None:
+    async def follow_abandoned(self, locations: DatabaseLocations, seconds: float) -> None:
         """Take over abandoned jobs, searched for every `seconds`, until cancelled."""
-        await AbandonedJobs(self._takeovers, self._leases, registry, roots).follow(seconds)
+        await AbandonedJobs(self._takeovers, self._leases, locations).follow(seconds)
 
     def _limits_changed(self) -> None:
         self._supervisor.queue.look_again()

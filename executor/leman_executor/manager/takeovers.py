@@ -17,12 +17,11 @@ from typing import Protocol, TypeVar
 
 import structlog
 
-from leman_core.model.databases import Registrations
 from leman_core.model.job import AT_REST, OPEN, Job, JobError, JobState, same_attempt
 from leman_core.model.keys import id_in_key, job_key
 from leman_core.model.service_errors import LemanError, Unavailable
 from leman_core.model.view import RefreshSpec
-from leman_core.storage.database_roots import DatabaseRoots
+from leman_core.server.database_locations import DatabaseLocations
 from leman_executor.coordination.leases import JobLeases, LeaseOutcome
 from leman_executor.history.job_index import JobFilter
 from leman_executor.jobs.job_run import begin_attempt
@@ -54,35 +53,24 @@ class TakesJobsOver(Protocol):
         ...
 
 
-class Registry(Protocol):
-    """The registry of databases."""
-
-    def read(self) -> Registrations:
-        """Return all registrations."""
-        ...
-
-
 class AbandonedJobs:
     """Search for abandoned jobs, on one event loop.
 
     Args:
-        registry: None: no database is registered.
-        roots: where databases may lie; others belong to other executors.
-        clock: returns seconds.
+        locations: Registered databases, and where databases may lie; others belong to other executors.
+        clock: Returns seconds.
     """
 
     def __init__(
         self,
         takeovers: TakesJobsOver,
         leases: JobLeases,
-        registry: Registry | None,
-        roots: DatabaseRoots,
+        locations: DatabaseLocations,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._takeovers = takeovers
         self._leases = leases
-        self._registry = registry
-        self._roots = roots
+        self._locations = locations
         self._clock = clock
         self._seen: set[str] = set()
         self._left: dict[str, str] = {}
@@ -118,10 +106,8 @@ class AbandonedJobs:
 
     async def look_into_histories(self) -> None:
         """Find open jobs of registered databases whose leases Redis may have lost."""
-        if self._registry is None:
-            return
         try:
-            known = await asyncio.to_thread(self._registry.read)
+            known = await asyncio.to_thread(self._locations.registrations)
         except LemanError as error:
             _log.warning("the registry of databases cannot be read", reason=error.reason, error=error.message)
             return
@@ -141,7 +127,7 @@ class AbandonedJobs:
         if self._is_at_rest(place):
             return None
         try:
-            self._roots.check(place)
+            self._locations.roots.check(place)
             async with asyncio.timeout(_PLACE_SECONDS):
                 return await work()
         except (LemanError, TimeoutError) as error:

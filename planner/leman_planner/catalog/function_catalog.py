@@ -28,7 +28,8 @@ from leman_core.model.plan import OutputField, PlanHeader, PreviewSpec
 from leman_core.model.service_errors import InvalidArgument, LemanError, Unavailable
 from leman_core.model.table import TableField, TableSnapshot
 from leman_core.model.work import ServerAccess
-from leman_core.server.blocking import BlockingPool, ConcurrencyLimiter
+from leman_core.server.admission import limit_store_calls
+from leman_core.server.blocking import STORE, BlockingPool
 from leman_core.server.call_streams import with_idle_limit
 from leman_core.server.callers import check_code
 from leman_core.settings.sections import Udf
@@ -62,7 +63,7 @@ class BundleUploads:
     """All uploads of bundles of a process. Each holds a piece of its bundle in memory, and a thread while it writes."""
 
     def __init__(self, settings: Udf, registry: Callable[[str], UdfRegistry]) -> None:
-        self._places = ConcurrencyLimiter(settings.max_uploads, "TOO_MANY_UPLOADS", "calls of UploadBundle")
+        self._places = limit_store_calls(settings.max_uploads, "TOO_MANY_UPLOADS", "calls of UploadBundle")
         self._idle_seconds = settings.upload_idle_seconds
         self._registry = registry
         # one upload has one piece of work at a time; one that was given up, until what it wrote is removed
@@ -80,7 +81,7 @@ class BundleUploads:
         Raises:
             LemanError: what `CatalogService.UploadBundle` (protos/leman/v1/catalog.proto) names.
         """
-        with self._places.one():
+        with self._places.acquire(STORE.get()):
             bundles = await self._threads.run(self._bundles, announced)
             if await self._threads.run(bundles.has, announced.sha256, announced.size_bytes):
                 return False

@@ -27,7 +27,7 @@ class FakeService(jobs_pb2_grpc.JobServiceServicer):
         self.redis_url = settings.redis.url.get_secret_value()
         self.helper = subprocess.Popen(["cat"], stdin=subprocess.PIPE, process_group=0)
 
-    async def start(self, server: grpc.aio.Server) -> list[str]:
+    async def start(self, server: grpc.aio.Server, _locations: object) -> list[str]:
         sys.stdout.write("not a line about itself\n")
         jobs_pb2_grpc.add_JobServiceServicer_to_server(self, server)
         return [JOB_SERVICE]

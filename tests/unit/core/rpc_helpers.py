@@ -37,7 +37,7 @@ class FakeService(jobs_pb2_grpc.JobServiceServicer):
         self.fail_first = 0
         self.error: Exception = NotFound("JOB_NOT_FOUND", "there is no such job", job_id="j1")
 
-    async def start(self, server: grpc.aio.Server) -> list[str]:
+    async def start(self, server: grpc.aio.Server, _locations: object) -> list[str]:
         jobs_pb2_grpc.add_JobServiceServicer_to_server(self, server)
         return [JOB_SERVICE]
 

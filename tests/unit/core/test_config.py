@@ -91,8 +91,8 @@ def test_a_heap_that_no_jvm_takes_is_refused_by_name(monkeypatch, heap):
     with pytest.raises(InvalidArgument) as caught:
         config.load()
     assert caught.value.reason == "BAD_SETTING"
-    assert f"LEMAN_SPARK__DRIVER_MEMORY: '{heap}' is no heap" in caught.value.message
-    assert f"LEMAN_SPARK__CONF: spark.driver.memory: '{heap}' is no heap" in caught.value.message
+    assert f"LEMAN_SPARK__DRIVER_MEMORY: '{heap}' is not a JVM heap" in caught.value.message
+    assert f"LEMAN_SPARK__CONF: spark.driver.memory: '{heap}' is not a JVM heap" in caught.value.message
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ def test_amounts_of_memory_are_those_of_spark(monkeypatch, text, mebibytes):
         ({"SERVER__PORT": "8", "SERVER__MTLS_PORT": "8"}, "LEMAN_SERVER__MTLS_PORT: 8 is LEMAN_SERVER__PORT already"),
         (
             {"SPARK__CALLBACK_PORT": "7441", "SERVER__PORT": "7443"},
-            "LEMAN_SPARK__CALLBACK_PORT: 7443 is LEMAN_SERVER__PORT already; give it the first of three ports that",
+            "LEMAN_SPARK__CALLBACK_PORT: 7443 is LEMAN_SERVER__PORT already; choose the first of three free ports",
         ),
     ],
 )
@@ -179,7 +179,7 @@ def test_any_free_ports_are_different_ones(monkeypatch):
         ("SPARK__CONF", '{"spark.cores.max":2}', ": spark.cores.max: Input should be a valid string, in double quotes"),
         ("JWT__ROLES", '{"a": ["boss"]}', ": a: item 1: Input should be 'reader', "),
         ("SERVER__PORT", "http", ": Input should be a valid integer"),
-        ("LOG", "debug", ": that is a whole section: unset it, and use those of its settings that `leman config show`"),
+        ("LOG", "debug", ": that is a whole section: unset it, and set single settings of it, see `leman config show`"),
     ],
 )
 def test_what_is_wrong_with_a_setting_that_is_json_is_told_with_an_example_and_where(monkeypatch, name, value, said):

@@ -14,7 +14,7 @@ from google.protobuf.message_factory import GetMessageClass
 from leman.v1 import catalog_pb2, commit_pb2, databases_pb2, jobs_pb2
 from leman_core.model.databases import StoreOptions
 from leman_core.model.service_errors import InvalidArgument, LemanError, NotFound, PermissionDenied
-from leman_core.server.request_locations import canonicalize_request, hide_links
+from leman_core.server.database_locations import DatabaseLocations, hide_links
 from leman_core.settings import Server
 from leman_core.storage import object_stores
 from leman_core.storage.database_roots import EVERYWHERE, DatabaseRoots
@@ -122,20 +122,18 @@ def requests(place, table):
 
 
 def test_every_place_in_a_request_counts_and_so_does_a_table_beside_it(lake):
-    roots = DatabaseRoots([str(lake)])
+    canonicalize = DatabaseLocations(DatabaseRoots([str(lake)])).canonicalize
     for request in requests(f"{lake}/db", "u"):
-        canonicalize_request(request, roots)
+        canonicalize(request)
     for request in (*requests(f"{lake}/db", "t"), *requests(f"{lake}/out", "u"), *requests("/elsewhere", "u")):
-        refused(canonicalize_request, request, roots)
+        refused(canonicalize, request)
     for uri in (f"{lake}/db/t.lance", f"{lake}/out/u.lance"):
-        refused(canonicalize_request, submission_pb2.SubmitCommitRequest(uri=uri), roots)
+        refused(canonicalize, submission_pb2.SubmitCommitRequest(uri=uri))
     source = catalog_pb2.CreateMaterializedViewRequest()
     source.view.database, source.view.table = f"{lake}/db", "v"
     source.query.source.database, source.query.source.table = "/elsewhere", "t"
-    refused(canonicalize_request, source, roots)
-    assert refused(canonicalize_request, catalog_pb2.ListTablesRequest(database="/elsewhere"), roots).startswith(
-        "'/elsewhere'"
-    )
+    refused(canonicalize, source)
+    assert refused(canonicalize, catalog_pb2.ListTablesRequest(database="/elsewhere")).startswith("'/elsewhere'")
 
 
 def test_a_server_refuses_every_call_that_names_another_database(lake):
@@ -291,7 +289,7 @@ def links(lake):
 def told_of(place, roots):
     """The answer for a place: the error, or None."""
     try:
-        canonicalize_request(catalog_pb2.ListTablesRequest(database=place), roots)
+        DatabaseLocations(roots).canonicalize(catalog_pb2.ListTablesRequest(database=place))
     except LemanError as error:
         return error
     return None
@@ -331,7 +329,7 @@ def test_errors_of_handlers_show_places_as_they_were_sent(tmp_path, sent):
     (tmp_path / "way").symlink_to(tmp_path / "real" / "a lake")
     sent = sent.format(tmp_path)
     request = catalog_pb2.ListTablesRequest(database=sent)
-    linked = canonicalize_request(request, EVERYWHERE).linked
+    linked = DatabaseLocations().canonicalize(request).linked
     place = request.database
     assert place == f"{tmp_path}/real/a lake"
     told = "no table {0}/t.lance, none in '{0}', nor at {0}/t.lance/_versions."
@@ -354,7 +352,7 @@ def test_a_place_that_no_link_leads_to_is_shown_as_it_is(tmp_path):
         "s3://bucket/lake/",
         "S3://b/x",
     ):
-        assert canonicalize_request(catalog_pb2.ListTablesRequest(database=sent), EVERYWHERE).linked == {}
+        assert DatabaseLocations().canonicalize(catalog_pb2.ListTablesRequest(database=sent)).linked == {}
 
 
 def test_each_of_several_places_is_shown_as_it_was_sent(tmp_path):
@@ -364,7 +362,7 @@ def test_each_of_several_places_is_shown_as_it_was_sent(tmp_path):
     (tmp_path / "two").symlink_to(tmp_path / "real" / "below")
     request = catalog_pb2.CreateMaterializedViewRequest()
     request.view.database, request.query.source.database = f"{tmp_path}/one", f"file://{tmp_path}/two"
-    linked = canonicalize_request(request, EVERYWHERE).linked
+    linked = DatabaseLocations().canonicalize(request).linked
     error = NotFound("X", f"{tmp_path}/real/v and {tmp_path}/real/below/t")
     hide_links(error, linked)
     assert error.message == f"{tmp_path}/one/v and file://{tmp_path}/two/t"
@@ -386,7 +384,7 @@ def test_a_place_with_a_control_character_is_refused_at_once(text, character):
         databases_pb2.RegisterDatabaseRequest(database=databases_pb2.Database(root=spelt)),
     ):
         with pytest.raises(InvalidArgument) as caught:
-            canonicalize_request(request, EVERYWHERE)
+            DatabaseLocations().canonicalize(request)
         assert caught.value.reason == "BAD_DATABASE"
         assert caught.value.field in ("database", "database.root")
         assert character not in caught.value.message

@@ -12,8 +12,7 @@ from lance.file import LanceFileSession
 
 from leman.v1 import catalog_pb2, commit_pb2, jobs_pb2, planner_pb2
 from leman_core.model.service_errors import InvalidArgument
-from leman_core.server.request_locations import LocationFields, canonicalize_request, location_fields_of
-from leman_core.storage.database_roots import EVERYWHERE
+from leman_core.server.database_locations import DatabaseLocations, LocationFields, location_fields_of
 from leman_core.storage.locations import STORES, canonical_database, canonical_table, table_uri
 from leman_internal.v1 import planning_pb2, submission_pb2
 
@@ -234,12 +233,12 @@ def test_every_request_that_names_a_place_is_known():
 def test_places_deep_in_a_request_are_canonical_too():
     request = jobs_pb2.CreateJobRequest()
     request.backfill.table.database = "/lake/"
-    canonicalize_request(request, EVERYWHERE)
+    DatabaseLocations().canonicalize(request)
     assert request.backfill.table.database == "/lake"
     assert not request.HasField("refresh")
     view = catalog_pb2.CreateMaterializedViewRequest(view=catalog_pb2.TableRef(database="file:///lake"))
     view.query.source.database = "/other/../lake"
-    canonicalize_request(view, EVERYWHERE)
+    DatabaseLocations().canonicalize(view)
     assert (view.view.database, view.query.source.database) == ("/lake", "/lake")
 
 
@@ -247,5 +246,5 @@ def test_an_empty_place_stays_empty():
     request = catalog_pb2.CreateMaterializedViewRequest(view=catalog_pb2.TableRef(database="/lake"))
     request.query.source.table = "docs"
     before = request.SerializeToString()
-    canonicalize_request(request, EVERYWHERE)
+    DatabaseLocations().canonicalize(request)
     assert request.SerializeToString() == before

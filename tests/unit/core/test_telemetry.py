@@ -13,6 +13,7 @@ import pytest
 import structlog
 from grpc._cython import cygrpc
 
+from leman_core.process.release import MODULES
 from leman_core.settings import Log, Peers, Redis, Server, Settings
 from leman_core.telemetry import logs as telemetry
 from tests.conftest import ROOT
@@ -167,9 +168,9 @@ def test_a_collector_that_stays_away_is_told_of_once(lines):
     assert (told.count("Failed to export metrics to collector:4317"), told.count("something else")) == (1, 50)
 
 
-@pytest.mark.parametrize("service", ["planner", "executor", "commit_coordinator"])
+@pytest.mark.parametrize("package", MODULES.values())
 @pytest.mark.parametrize(("given", "found"), [({}, "error"), ({"LANCE_LOG": "info"}, "info")])
-def test_lance_logs_no_warning_of_each_commit_unless_asked_to(service, given, found):
+def test_lance_logs_no_warning_of_each_commit_unless_asked_to(package, given, found):
     """It reads the variable when it is imported."""
     program = f"""
 import os, sys
@@ -180,7 +181,7 @@ class Looks:
             print(os.environ.get("LANCE_LOG"))
 
 sys.meta_path.insert(0, Looks())
-import {service}.app
+import {package}.app
 import lance
 """
     environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT)} | given

@@ -42,7 +42,7 @@ class _Service:
     def __init__(self, executor: Executor, draining: asyncio.Event) -> None:
         self.servicer = JobServicer(executor.jobs, draining, NO_PREVIEWS, NO_OTHERS)
 
-    async def start(self, server: grpc.aio.Server) -> list[str]:
+    async def start(self, server: grpc.aio.Server, _locations: object) -> list[str]:
         return self.servicer.add_to(server)
 
     async def stop(self) -> None: ...

@@ -57,7 +57,7 @@ class Service:
         self.others = OtherExecutors(SETTINGS, holders)
         self.servicer = JobServicer(executor.jobs, draining, NO_PREVIEWS, self.others)
 
-    async def start(self, server: grpc.aio.Server) -> list[str]:
+    async def start(self, server: grpc.aio.Server, _locations: object) -> list[str]:
         return self.servicer.add_to(server)
 
     async def stop(self) -> None:

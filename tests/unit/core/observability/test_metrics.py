@@ -193,7 +193,7 @@ def test_the_page_answers_no_web_page_and_no_borrowed_name(page, headers, verb):
 
 def test_a_port_that_is_taken_ends_the_service_with_a_reason(page):
     taken = int(re.search(r":(\d+)/", page.url)[1])
-    with pytest.raises(Unavailable, match="LEMAN_METRICS__PORT: something else listens there") as caught:
+    with pytest.raises(Unavailable, match="LEMAN_METRICS__PORT: another process listens there") as caught:
         MetricsExport(Metrics(port=taken), None, Resource.get_empty())
     assert caught.value.reason == "BIND_FAILED"
     with pytest.raises(Unavailable, match=r"cannot serve metrics on 192\.0\.2\.1:\d+: LEMAN_METRICS__HOST: that is no"):

@@ -28,8 +28,8 @@ def told(host: str, port: int, error: Exception) -> str:
     ("error", "said"),
     [
         (socket.gaierror(-2, "Name or service not known"), "LEMAN_X__HOST: the name does not resolve (Name or service"),
-        (OSError(errno.EADDRINUSE, "in use"), "LEMAN_X__PORT: something else listens there; give it another port"),
-        (OSError(errno.EADDRNOTAVAIL, "no"), "LEMAN_X__HOST: that is no address of this machine"),
+        (OSError(errno.EADDRINUSE, "in use"), "LEMAN_X__PORT: another process listens there; choose another port"),
+        (OSError(errno.EADDRNOTAVAIL, "no"), "LEMAN_X__HOST: that is not an address of this machine"),
         (OSError(errno.EACCES, "denied"), "LEMAN_X__PORT: this user may not listen there"),
         (OSError(errno.ENOBUFS, "full"), f"LEMAN_X__HOST, LEMAN_X__PORT: {OSError(errno.ENOBUFS, 'full')}"),
     ],
@@ -43,7 +43,7 @@ def test_an_error_without_a_reason_is_looked_into():
         held.bind(("127.0.0.1", 0))
         held.listen()
         port = held.getsockname()[1]
-        assert "LEMAN_X__PORT: something else" in told("127.0.0.1", port, RuntimeError("failed"))
+        assert "LEMAN_X__PORT: another process" in told("127.0.0.1", port, RuntimeError("failed"))
     assert "LEMAN_X__HOST, LEMAN_X__PORT: failed" in told("127.0.0.1", 0, RuntimeError("failed"))
 
 
@@ -54,7 +54,7 @@ def test_an_address_of_ipv6_stands_in_brackets():
 @pytest.mark.parametrize("http", [-1, 0])
 @pytest.mark.parametrize(
     ("host", "why"),
-    [("no.such.host.invalid", "does not resolve"), ("192.0.2.1", "no address"), ("a..b", "no name of a machine")],
+    [("no.such.host.invalid", "does not resolve"), ("192.0.2.1", "not an address"), ("a..b", "not a host name")],
 )
 def test_a_server_says_that_its_host_is_wrong(host, why, http):
     settings = Settings(server=Server(host=host, http_port=http, allow_insecure_bind=True, allow_anonymous=True))

@@ -13,7 +13,8 @@ import structlog
 from leman.v1 import jobs_pb2
 from leman_core.model.service_errors import ResourceExhausted, Unavailable
 from leman_core.server import blocking, status
-from leman_core.server.blocking import STORE, BlockingPool, ConcurrencyLimiter, PoolOfPlace, run_in_job_thread
+from leman_core.server.admission import limit_store_calls
+from leman_core.server.blocking import STORE, BlockingPool, PoolOfPlace, run_in_job_thread
 from leman_core.settings import Server
 from tests.unit.core.rpc_helpers import FakeService, client, running
 
@@ -244,7 +245,8 @@ def test_calls_whose_callers_have_gone_take_no_turn_and_end_in_refusals_of_their
             while pool._stuck:  # noqa: ASYNC110 - no one is notified when a call without a caller ends
                 await asyncio.sleep(0.001)
             assert await answers(pool, DEAD) == "here"
-            assert (pool._at_work, pool._pending, pool._without_turn, dict(pool._of_store)) == (0, 0, 0, {})
+            turns = pool._turns
+            assert (turns.used, pool._pending.used, pool._without_turn, dict(turns._of_store)) == (0, 0, 0, {})
 
     asyncio.run(scenario())
 
@@ -259,7 +261,7 @@ def test_a_call_that_its_store_keeps_leaves_its_turn_also_while_its_caller_waits
             assert await answers(pool, DEAD) == "here"
             store.answer()
             await asyncio.gather(*waiting)
-            assert (pool._at_work, pool._pending, pool._without_turn) == (0, 0, 0)
+            assert (pool._turns.used, pool._pending.used, pool._without_turn) == (0, 0, 0)
 
     asyncio.run(scenario())
 
@@ -300,22 +302,20 @@ def test_a_call_about_a_place_is_one_of_its_store_whoever_makes_it():
 
 
 def test_reads_over_a_dead_store_leave_places_to_other_stores():
-    places = ConcurrencyLimiter(3, "TOO_MANY_READS", "reads")
+    reads = limit_store_calls(3, "TOO_MANY_READS", "reads")
     with contextlib.ExitStack() as held:
-        STORE.set(DEAD)
         for _ in range(3):
-            held.enter_context(places.one())
+            held.enter_context(reads.acquire(DEAD))
         with pytest.raises(ResourceExhausted, match="3 reads are at work"):
-            held.enter_context(places.one())
+            held.enter_context(reads.acquire(DEAD))
         for other in ("", "s3://lake"):
-            STORE.set(other)
-            held.enter_context(places.one())
+            held.enter_context(reads.acquire(other))
         with pytest.raises(ResourceExhausted):
-            held.enter_context(places.one())
-    STORE.set("")
+            held.enter_context(reads.acquire("s3://lake"))
+    assert reads.used == 0
     with contextlib.ExitStack() as held:
         for _ in range(3):
-            held.enter_context(places.one())
+            held.enter_context(reads.acquire())
 
 
 class OverStores(FakeService):

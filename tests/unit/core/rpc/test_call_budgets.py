@@ -12,7 +12,7 @@ from google.rpc import error_details_pb2, status_pb2
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from leman.v1 import jobs_pb2
-from leman_core.server.call_budgets import CallBudget
+from leman_core.server.admission import CallBudget
 from leman_core.server.status import error_from_rpc
 from leman_core.settings import Server
 from tests.unit.core.rpc_helpers import FakeService, client, running
@@ -255,7 +255,7 @@ def run_for(budget: CallBudget, clock: Clock, seconds: float, *, callers: int, r
     at_work: list[float] = []
     seen = []
     for _ in range(int(seconds * rate)):
-        while len(at_work) < callers and not budget.full:
+        while len(at_work) < callers and not budget.is_full():
             at_work.append(budget.begin())
         clock.now += 1 / rate
         seen.append(len(at_work))

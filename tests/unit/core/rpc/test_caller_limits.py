@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from leman.v1 import jobs_pb2
 from leman_core.model.service_errors import ResourceExhausted
-from leman_core.server.callers import CallerLimits, TokenBucket, make_caller, requirement_of
+from leman_core.server.admission import CallerLimits, TokenBucket
+from leman_core.server.callers import make_caller, requirement_of
 from leman_core.server.status import error_from_rpc
 from leman_core.settings import Server
 from leman_internal.v1 import planning_pb2, submission_pb2

@@ -30,7 +30,7 @@ GET = jobs_pb2.GetJobRequest(job_id="j1")
 class Nothing:
     """A service without RPCs of its own."""
 
-    async def start(self, server):
+    async def start(self, server, _locations):
         return []
 
     async def stop(self):

@@ -295,7 +295,7 @@ def http_manager(config):
         ({}, ["--listen", "localhost:7000"], "write IP:PORT, such as 0.0.0.0:7000"),
         ({}, ["--listen", "127.0.0.1:70000"], "write IP:PORT"),
         ({}, ["--listen", "nowhere"], "write IP:PORT"),
-        ({"LEMAN_PEERS__EXECUTOR": ""}, ["--listen", "127.0.0.1:7000"], "where the services are is not known"),
+        ({"LEMAN_PEERS__EXECUTOR": ""}, ["--listen", "127.0.0.1:7000"], "the services' addresses are unknown"),
         ({"LEMAN_PEERS__TLS_CERT": "/c", "LEMAN_PEERS__TLS_KEY": "/k"}, ["--listen", "127.0.0.1:7000"], "TLS_CA"),
         ({"LEMAN_SERVER__TLS_CERT": "/c"}, ["--listen", "127.0.0.1:7000"], "LEMAN_SERVER__TLS_KEY"),
         *(

@@ -21,7 +21,7 @@ from leman.v1 import catalog_pb2, jobs_pb2
 from leman_core.http import exchange as exchange_module
 from leman_core.http import http_calls
 from leman_core.http import listener as listener_module
-from leman_core.http.app import Admission
+from leman_core.http.app import PageRules
 from leman_core.http.exchange import _CODES, wire_error
 from leman_core.http.http_calls import callable_methods
 from leman_core.model.service_errors import FailedPrecondition, InvalidArgument, NotFound, Unavailable
@@ -667,7 +667,7 @@ def test_people_and_pages_of_the_port_itself_are_no_foreigners():
 @pytest.mark.parametrize("origins", ["null", "https://a.example/", "a.example", "https://A.example", "*"])
 def test_origins_that_no_browser_sends_or_every_page_has_are_no_setting(origins):
     with pytest.raises(InvalidArgument, match="HTTP_ORIGINS") as caught:
-        Admission(Settings(server=Server(http_origins=origins)))
+        PageRules(Settings(server=Server(http_origins=origins)))
     assert caught.value.reason == "BAD_SETTING"
 
 
@@ -741,7 +741,7 @@ def test_there_is_no_port_unless_asked_for_and_one_in_use_is_named():
             with pytest.raises(Unavailable) as caught:
                 await start_server(taken, "executor", FakeService(asyncio.Event()), asyncio.Event())
             assert caught.value.reason == "BIND_FAILED"
-            assert "LEMAN_SERVER__HTTP_PORT: something else listens there" in caught.value.message
+            assert "LEMAN_SERVER__HTTP_PORT: another process listens there" in caught.value.message
 
     asyncio.run(whole())
 
@@ -752,7 +752,7 @@ def test_a_machine_without_a_temporary_folder_is_told_what_to_see_to(monkeypatch
     monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
     monkeypatch.setattr(temp_folders, "_SHORT_FOLDERS", ())
     asked = Settings(server=Server(http_port=0))
-    with pytest.raises(Unavailable, match="See to TMPDIR") as caught:
+    with pytest.raises(Unavailable, match="Check TMPDIR") as caught:
         asyncio.run(start_server(asked, "executor", FakeService(asyncio.Event()), asyncio.Event()))
     assert caught.value.reason == "BIND_FAILED"
 

@@ -18,9 +18,9 @@ from leman_core.model.service_errors import (
     PermissionDenied,
     Unavailable,
 )
-from leman_core.server import request_locations
-from leman_core.server.request_locations import PathsAlone, RegisteredDatabases, RequestLocations, configured_names
+from leman_core.server.database_locations import DatabaseLocations, configured_locations, hide_links
 from leman_core.settings import Server
+from leman_core.storage.database_roots import DatabaseRoots
 from leman_core.storage.locations import is_database_name
 from leman_internal.v1 import submission_pb2
 from leman_planner.database_service import DatabaseServicer
@@ -54,16 +54,14 @@ class Kept:
 class World:
     """The places of a server whose clock stands still."""
 
-    def __init__(self, kept, monkeypatch, *, alone=False, roots=()):
+    def __init__(self, kept, *, alone=False, roots=()):
         self.kept = kept
         self.now = 100.0
-        names = RegisteredDatabases(kept, seconds=5.0, alone=alone, clock=lambda: self.now)
-        monkeypatch.setattr(request_locations, "configured_names", lambda _: names)
-        self.places = RequestLocations(Server(database_roots=roots))
+        self.locations = DatabaseLocations(DatabaseRoots(roots), kept, seconds=5.0, alone=alone, clock=lambda: self.now)
 
     async def place(self, database, *, from_peer=False):
         request = catalog_pb2.ListTablesRequest(database=database)
-        await self.places.settle(request, from_peer=from_peer)
+        await self.locations.resolve(request, from_peer=from_peer)
         return request.database
 
     async def refused(self, database, kind, **options):
@@ -86,8 +84,8 @@ def kept():
 
 
 @pytest.fixture
-def world(kept, monkeypatch):
-    return World(kept, monkeypatch)
+def world(kept):
+    return World(kept)
 
 
 @pytest.mark.parametrize("name", ["lake", "L", "0", "a-b_c", "x" * 63, "_x"[1:]])
@@ -117,7 +115,7 @@ def test_every_place_of_a_request_may_be_a_name(world):
         job = jobs_pb2.CreateJobRequest()
         job.backfill.table.database = "lake"
         for request in (view, job):
-            await world.places.settle(request, from_peer=False)
+            await world.locations.resolve(request, from_peer=False)
         return view, job
 
     view, job = run(scenario)
@@ -128,10 +126,10 @@ def test_every_place_of_a_request_may_be_a_name(world):
 def test_what_is_to_have_a_name_is_a_place(world):
     async def scenario():
         request = databases_pb2.RegisterDatabaseRequest(database={"name": "lake", "root": "file:///data/./x/"})
-        await world.places.settle(request, from_peer=False)
+        await world.locations.resolve(request, from_peer=False)
         named = databases_pb2.RegisterDatabaseRequest(database={"name": "new", "root": "lake"})
         with pytest.raises(InvalidArgument) as caught:
-            await world.places.settle(named, from_peer=False)
+            await world.locations.resolve(named, from_peer=False)
         return request.database, caught.value
 
     database, error = run(scenario)
@@ -201,8 +199,8 @@ def test_a_damaged_registration_is_told(world, kept):
     assert run(lambda: world.refused("broken", DataLoss)) == "REGISTRATION_DAMAGED"
 
 
-def test_where_only_registered_databases_are_taken_their_roots_are_too(kept, monkeypatch):
-    world = World(kept, monkeypatch, alone=True)
+def test_where_only_registered_databases_are_taken_their_roots_are_too(kept):
+    world = World(kept, alone=True)
 
     async def scenario():
         named = [await world.place(text) for text in ("lake", "/data/lake/", "s3://bucket/other")]
@@ -216,22 +214,22 @@ def test_where_only_registered_databases_are_taken_their_roots_are_too(kept, mon
     assert others == ["DATABASE_NOT_ALLOWED"] * 3
 
 
-def test_services_among_themselves_name_places(kept, monkeypatch):
+def test_services_among_themselves_name_places(kept):
     """A job that runs goes on although its database has lost its name."""
-    world = World(kept, monkeypatch, alone=True)
+    world = World(kept, alone=True)
 
     async def scenario():
         request = submission_pb2.SubmitCommitRequest(uri="/data/gone/t.lance")
-        await world.places.settle(request, from_peer=True)
+        await world.locations.resolve(request, from_peer=True)
         with pytest.raises(PermissionDenied):
-            await world.places.settle(request, from_peer=False)
+            await world.locations.resolve(request, from_peer=False)
         return request.uri, await world.refused("lake", InvalidArgument, from_peer=True)
 
     assert run(scenario) == ("/data/gone/t.lance", "BAD_DATABASE")
 
 
-def test_a_name_does_not_lead_out_of_the_roots(kept, monkeypatch):
-    world = World(kept, monkeypatch, roots=("/data",))
+def test_a_name_does_not_lead_out_of_the_roots(kept):
+    world = World(kept, roots=("/data",))
 
     async def scenario():
         return await world.place("lake"), await world.refused("other", PermissionDenied)
@@ -239,59 +237,59 @@ def test_a_name_does_not_lead_out_of_the_roots(kept, monkeypatch):
     assert run(scenario) == ("/data/lake", "DATABASE_NOT_ALLOWED")
 
 
-def test_errors_call_a_database_by_the_name_that_the_caller_gave(kept, monkeypatch, tmp_path):
+def test_errors_call_a_database_by_the_name_that_the_caller_gave(kept, tmp_path):
     """Also a link that was followed before the name was looked for."""
     (tmp_path / "real").mkdir()
     (tmp_path / "way").symlink_to(tmp_path / "real")
-    world = World(kept, monkeypatch)
+    world = World(kept)
     request = catalog_pb2.CreateMaterializedViewRequest()
     request.view.database, request.query.source.database = f"{tmp_path}/way", "lake"
 
     async def scenario():
-        return (await world.places.settle(request, from_peer=False)).linked
+        return (await world.locations.resolve(request, from_peer=False)).linked
 
     linked = run(scenario)
     assert linked == {f"{tmp_path}/real": f"{tmp_path}/way", "/data/lake": "lake"}
     error = NotFound("TABLE_NOT_FOUND", f"no {tmp_path}/real/v.lance, no /data/lake/t.lance", uri="/data/lake/t.lance")
-    request_locations.hide_links(error, linked)
+    hide_links(error, linked)
     assert error.message == f"no {tmp_path}/way/v.lance, no lake/t.lance"
     assert error.facts == {"uri": "lake/t.lance"}
 
 
-def test_errors_call_a_root_as_the_caller_spelt_it(kept, monkeypatch, tmp_path):
+def test_errors_call_a_root_as_the_caller_spelt_it(kept, tmp_path):
     (tmp_path / "lake").mkdir()
-    world = World(kept, monkeypatch)
+    world = World(kept)
     request = databases_pb2.RegisterDatabaseRequest()
     request.database.name, request.database.root = "two", f"{tmp_path}/x/..//lake/"
 
     async def scenario():
-        return (await world.places.settle(request, from_peer=False)).linked
+        return (await world.locations.resolve(request, from_peer=False)).linked
 
     error = AlreadyExists("DATABASE_EXISTS", f"'one' is registered, with the root {tmp_path}/lake: a root has one name")
-    request_locations.hide_links(error, run(scenario))
+    hide_links(error, run(scenario))
     assert error.message == f"'one' is registered, with the root {tmp_path}/x/..//lake: a root has one name"
 
 
-def test_a_table_that_is_a_link_is_refused_by_the_name_of_its_database(kept, monkeypatch, tmp_path):
+def test_a_table_that_is_a_link_is_refused_by_the_name_of_its_database(kept, tmp_path):
     (tmp_path / "lake").mkdir()
     (tmp_path / "lake" / "t.lance").symlink_to(tmp_path)
     kept.roots["lake"] = str(tmp_path / "lake")
-    world = World(kept, monkeypatch, roots=(str(tmp_path / "lake"),))
+    world = World(kept, roots=(str(tmp_path / "lake"),))
     request = jobs_pb2.CreateJobRequest()
     request.backfill.table.database, request.backfill.table.table = "lake", "t"
 
     async def scenario():
-        await world.places.settle(request, from_peer=False)
+        await world.locations.resolve(request, from_peer=False)
 
     with pytest.raises(PermissionDenied, match=r"^'lake/t\.lance' does not lie"):
         run(scenario)
 
 
 def test_without_a_registry_there_are_no_names():
-    names = configured_names(Server())
-    assert isinstance(names, PathsAlone)
+    locations = configured_locations(Server())
+    assert locations.registrations() == Registrations()
     with pytest.raises(InvalidArgument) as caught:
-        names.place_of("lake", read_now=True)
+        locations.root_of("lake", read_now=True)
     assert caught.value.reason == "BAD_DATABASE"
 
 
@@ -300,7 +298,7 @@ def test_without_a_registry_there_are_no_names():
 )
 def test_settings_that_make_no_sense(settings):
     with pytest.raises(LemanError) as caught:
-        configured_names(Server(**settings))
+        configured_locations(Server(**settings))
     assert caught.value.reason == "BAD_SETTING"
 
 

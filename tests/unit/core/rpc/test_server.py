@@ -538,7 +538,7 @@ from leman_core.server import server
 from leman_core.settings import Server, Settings
 
 class Stuck:
-    async def start(self, _server):
+    async def start(self, _server, _locations):
         threading.Thread(target=threading.Event().wait, name="in-a-store").start()
         return []
 
@@ -675,7 +675,7 @@ def test_a_port_in_use_is_a_typed_error_and_a_held_one_can_be_shared():
                 async with running(Server(port=port)):
                     pass
             assert caught.value.reason == "BIND_FAILED"
-            assert f"127.0.0.1:{port}: LEMAN_SERVER__PORT: something else listens there" in caught.value.message
+            assert f"127.0.0.1:{port}: LEMAN_SERVER__PORT: another process listens there" in caught.value.message
             async with running(Server(port=port, reuse_port=True)) as (up, _), client(up) as stub:
                 assert up.port == port
                 assert (await stub.GetJob(get())).job.job_id == "j1"

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from leman_core.model.databases import RegisteredDatabase, Registrations
 from leman_core.model.job import JobState
 from leman_core.model.service_errors import LemanError, Unavailable
-from leman_core.storage.database_roots import DatabaseRoots
+from leman_core.server.database_locations import DatabaseLocations
+from leman_core.storage.database_roots import EVERYWHERE, DatabaseRoots
 from leman_executor.manager import takeovers as abandoned_jobs
 from leman_executor.manager.takeovers import AbandonedJobs
 from tests.unit.executor.job_manager.test_takeover import Pair, idle, until, with_two
@@ -71,8 +72,14 @@ class Clock:
         return self.now
 
 
-def search(takes_over: TakesOver, leases: Leases, registry: Registry | None = None, **more: object) -> AbandonedJobs:
-    return AbandonedJobs(takes_over, leases, registry, **{"roots": DatabaseRoots(), "clock": Clock(), **more})
+def search(
+    takes_over: TakesOver,
+    leases: Leases,
+    registry: Registry | None = None,
+    roots: DatabaseRoots = EVERYWHERE,
+    clock: Callable[[], float] | None = None,
+) -> AbandonedJobs:
+    return AbandonedJobs(takes_over, leases, DatabaseLocations(roots, registry), clock or Clock())
 
 
 def histories(search: AbandonedJobs) -> None:
@@ -204,7 +211,7 @@ def test_a_killed_executors_job_goes_on_elsewhere_though_nobody_asks(database):
     async def scenario(pair: Pair) -> None:
         job_id = await pair.begin()
         assert pair.open_jobs == {pair.key(job_id): pair.database}
-        searching = asyncio.create_task(pair.second.jobs.follow_abandoned(None, DatabaseRoots(), 0.05))
+        searching = asyncio.create_task(pair.second.jobs.follow_abandoned(DatabaseLocations(), 0.05))
         pair.leases[0].frozen = True
         del pair.keys[pair.key(job_id)]
         await pair.second.works()

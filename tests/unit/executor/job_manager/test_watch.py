@@ -59,7 +59,7 @@ class Service:
     def __init__(self, manager: Manager, draining: asyncio.Event) -> None:
         self._servicer = JobServicer(manager, draining, NO_PREVIEWS, NO_OTHERS)
 
-    async def start(self, server: grpc.aio.Server) -> list[str]:
+    async def start(self, server: grpc.aio.Server, _locations: object) -> list[str]:
         jobs_pb2_grpc.add_JobServiceServicer_to_server(self._servicer, server)
         return [JOB_SERVICE]
 

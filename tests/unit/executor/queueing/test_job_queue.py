@@ -310,7 +310,7 @@ def test_a_registered_database_has_limits_of_its_own(tmp_path):
             """The executor has read what is registered now."""
             kept.reads = 0
             kept.again.clear()
-            following = asyncio.create_task(executor.jobs.follow_limits(kept, 0.01))
+            following = asyncio.create_task(executor.jobs.follow_limits(kept.read, 0.01))
             assert await asyncio.to_thread(kept.again.wait, 10)
             following.cancel()
 
@@ -343,7 +343,7 @@ def test_limits_hold_where_the_registry_cannot_be_read(tmp_path):
         loop = asyncio.get_running_loop()
         assert limits.set(kept.read())
         assert not limits.set(kept.read()), "nothing else is said"
-        following = asyncio.create_task(follow_limits(Broken(), limits, 0.01, lambda: changes.append(1)))
+        following = asyncio.create_task(follow_limits(Broken().read, limits, 0.01, lambda: changes.append(1)))
         async with asyncio.timeout(30):
             for _ in range(3):
                 reads.clear()

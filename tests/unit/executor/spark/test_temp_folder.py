@@ -18,6 +18,7 @@ from leman_core.http.listener import HttpListener
 from leman_core.model.service_errors import InvalidArgument, Unavailable
 from leman_core.process import temp_folders
 from leman_core.process.temp_folders import socket_folder
+from leman_core.server.admission import Limiter
 from leman_core.settings import Settings
 from leman_executor.spark.idle_tasks import IdleTasks
 from leman_executor.spark.temp_folder import TempFolder
@@ -121,7 +122,7 @@ def test_sockets_have_short_paths_however_long_that_of_the_temporary_folder_is(m
         bound.unlink()
     standing = IdleTasks(scratch.sockets, 1)
     standing.close()
-    assert len(HttpListener(Settings()).inner_address) < 100
+    assert len(HttpListener(Settings(), Limiter(1, "", str)).inner_address) < 100
     scratch.remove()
 
 

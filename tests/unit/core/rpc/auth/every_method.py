@@ -43,7 +43,7 @@ class EveryService:
     def __init__(self) -> None:
         self.answered: list[tuple[str, str]] = []
 
-    async def start(self, server: grpc.aio.Server) -> list[str]:
+    async def start(self, server: grpc.aio.Server, _locations: object) -> list[str]:
         services: dict[str, dict[str, Any]] = {}
         for method in methods():
             if method.containing_service.name != "InfoService":

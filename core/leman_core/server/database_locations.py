@@ -1,0 +1,404 @@
+"""Where the databases of a service are, and the places that a request names, in their canonical form.
+
+Before a handler sees a request, the places in it are resolved, wherever in the message they stand, by field name: a
+text `database` is a database by path, URI or registered name; `root` is what is to become one; `uri` is a table's Lance
+dataset. So a request's digest, and everything that is remembered by place, is the same for all spellings of a place.
+
+A place is refused if it lies, or a link leads, where the service may not work, or if it is Leman's own: its folders,
+the registry of databases, the tables that refreshes compute in. Errors show the places as the caller sent them, never
+where links and names lead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+import urllib.parse
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import structlog
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+
+from leman_core.model.databases import Registrations
+from leman_core.model.service_errors import FailedPrecondition, InvalidArgument, LemanError, PermissionDenied, excerpt
+from leman_core.settings import Server
+from leman_core.storage.database_roots import EVERYWHERE, DatabaseRoots, check_not_own, not_allowed
+from leman_core.storage.locations import (
+    TABLE_ENDING,
+    canonical_database,
+    check_folder,
+    check_table_name,
+    database_and_table,
+    in_object_store,
+    is_database_name,
+    leads_elsewhere,
+    resolved_database,
+    store_of,
+)
+
+if TYPE_CHECKING:
+    from leman_core.storage.database_registry import DatabaseRegistry
+
+_log = structlog.get_logger(__name__)
+
+
+class _StaleError(Exception):
+    """What is known of the registry is too old to answer: read it, and try again."""
+
+
+class DatabaseLocations:
+    """The roots that databases lie below, and their registered names, for one event loop.
+
+    Registrations that were read hold for `seconds`; a name that is unknown then is looked up at once. If the registry
+    cannot be read, known names stay valid: databases do not stop because their registry does.
+
+    Args:
+        roots: Where databases may lie.
+        registry: None: databases have no names, and are given by path or URI.
+        alone: Accept only registered databases.
+        clock: Returns seconds.
+    """
+
+    def __init__(
+        self,
+        roots: DatabaseRoots = EVERYWHERE,
+        registry: DatabaseRegistry | None = None,
+        *,
+        seconds: float = 0.0,
+        alone: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.roots = roots
+        self.registry = registry
+        self._seconds = seconds
+        self._alone = alone
+        self._clock = clock
+        self._known: Registrations | None = None
+        self._known_roots: frozenset[str] = frozenset()
+        self._error: LemanError | None = None
+        #: When the last reading began.
+        self._read_at = float("-inf")
+        self._reading = asyncio.Lock()
+        #: How many readings have begun.
+        self._readings = 0
+
+    def registrations(self) -> Registrations:
+        """Read all registrations; none without a registry. Blocks, in any thread.
+
+        Raises:
+            LemanError: the registry cannot be read.
+        """
+        return Registrations() if self.registry is None else self.registry.read()
+
+    async def resolve(self, request: Any, *, from_peer: bool) -> ResolvedLocations:
+        """Rewrite the places of a request in their canonical form; an empty field stays empty.
+
+        Args:
+            from_peer: Only services make this call. They give places, not names, so that a running job can go on if its
+                database loses its name, and they may name the tables that a refresh computes in.
+
+        Raises:
+            LemanError: What `canonicalize` raises, or the registry cannot be read and never was.
+        """
+        found = ResolvedLocations()
+        try:
+            return self.canonicalize(request, found, from_peer=from_peer)
+        except _StaleError:  # places that were rewritten already are canonical, and stay as they are
+            await self._read_again()
+            return self.canonicalize(request, found, from_peer=from_peer, read_now=True)
+
+    def canonicalize(
+        self, request: Any, found: ResolvedLocations | None = None, *, from_peer: bool = False, read_now: bool = False
+    ) -> ResolvedLocations:
+        """Rewrite the places of a request, as `resolve` does, with the registrations that are known.
+
+        Args:
+            found: What an earlier pass found; it is added to, and returned.
+            read_now: The registrations were read for this request.
+
+        Raises:
+            InvalidArgument: BAD_DATABASE, RESERVED_DATABASE, RESERVED_NAME, BAD_TABLE_URI, BAD_TABLE_NAME.
+            NotFound: DATABASE_NOT_REGISTERED.
+            DataLoss: REGISTRATION_DAMAGED.
+            FailedPrecondition: STORAGE_DENIED.
+            Unavailable: STORE_UNAVAILABLE.
+            PermissionDenied: DATABASE_NOT_ALLOWED.
+        """
+        descriptor = request.DESCRIPTOR
+        fields = _known.get(descriptor.full_name)
+        if fields is None:
+            fields = _known[descriptor.full_name] = location_fields_of(descriptor)
+        found = ResolvedLocations() if found is None else found
+        _rewrite(request, fields, _Resolution(self, read_now, from_peer, found))
+        return found
+
+    def root_of(self, text: str, *, read_now: bool) -> str:
+        """Return the canonical place of a database that is given by name, path or URI. It may be no folder.
+
+        Raises:
+            _StaleError: Not with `read_now`.
+            LemanError: The text names no database that callers may name, see `canonicalize`.
+        """
+        if self.registry is None or not is_database_name(text):
+            place = resolved_database(text)
+            self.check_registered(place, text, read_now=read_now)
+            return place
+        known = self._fresh(read_now=read_now)
+        found = known.by_name.get(text)
+        if found is not None:
+            return found.root
+        if not read_now:
+            raise _StaleError
+        if self._error is not None:  # it may be registered
+            raise self._error
+        return known.get(text).root
+
+    def check_registered(self, place: str, sent: str, *, read_now: bool) -> None:
+        """Refuse a canonical place that is no registered database, if only these are accepted; raises as `root_of`.
+
+        Args:
+            sent: How the caller named it, for the error.
+        """
+        if not self._alone:
+            return
+        self._fresh(read_now=read_now)
+        if place in self._known_roots:
+            return
+        if not read_now:
+            raise _StaleError
+        if self._error is not None:
+            raise self._error
+        raise PermissionDenied(
+            "DATABASE_NOT_ALLOWED",
+            f"'{excerpt(sent)}' is no registered database, and this service takes no other: name one that "
+            "ListDatabases has, or ask the operator of the service to register it",
+        )
+
+    async def _read_again(self) -> None:
+        """Read the registry, unless a reading has begun since this was called."""
+        begun_before = self._readings
+        async with self._reading:
+            if self._readings > begun_before:
+                return
+            self._readings += 1
+            begun = self._clock()
+            try:
+                known = await asyncio.to_thread(self.registrations)
+            except LemanError as error:
+                if self._known is None:
+                    raise
+                _log.warning("the registry of databases cannot be read", reason=error.reason, error=error.message)
+                self._error, self._read_at = error, begun
+                return
+            self._known, self._error, self._read_at = known, None, begun
+            self._known_roots = frozenset(database.root for database in known.by_name.values())
+
+    def _fresh(self, *, read_now: bool) -> Registrations:
+        old = self._clock() - self._read_at > self._seconds
+        if self._known is None or (old and not read_now):
+            raise _StaleError
+        return self._known
+
+
+def configured_locations(server: Server) -> DatabaseLocations:
+    """Return where the settings say that databases are.
+
+    Raises:
+        InvalidArgument: BAD_SETTING.
+    """
+    if not server.registry:
+        if server.registered_databases_only:
+            raise InvalidArgument(
+                "BAD_SETTING", "LEMAN_SERVER__REGISTERED_DATABASES_ONLY needs LEMAN_SERVER__REGISTRY: set both"
+            )
+        return DatabaseLocations(DatabaseRoots(server.database_roots))
+    from leman_core.storage.database_registry import DatabaseRegistry  # noqa: PLC0415 - loads Lance
+
+    try:
+        place = canonical_database(server.registry)
+    except InvalidArgument as error:
+        raise InvalidArgument("BAD_SETTING", f"LEMAN_SERVER__REGISTRY: {error.message}") from None
+    return DatabaseLocations(
+        DatabaseRoots(server.database_roots, place),
+        DatabaseRegistry(place),
+        seconds=server.registry_seconds,
+        alone=server.registered_databases_only,
+    )
+
+
+_PLACES = ("database", "uri", "root")
+#: Fields that may name a table in the `database` of the same message.
+_TABLES = ("table", "view", "name")
+#: Fields with a new name for the `table` of the same message.
+_NEW_NAMES = ("new_name",)
+
+
+@dataclass(frozen=True, slots=True)
+class LocationFields:
+    """The fields of a message type that name places."""
+
+    #: Fields to rewrite.
+    own: tuple[str, ...] = ()
+    #: Fields that name tables in the message's `database`.
+    tables: tuple[str, ...] = ()
+    #: Fields that name tables in the database of the message's `table`.
+    new_names: tuple[str, ...] = ()
+    #: Fields whose messages name places, and whether they are repeated.
+    below: tuple[tuple[str, bool, LocationFields], ...] = ()
+
+
+_known: dict[str, LocationFields] = {}
+
+
+@dataclass(slots=True)
+class ResolvedLocations:
+    """The places that a request names."""
+
+    #: Places that were given by name, or that links lead to: canonical form → as the caller sent it.
+    linked: dict[str, str] = field(default_factory=dict)
+    #: The first object store among them, such as `gs://bucket`; empty: all places are on this machine.
+    store: str = ""
+
+
+def hide_links(error: LemanError, linked: Mapping[str, str]) -> None:
+    """Rewrite an error to show places as the caller sent them.
+
+    Args:
+        linked: As in `ResolvedLocations`.
+    """
+    places = sorted(linked.keys() - {"/"}, key=len, reverse=True)  # the place of one may lie below that of another
+    if not places:
+        return
+    any_place = re.compile(rf"(?<![\w./-])(?:{'|'.join(map(_spellings, places))})(?![\w-]|\.\w)")
+
+    def as_sent(found: re.Match[str]) -> str:
+        return excerpt(linked[places[(found.lastindex or 1) - 1]])
+
+    error.message = any_place.sub(as_sent, error.message)
+    error.facts = {key: any_place.sub(as_sent, value) for key, value in error.facts.items()}
+
+
+def _spellings(place: str) -> str:
+    """Return a pattern, with one group, of a place as Lance, pyarrow and the operating system write it.
+
+    Lance writes a path without its first `/`. A single word counts only if more of the path follows.
+    """
+    forms = []
+    for form in dict.fromkeys((place, urllib.parse.quote(place, safe="/:@"))):
+        if in_object_store(form):
+            forms.append(re.escape(form))
+        else:
+            bare = form.removeprefix("/")
+            forms.append(f"(?:file:(?://)?)?{re.escape(form)}")
+            forms.append(re.escape(bare) if "/" in bare else rf"{re.escape(bare)}(?=/)")
+    return f"({'|'.join(forms)})"
+
+
+@dataclass(frozen=True, slots=True)
+class _Resolution:
+    """One pass over the places of a request."""
+
+    locations: DatabaseLocations
+    read_now: bool
+    from_peer: bool
+    found: ResolvedLocations
+
+    def canonical(self, name: str, sent: str) -> str:
+        """Return the canonical form of the place in a field, if the service may work there."""
+        database, table = database_and_table(sent) if name == "uri" else (sent, "")
+        try:
+            place = self._resolved(name, database)
+        except FailedPrecondition:
+            if self.locations.roots:
+                raise not_allowed(sent) from None
+            raise
+        uri = place
+        if table:
+            check_table_name(table, name)
+            uri = f"{place.rstrip('/')}/{table}{TABLE_ENDING}"
+        self.locations.roots.check(uri, sent)
+        check_folder(place, sent, name)
+        if in_object_store(place):
+            self.found.store = self.found.store or store_of(place)
+        if leads_elsewhere(database, place) or (name == "root" and database != place):
+            self.found.linked[place] = database.rstrip("/")
+        return uri
+
+    def _resolved(self, name: str, database: str) -> str:
+        if name == "database" and not self.from_peer:
+            return self.locations.root_of(database, read_now=self.read_now)
+        place = resolved_database(database, name)
+        if name == "uri" and not self.from_peer:
+            self.locations.check_registered(place, database, read_now=self.read_now)
+        return place
+
+    def check_table(self, database: str, table: str) -> None:
+        """Refuse a table in a request that names a database."""
+        if not self.from_peer:
+            check_not_own(table)
+        self.locations.roots.check_table(database, table, self.found.linked.get(database, ""))
+
+
+def location_fields_of(descriptor: Descriptor, above: tuple[str, ...] = ()) -> LocationFields:
+    """Return the fields of a message type that name places."""
+    if descriptor.full_name in above:
+        return LocationFields()  # no message contains both itself and a place
+    texts = {f.name for f in descriptor.fields if f.type == FieldDescriptor.TYPE_STRING and not f.is_repeated}
+    own = tuple(name for name in _PLACES if name in texts)
+    tables = tuple(name for name in _TABLES if name in texts) if "database" in texts else ()
+    table = descriptor.fields_by_name.get("table")
+    in_a_database = table is not None and table.message_type is not None
+    new_names = tuple(name for name in _NEW_NAMES if name in texts) if in_a_database else ()
+    below = []
+    for inner in descriptor.fields:
+        if inner.message_type is None:
+            continue
+        found = location_fields_of(inner.message_type, (*above, descriptor.full_name))
+        if found.own or found.below:
+            below.append((inner.name, inner.is_repeated, found))
+    return LocationFields(own, tables, new_names, tuple(below))
+
+
+def _rewrite(message: Any, places: LocationFields, look: _Resolution, above: str = "") -> None:
+    for name in places.own:
+        _rewrite_place(message, name, look, above)
+    if places.tables and message.database:
+        for name in places.tables:
+            _check_table(look, message.database, getattr(message, name), f"{above}{name}")
+    for name, many, inner in places.below:
+        for part in _parts(message, name, repeated=many):
+            _rewrite(part, inner, look, f"{above}{name}.")
+    for name in places.new_names:
+        _check_table(look, message.table.database, getattr(message, name), f"{above}{name}")
+
+
+def _rewrite_place(message: Any, name: str, look: _Resolution, above: str) -> None:
+    sent = getattr(message, name)
+    if not sent:
+        return
+    try:
+        canonical = look.canonical(name, sent)
+    except InvalidArgument as error:
+        raise InvalidArgument(error.reason, error.message, field=f"{above}{error.field or name}") from None
+    if canonical != sent:
+        setattr(message, name, canonical)
+
+
+def _check_table(look: _Resolution, database: str, table: str, path: str) -> None:
+    if not (database and table):
+        return
+    try:
+        look.check_table(database, table)
+    except InvalidArgument as error:
+        holder = path.rpartition(".")[0]  # the whole TableRef is what is reserved
+        field = holder if holder and error.reason != "BAD_TABLE_NAME" else path
+        raise InvalidArgument(error.reason, error.message, field=field) from None
+
+
+def _parts(message: Any, name: str, *, repeated: bool) -> Iterable[Any]:
+    if repeated:
+        return getattr(message, name)  # type: ignore[no-any-return]
+    return (getattr(message, name),) if message.HasField(name) else ()
