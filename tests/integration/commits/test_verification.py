@@ -426,8 +426,8 @@ def test_a_deletion_file_of_other_rows_is_found_by_their_number(tmp_path, stable
     assert lance.dataset(f"{tmp_path}/t.lance").count_rows() == 93, "Lance counts by the manifest"
     found = one(everything(str(tmp_path)))
     assert (found.table, found.flaw, found.fragment_id) == ("t", Flaw.DAMAGED, 0)
-    assert f"_deletions/{files[0].name} deletes 3 rows of fragment 0, and the manifest says 7" in found.message
-    assert "Rows that were deleted are there again, or others are gone" in found.message
+    assert f"_deletions/{files[0].name} deletes 3 rows of fragment 0, and the manifest states 7" in found.message
+    assert "deleted rows are back, or others are lost" in found.message
 
 
 def said_of_row_ids(uri: str) -> LemanError | None:

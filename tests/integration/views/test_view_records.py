@@ -271,7 +271,7 @@ def test_a_record_that_cannot_be_read_is_not_taken_for_none(lake):
     content = path.read_bytes()
     path.unlink()
     path.mkdir()
-    with pytest.raises(Unavailable, match="cannot be read now"):
+    with pytest.raises(Unavailable, match="cannot be used now"):
         lake.plan()
     path.rmdir()
     path.write_bytes(content)
