@@ -67,7 +67,7 @@ def _do(step: dict[str, Any], connections: Connections) -> dict[str, Any]:
         return {"value": OPERATIONS[step["do"]](database, given)}
     except leman.LemanError as error:
         return {"error": _told(error)}
-    except Exception:  # noqa: BLE001 - whatever it is, the case failed
+    except Exception:  # noqa: BLE001 - any error fails the case
         return {"crash": traceback.format_exc()}
 
 

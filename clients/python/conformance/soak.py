@@ -32,11 +32,11 @@ class Soak:
         self.rounds = 0
 
     def work(self, stop: threading.Event) -> None:
-        """Do round after round, until it is told to stop."""
+        """Do round after round, until it is asked to stop."""
         while True:
             try:
                 say({"round": self._round()})
-            except BaseException as error:  # noqa: BLE001 - whatever it is, the harness is to are notified
+            except BaseException as error:  # noqa: BLE001 - the harness reports any error
                 say({"failed": f"round {self.rounds}: {error!r}"})
                 os._exit(1)
             self.rounds += 1

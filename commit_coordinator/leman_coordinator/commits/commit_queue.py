@@ -317,7 +317,7 @@ class CommitQueue:
         except LemanError as error:
             await self._look_once_more(turn)
             _close_all(turn, error)
-        except Exception as error:  # noqa: BLE001 -- those that wait must hear of any error
+        except Exception as error:  # noqa: BLE001 -- the callers that wait get any error
             await self._look_once_more(turn)
             _close_all(turn, _failure(error))
 
@@ -334,7 +334,7 @@ class CommitQueue:
             ticket.fail(Aborted("CONFLICT", f"Other writers changed the table at every try: {conflict}"))
         except LemanError as error:
             ticket.fail(error)
-        except Exception as error:  # noqa: BLE001 -- the one that waits must hear of any error
+        except Exception as error:  # noqa: BLE001 -- the caller that waits gets any error
             ticket.fail(_failure(error))
 
     async def _change_schema(

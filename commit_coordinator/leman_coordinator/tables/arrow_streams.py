@@ -2,7 +2,7 @@
 
 Each buffer of a compressed batch begins with its decompressed size. Arrow allocates that without a limit, so a few
 kilobytes may become gigabytes. `Decompressed` reads these sizes before Arrow does. Flight messages (`FlightData`) are
-built and parsed by hand, as protobuf would copy each batch once more.
+built and parsed by hand, as protobuf would copy each batch again.
 """
 
 from __future__ import annotations

@@ -98,7 +98,7 @@ def _version(stem: str) -> int:
 
 
 def set_aside(uri: str, path: str, what: str) -> str:
-    """Move a damaged file of a table, or with path "" the whole table, to the folder `damaged` beside the table.
+    """Move a damaged file of a table, or with path "" the whole table, to the folder `damaged` next to the table.
 
     Returns:
         A note for people, which is stored there too. If the move fails the file stays, and the note says so.

@@ -355,7 +355,7 @@ def deleted_offsets(uri: str, fragment: lance.LanceFragment) -> Offsets | None:
 
 
 def is_sound_deletion_file(content: bytes, file: lance.fragment.DeletionFile, rows: int) -> bool:
-    """Return whether a deletion file of a fragment with so many rows matches the manifest."""
+    """Return whether a deletion file of a fragment with `rows` rows matches the manifest."""
     try:
         offsets = _offsets_in(content, file)
     except (OSError, ValueError, struct.error):

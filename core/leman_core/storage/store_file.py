@@ -122,7 +122,7 @@ class Store(BaseModel):
         if overlap(self.root, self.checkpoint_uri):
             raise ValueError(
                 f"checkpoint_uri: '{self.checkpoint_uri}' and the root '{self.root}' overlap: name a "
-                "place beside the root, or leave it out, and checkpoints lie in their tables' folders"
+                "place next to the root, or leave it out, and checkpoints lie in their tables' folders"
             )
 
     def _check_endpoint(self) -> None:
@@ -341,7 +341,7 @@ def _options(path: str, store: Store) -> StoreOptions:
             secrets = _profile(store)
     except configparser.Error as error:  # its message quotes the line, which may have a secret
         line = f" in line {error.lineno}" if isinstance(error, configparser.MissingSectionHeaderError) else ""
-        wrong = f"{_profiles_of(store)} is no file of profiles ({type(error).__name__}{line})"
+        wrong = f"{_profiles_of(store)} is not a file of profiles ({type(error).__name__}{line})"
         raise _bad(path, f"credentials of {store.root} cannot be read: {wrong}") from None
     except (OSError, ValueError) as error:
         raise _bad(path, f"credentials of {store.root} cannot be read: {error}") from None

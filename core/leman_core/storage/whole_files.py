@@ -279,7 +279,7 @@ def store_answers(folder: str) -> bool:
     try:
         with panics_as_errors():  # obstore panics over unknown options
             next(iter(obstore.list(_opened(folder), chunk_size=1)), None)
-    except Exception as error:  # noqa: BLE001 - whatever it is, things are done without it
+    except Exception as error:  # noqa: BLE001 - any error means doing without it
         _log.warning("obstore cannot reach this store: Lance is used", folder=folder, error=str(error)[:_SAID])
         return False
     return True

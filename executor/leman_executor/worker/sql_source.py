@@ -223,7 +223,7 @@ class SqlSource:
     def read(self, fragment_id: int, covered: RowRange, *, deletions: bool) -> Iterator[Chunk]:
         """Yield chunks as `FragmentReader.read` does.
 
-        A row without a value that the error policy skips is a chunk of its own, with the error's message beside the
+        A row without a value that the error policy skips is a chunk of its own, with the error's message next to the
         NULL.
 
         Raises:

@@ -422,7 +422,7 @@ type Job struct {
 	//   - WORKER_LOST, UDF_TIMEOUT: a row, or too many rows in succession, ended the worker that computed it, or exceeded
 	//     the function's timeout; as for UDF_FAILED, or give the workers more memory.
 	//   - UDF_NOT_LOADABLE, UDF_DIGEST_MISMATCH, UDF_PYTHON_MISMATCH: workers cannot load the function, or it ends their
-	//     process meanwhile; install what it imports, or mend it and register it again.
+	//     process meanwhile; install what it imports, or fix it and register it again.
 	//   - FUNCTION_UNAVAILABLE, and other reasons that begin with FUNCTION_: no server computes a remote function; do what
 	//     the message says, then run it again. No row is to blame.
 	//   - ENV_LOST: an executor took the job over, and the values of `env` were lost; run it again with them.

@@ -137,7 +137,7 @@ def test_a_file_of_profiles_that_is_none_is_not_quoted(tmp_path, text):
     (tmp_path / "credentials").write_text(text)
     lines = 'region = "r"', 'profile = "p"', f'profile_file = "{tmp_path}/credentials"'
 
-    with pytest.raises(InvalidArgument, match="is no file of profiles") as refused:
+    with pytest.raises(InvalidArgument, match="is not a file of profiles") as refused:
         use_store_file(written(tmp_path, entry("s3://lake", *lines)))
 
     assert SECRET not in refused.value.message
