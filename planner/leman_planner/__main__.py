@@ -1,4 +1,4 @@
-"""`python -m leman_planner`: serves tables, functions and plans."""
+"""Run a planner: `python -m leman_planner`."""
 
 import sys
 

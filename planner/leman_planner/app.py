@@ -1,4 +1,4 @@
-"""Puts a planner together: its four servicers, what they read through, and the way to the commit coordinator."""
+"""Assemble a planner: four servicers, what they read through, and the channel to the commit coordinator."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _SERVICES = (
 
 
 def create(settings: Settings, draining: asyncio.Event) -> Planner:  # noqa: ARG001 -- it has no endless streams
-    """Make the planner; see `leman_core.server.server.Factory`."""
+    """Create the planner; see `leman_core.server.server.Factory`."""
     return Planner(settings)
 
 
@@ -82,7 +82,7 @@ class Planner:
         return list(_SERVICES)
 
     async def stop(self) -> None:
-        """Drop what waits and close the channel to the coordinator."""
+        """Drop waiting work and close the channel to the coordinator."""
         if self._uploads is not None:
             await self._uploads.close()
         if self._pool is not None:
@@ -91,8 +91,8 @@ class Planner:
             await self._coordinator.close()
 
     async def _commit(self, request: submission_pb2.SubmitCommitRequest) -> int:
-        """Have the commit coordinator commit it and return the table's version after that."""
-        if self._coordinator is None:  # opened when first needed: a planner that only plans needs none
+        """Send a request to the commit coordinator; return the table's version afterwards."""
+        if self._coordinator is None:  # opened on first use: planning needs none
             self._coordinator = channels.open_peer(self._settings, "commit_coordinator")
         try:
             stub = submission_pb2_grpc.CommitSubmissionServiceStub(self._coordinator)

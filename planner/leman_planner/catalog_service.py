@@ -1,9 +1,4 @@
-"""CatalogService: requests about tables, columns, functions and views <-> domain values.
-
-What is asked and told about columns of a table, in protobuf messages.
-
-CatalogService: translates requests into domain values and answers back.
-"""
+"""CatalogService: requests about tables, columns, functions and views ↔ domain values."""
 
 from __future__ import annotations
 
@@ -82,14 +77,14 @@ def outcome_to_proto(outcome: ColumnOutcome) -> catalog_pb2.ColumnOutcome:
 
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 
-#: What a commit says of columns that are not any more as they were when it was asked for.
+#: Reasons of a rejected commit if columns changed after the request was checked.
 _OVERTAKEN = frozenset({"COLUMN_EXISTS", "COLUMN_NOT_DEFINED"})
-#: Times that columns are compared with the table again, where others keep changing them.
+#: How often a request is checked again if others keep changing the columns.
 _TRIES = 5
 
 
 class CatalogServicer(catalog_pb2_grpc.CatalogServiceServicer):
-    """The RPCs of CatalogService. Their contracts stand in protos/leman/v1/catalog.proto."""
+    """The RPCs of CatalogService, as protos/leman/v1/catalog.proto describes them."""
 
     def __init__(
         self,
@@ -158,10 +153,10 @@ class CatalogServicer(catalog_pb2_grpc.CatalogServiceServicer):
         asked = _column_request(request)
         tries_left = 0 if asked.on_change is OnChange.REFUSE_ANY else _TRIES
         while True:
-            try:  # the table is looked at several times
+            try:  # the table is read several times
                 work = await self._pool.run(self._columns.work, asked)
                 version = await self._make(work)
-            except LemanError as error:  # another caller added, changed or dropped one of the columns meanwhile
+            except LemanError as error:  # another caller changed one of the columns meanwhile
                 tries_left -= 1
                 if error.reason not in _OVERTAKEN or tries_left < 0:
                     raise
@@ -171,7 +166,7 @@ class CatalogServicer(catalog_pb2_grpc.CatalogServiceServicer):
             )
 
     async def _make(self, work: ColumnWork) -> int:
-        """Have the commit coordinator do what is to be done; return the version of the table that has it."""
+        """Commit a change through the coordinator; return the table's new version."""
         version = work.version
         if work.added is not None:
             addition = submission_pb2.AddNullColumns(schema=convert_values.schema_to_bytes(work.added.schema))
@@ -201,7 +196,7 @@ class CatalogServicer(catalog_pb2_grpc.CatalogServiceServicer):
     ) -> catalog_pb2.AlterMaterializedViewResponse:
         if list(request.update_mask.paths) != ["functions"]:
             raise InvalidArgument(
-                "BAD_UPDATE_MASK", "update_mask names what is changed: functions", field="update_mask"
+                "BAD_UPDATE_MASK", "update_mask must name the field to change: functions", field="update_mask"
             )
         database, name = request.view.database, request.view.table
         functions = [convert_views.function_from_proto(function) for function in request.functions]
@@ -277,7 +272,7 @@ class CatalogServicer(catalog_pb2_grpc.CatalogServiceServicer):
             except AlreadyExists as error:
                 if not request.exist_ok or error.reason != "TABLE_EXISTS":
                     raise
-                made = await self._pool.run(creation)  # another caller made it meanwhile: with the same query?
+                made = await self._pool.run(creation)  # another caller created it, perhaps with the same query
             crash_point("planner.view_made")
         view = await self._pool.run(self._views.view, database, name)
         return catalog_pb2.CreateMaterializedViewResponse(
@@ -305,21 +300,22 @@ class CatalogServicer(catalog_pb2_grpc.CatalogServiceServicer):
 
 def _announced(message: catalog_pb2.UploadBundleRequest | None) -> AnnouncedBundle:
     if message is None or message.WhichOneof("part") != "header":
-        raise InvalidArgument("MISSING_FIELD", "The first message is the header", field="header")
+        raise InvalidArgument("MISSING_FIELD", "The first message must be the header", field="header")
     header = message.header
     if not header.database:
         raise InvalidArgument("MISSING_FIELD", "header.database is not set", field="header.database")
-    if not is_sha256(header.sha256):  # it becomes a part of a path
-        raise InvalidArgument("BAD_UDF", "header.sha256 is no sha256 in lower-case hex", field="header.sha256")
+    if not is_sha256(header.sha256):  # it becomes part of a path
+        raise InvalidArgument("BAD_UDF", "header.sha256 is not a lower-case SHA-256 digest", field="header.sha256")
     if header.size_bytes < 1:
-        raise InvalidArgument("BAD_NUMBER", f"a bundle has no {header.size_bytes} bytes", field="header.size_bytes")
+        text = f"header.size_bytes is {header.size_bytes}: set the size of the bundle"
+        raise InvalidArgument("BAD_NUMBER", text, field="header.size_bytes")
     return AnnouncedBundle(database=header.database, sha256=header.sha256, size_bytes=header.size_bytes)
 
 
 async def _bytes(requests: AsyncIterator[catalog_pb2.UploadBundleRequest]) -> AsyncGenerator[bytes, None]:
     async for request in requests:
         if request.WhichOneof("part") == "header":
-            raise InvalidArgument("BAD_STREAM", "Only the first message is a header", field="header")
+            raise InvalidArgument("BAD_STREAM", "Only the first message may be a header", field="header")
         yield request.data
 
 

@@ -1,4 +1,4 @@
-"""DatabaseService: translates requests into registrations and back."""
+"""DatabaseService: the registry of names of databases."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ from leman_core.wire.convert_values import labels_from_proto, number_from_proto,
 
 _MOST_DESCRIPTION_BYTES = 1000
 _CHANGEABLE = {"description", "labels", "limits"}
-#: Jobs that a refusal names.
+#: How many jobs an error names.
 _JOBS_NAMED = 10
 
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 
 
 class DatabaseServicer(databases_pb2_grpc.DatabaseServiceServicer):
-    """The RPCs of DatabaseService. Their contracts stand in protos/leman/v1/databases.proto.
+    """The RPCs of DatabaseService, as protos/leman/v1/databases.proto describes them.
 
     Args:
-        registry: None: the settings name none.
+        registry: None if the settings name none.
     """
 
     def __init__(self, registry: DatabaseRegistry | None, pool: BlockingPool) -> None:
@@ -52,7 +52,7 @@ class DatabaseServicer(databases_pb2_grpc.DatabaseServiceServicer):
         if self._kept is None:
             raise FailedPrecondition(
                 "REGISTRY_NOT_SET",
-                "These services keep no names of databases: name databases by path or uri, or set "
+                "No registry of databases is configured. Use the path or URI of a database, or set "
                 "LEMAN_SERVER__REGISTRY for all services",
             )
         return self._kept
@@ -62,7 +62,7 @@ class DatabaseServicer(databases_pb2_grpc.DatabaseServiceServicer):
     ) -> databases_pb2.RegisterDatabaseResponse:
         registry, asked = self._registry, RegistrationRequest(request.request_id, body_digest(request))
         database = _database(request.database)
-        if options_of(database.root) is not None:  # another store may be none that this service reaches
+        if options_of(database.root) is not None:  # this service may not reach the store
             await self._pool.run(check_conditional_puts, database.root)
         made = await self._pool.run(registry.register, database, asked)
         return databases_pb2.RegisterDatabaseResponse(database=_message(made))
@@ -93,7 +93,7 @@ class DatabaseServicer(databases_pb2_grpc.DatabaseServiceServicer):
         named = set(request.update_mask.paths)
         if not named or named - _CHANGEABLE:
             raise InvalidArgument(
-                "BAD_UPDATE_MASK", "update_mask names what is changed: description, labels, limits", field="update_mask"
+                "BAD_UPDATE_MASK", "update_mask must name description, labels or limits", field="update_mask"
             )
         name = _required_field(request.database.name, "database.name")
         changes: dict[str, Any] = {}
@@ -116,7 +116,7 @@ class DatabaseServicer(databases_pb2_grpc.DatabaseServiceServicer):
 
 
 def _anyway(_database: RegisteredDatabase) -> None:
-    """Refuse nothing."""
+    """Accept any database."""
 
 
 def _check_unused(database: RegisteredDatabase) -> None:
@@ -125,8 +125,8 @@ def _check_unused(database: RegisteredDatabase) -> None:
         more = f" and {len(jobs) - _JOBS_NAMED} more" if len(jobs) > _JOBS_NAMED else ""
         raise FailedPrecondition(
             "DATABASE_IN_USE",
-            f"Jobs of database '{database.name}' have not ended: {', '.join(jobs[:_JOBS_NAMED])}{more}. Wait for them "
-            "or cancel them, or force it",
+            f"Database '{database.name}' has unfinished jobs: {', '.join(jobs[:_JOBS_NAMED])}{more}. Wait for them, "
+            "cancel them, or use force",
             name=database.name,
             jobs=",".join(jobs[:_JOBS_NAMED]),
         )
@@ -137,8 +137,8 @@ def _database(message: databases_pb2.Database) -> RegisteredDatabase:
     if not is_database_name(name):
         raise InvalidArgument(
             "BAD_DATABASE_NAME",
-            f"'{excerpt(name[:100])}' is no name of a database: 1 to 63 letters, digits, '-' and '_', of which the "
-            "first is a letter or a digit",
+            f"'{excerpt(name[:100])}' is not a valid name of a database. Use 1 to 63 letters, digits, '-' and '_', "
+            "beginning with a letter or a digit",
             field="database.name",
         )
     now = time.time()
@@ -158,14 +158,14 @@ def _description(message: databases_pb2.Database) -> str:
     if size > _MOST_DESCRIPTION_BYTES:
         raise InvalidArgument(
             "BAD_TEXT",
-            f"the description has {size} bytes, at most {_MOST_DESCRIPTION_BYTES} are kept: shorten it",
+            f"The description has {size} bytes; at most {_MOST_DESCRIPTION_BYTES} are allowed",
             field="database.description",
         )
     found = CONTROL_CHARACTERS.search(message.description.replace("\n", "").replace("\t", ""))
     if found:
         raise InvalidArgument(
             "BAD_TEXT",
-            f"the description has the control character {found[0]!a}: send it without",
+            f"The description contains the control character {found[0]!a}: remove it",
             field="database.description",
         )
     return message.description
@@ -180,7 +180,7 @@ def _limits(message: databases_pb2.Database) -> DatabaseLimits:
 
 def _required_field(text: str, field: str) -> str:
     if not text:
-        raise InvalidArgument("MISSING_FIELD", f"{field} is empty: fill it", field=field)
+        raise InvalidArgument("MISSING_FIELD", f"{field} must not be empty", field=field)
     return text
 
 

@@ -1,9 +1,4 @@
-"""Whether columns that are asked for are there already with the same definition, and what a change costs. Pure.
-
-How long computing a column will take about, from what a backfill took. Pure.
-
-Columns that are asked for and are there: whether they have the same definition, and what differs. Pure.
-"""
+"""Compare requested columns with existing ones, and estimate what a change costs. Pure."""
 
 from __future__ import annotations
 
@@ -28,20 +23,20 @@ _DAY = 24 * 3600.0
 
 @dataclass(frozen=True, slots=True)
 class RunTime:
-    """What a backfill took for each row, in seconds of wall time."""
+    """Seconds of wall time that a backfill took for each row."""
 
     per_row: float
 
     def of(self, rows: int) -> float:
-        """Return how long so many rows take."""
+        """Return the seconds for a number of rows."""
         return self.per_row * rows
 
 
 def run_time(job: Job) -> RunTime | None:
-    """Return what a job took; None: it has not ended, or called no function.
+    """Return the run time of a job; None if it has not ended or called no function.
 
-    What its workers did counts, shared among as many as were at work at once. The rest, such as starting Spark, is the
-    same few seconds for any number of rows where it is needed, and is left out.
+    The time of its workers counts, divided by the number that ran concurrently. Fixed costs, such as starting Spark,
+    are left out.
     """
     progress = job.progress
     wall = job.ended_at - job.started_at
@@ -53,7 +48,7 @@ def run_time(job: Job) -> RunTime | None:
 
 
 def estimate_text(seconds: float) -> str:
-    """Say a time as an estimate: `about 12 minutes`."""
+    """Describe a duration as an estimate, such as `about 12 minutes`."""
     if seconds < 1:
         return "less than a second"
     for unit, length, below in _UNITS:
@@ -67,18 +62,18 @@ def _counted(number: float, unit: str) -> str:
     return f"about {whole:,} {unit}" + ("s" if whole != 1 else "")
 
 
-#: Most characters of a diff.
+#: The most characters of a diff.
 _DIFF = 16 << 10
-#: Most characters of all diffs in an error's message.
+#: The most characters of all diffs in an error.
 _DIFF_IN_ERROR = 900
-#: Why rows are computed for the first time.
+#: Reasons for computing rows for the first time.
 _NEVER = frozenset({Reason.MISSING, Reason.PARTIAL})
-#: Why rows are computed again.
+#: Reasons for computing rows again.
 _STALE = frozenset(Reason) - _NEVER - SETTLED - {Reason.STAGED}
 
 
 class OnChange(enum.Enum):
-    """What becomes of a computed column that is there already; see `protos/leman/v1/catalog.proto`."""
+    """What to do with an existing computed column; see `protos/leman/v1/catalog.proto`."""
 
     REFUSE_ANY = enum.auto()
     ERROR = enum.auto()
@@ -87,7 +82,7 @@ class OnChange(enum.Enum):
 
 
 class Outcome(enum.Enum):
-    """What was done about a column."""
+    """What was done with a column."""
 
     ADDED = enum.auto()
     UNCHANGED = enum.auto()
@@ -97,7 +92,7 @@ class Outcome(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnOutcome:
-    """What was, or would be, done about a column; meanings in `protos/leman/v1/catalog.proto`."""
+    """What was, or would be, done with a column; see `protos/leman/v1/catalog.proto`."""
 
     column: str
     outcome: Outcome
@@ -106,28 +101,25 @@ class ColumnOutcome:
     diff: str = ""
     rows_stale: int = 0
     rows_not_computed: int = 0
-    #: Rows that jobs which did not finish have computed by the definition that it has, and that are not in the table.
+    #: Rows that unfinished jobs have computed with the present definition, and that are not in the table.
     rows_stored: int = 0
     expected_seconds: float | None = None
-    #: What else differs than the functions' sources, for a person.
+    #: Other differences than those of the functions' sources, as text.
     notes: tuple[str, ...] = ()
-    #: Whether the definition that it has, has given values, committed or not: those would not be current any more.
+    #: Whether the present definition has given values, committed or not, which would become stale.
     has_values: bool = True
-    #: Rows that are finished by the definition that it has, in the table or stored by a job, and not by the new one.
+    #: Rows that are finished with the present definition, in the table or stored by a job, and not with the new one.
     rows_lost: int = 0
     #: Whether such rows can be kept.
     can_keep: bool = False
-    #: What the function before reads.
+    #: The inputs of the present function.
     inputs_before: tuple[str, ...] = ()
-    #: What the request said of changes; None: the column was altered.
+    #: The request's `on_change`; None: the column was altered.
     on_change: OnChange | None = OnChange.ERROR
 
     @property
     def summary(self) -> str:
-        """Say it in a sentence.
-
-        Such as `score changed: 4,000 rows stale, computed again by the next backfill, about 12 minutes`.
-        """
+        """Return a sentence such as `score changed: 4,000 rows stale, recomputed by the next backfill`."""
         if self.outcome is Outcome.ADDED:
             return f"{self.column} is new: {self.rows_not_computed:,} rows not computed yet"
         if self.outcome is Outcome.UNCHANGED:
@@ -163,13 +155,13 @@ class ColumnOutcome:
 def inputs_asked(
     column: NewColumn, udf: UdfDefinition, bound: ColumnBinding, table: TableSnapshot
 ) -> tuple[TableField, ...]:
-    """Return the columns that a request means a computed column to read, which is there.
+    """Return the columns that a request for an existing computed column names as inputs.
 
-    A name that the table does not have any more is that of the input which was called so when the column was bound:
-    computed columns follow what they read to its new name, and so does a program that is run again.
+    A name that the table no longer has means the input that had it when the column was bound: computed columns follow
+    renames of their inputs, so that a program can run again.
 
     Raises:
-        FailedPrecondition: what `validation.find_inputs` and `check_inputs` raise.
+        FailedPrecondition: As `column_checks.find_inputs` and `check_inputs`.
     """
     names = list(column.input_columns or udf.input_columns)
     for at, (name, known) in enumerate(zip(names, bound.inputs, strict=False)):
@@ -182,7 +174,7 @@ def inputs_asked(
 
 
 def is_same(udf: UdfDefinition, inputs: Sequence[TableField], bound: ColumnBinding, table: TableSnapshot) -> bool:
-    """Return whether a column is computed by this function, from these columns."""
+    """Return whether this function computes a column from these inputs."""
     return bound.function == (udf.name, udf.version) and input_names(bound, table) == _names(inputs)
 
 
@@ -193,25 +185,29 @@ def difference_notes(
     table: TableSnapshot,
     registered: UdfDefinition | None = None,
 ) -> tuple[str, ...]:
-    """Say what differs between a column and what is asked for.
+    """Describe the differences between a column and the request.
 
     Args:
-        registered: the function that the column has, if it is there.
+        udf: The function of the request.
+        inputs: Its inputs.
+        bound: The column's binding.
+        table: The table.
+        registered: The function that the column has, if it is registered.
     """
     found = []
     if bound.function != (udf.name, udf.version):
         found.append(f"{bound.function} → {FunctionVersion(udf.name, udf.version)}")
         if registered is not None and _text(registered) == _text(udf) != "":
-            found.append("their sources are the same text, values that they use may differ")
+            found.append("their sources are equal; values that they use may differ")
     if (before := input_names(bound, table)) != (now := _names(inputs)):
-        found.append(f"it read {', '.join(before)}, and is to read {', '.join(now)}")
+        found.append(f"its inputs change from {', '.join(before)} to {', '.join(now)}")
     if not found and bound.kept:
-        found.append(f"values of {', '.join(map(str, bound.kept))} are kept no longer")
+        found.append(f"values of {', '.join(map(str, bound.kept))} are no longer kept")
     return tuple(found)
 
 
 def source_diff(before: UdfDefinition | None, after: UdfDefinition) -> str:
-    """Return a unified diff of two functions; empty where the text of one is not known, or they are the same text."""
+    """Return a unified diff of two functions; empty if one source is unknown or both are equal."""
     old, new = ("", "") if before is None else (_text(before), _text(after))
     if not old or not new or before is None:
         return ""
@@ -221,9 +217,9 @@ def source_diff(before: UdfDefinition | None, after: UdfDefinition) -> str:
 
 
 def rows_lost(before: PlanHeader, after: PlanHeader) -> tuple[int, int]:
-    """Return how many rows are finished by the plan before and not by the one after, and how many of them are stored.
+    """Return how many rows are finished in the plan before and not in the one after, and how many of them are stored.
 
-    Stored rows are in no version of the table yet: a job that did not finish has computed them.
+    Stored rows are not in the table yet: an unfinished job has computed them.
     """
     lost = max(0, after.rows_to_compute - before.rows_to_compute)
     stale, first = rows_by_need(after)
@@ -232,22 +228,22 @@ def rows_lost(before: PlanHeader, after: PlanHeader) -> tuple[int, int]:
 
 
 def rows_by_need(header: PlanHeader) -> tuple[int, int]:
-    """Return how many rows of a plan are computed again, and how many for the first time."""
+    """Return how many rows a plan computes again, and how many for the first time."""
     never = sum(count.rows for count in header.reasons if count.reason in _NEVER)
     first = min(never, header.rows_to_compute)
     return header.rows_to_compute - first, first
 
 
 def column_changed_error(outcomes: Iterable[ColumnOutcome]) -> FailedPrecondition:
-    """Return the refusal of a request whose columns are there with other definitions."""
+    """Return the error for columns that exist with other definitions."""
     found = list(outcomes)
     diffs = "\n".join(outcome.diff for outcome in found if outcome.diff)
     shown = f"\n{_cut(diffs, _DIFF_IN_ERROR)}" if diffs else ""
     details = "; ".join(f"{o.summary} ({', '.join(o.notes)})" for o in found)
     return FailedPrecondition(
         "COLUMN_CHANGED",
-        f"{details}. Nothing was changed. Set on_change: 'update' takes the new definition, and the next backfill "
-        f"computes the rows again; 'keep' takes it and keeps the stored values as current{shown}",
+        f"{details}. Nothing was changed. Set on_change: with 'update' the next backfill computes the rows again; with "
+        f"'keep' the stored values count as current{shown}",
         columns=", ".join(outcome.column for outcome in found),
         rows_stale=sum(outcome.rows_stale for outcome in found),
         rows_stored=sum(outcome.rows_stored for outcome in found),
@@ -264,7 +260,7 @@ def _names(fields: Sequence[TableField]) -> list[str]:
 
 
 def input_names(bound: ColumnBinding, table: TableSnapshot) -> list[str]:
-    """Return what the inputs of a column are called now, which tells them apart; one that is gone, as it was called."""
+    """Return the present names of a column's inputs; of one that is gone, its former name."""
     found = ((known, table.find_id(known.field_id) or table.find(known.name)) for known in bound.inputs)
     return [known.name if field is None else field.name for known, field in found]
 

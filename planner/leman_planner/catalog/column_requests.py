@@ -1,9 +1,4 @@
-"""Columns that a table is to have, with what earlier backfills of them took.
-
-What earlier backfills of a column took, as the job history of its database tells it.
-
-Columns that a table is to have: which of them are new, which have changed, and what is to be done about each.
-"""
+"""Requests for columns of a table: which of them are new or changed, and what earlier backfills of them took."""
 
 from __future__ import annotations
 
@@ -37,14 +32,14 @@ from leman_planner.planning.request_resolution import defined_column
 
 _log = structlog.get_logger(__name__)
 
-#: States of jobs that are looked at, the newest first: a job has a few.
+#: How many stored job states are read, the newest first: a job has a few.
 _LOOKED_AT = 200
 
 
 def expected_seconds(database: str, table: str, column: str, rows: int) -> float | None:
-    """Return how long computing so many rows will take about; None: that is not known, or there are none.
+    """Estimate the seconds for computing a number of rows; None if there are none or it is unknown.
 
-    It is said beside other things: a history that cannot be read is no error here.
+    An unreadable job history is no error here.
     """
     if not rows:
         return None
@@ -57,10 +52,11 @@ def expected_seconds(database: str, table: str, column: str, rows: int) -> float
 
 
 def last_run_time(database: str, table: str, column: str) -> RunTime | None:
-    """Return what the last backfill of a column took that called its function; None: history knows of none.
+    """Return the run time of the last backfill of a column that called its function; None if there is none.
 
     Raises:
-        LemanError: what `storage_errors.failed` gives, and DataLoss where the history cannot be read.
+        LemanError: See `storage_errors.failed`.
+        DataLoss: The history cannot be read.
     """
     uri = canonical_database(database)
     tail = stored_jobs.tail_records(uri)
@@ -69,7 +65,7 @@ def last_run_time(database: str, table: str, column: str) -> RunTime | None:
     for record in itertools.chain(reversed(tail), (str(row["record"]) for row in rows[: -_LOOKED_AT - 1 : -1])):
         try:
             job = stored_jobs.decode_job(record)
-        except UNREADABLE:  # an earlier one tells it, too
+        except UNREADABLE:  # use an earlier one
             continue
         if (job.request.table, job.column) != (table, column):
             continue
@@ -80,22 +76,22 @@ def last_run_time(database: str, table: str, column: str) -> RunTime | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnRequest:
-    """What is asked of a table's columns, all at once."""
+    """A request for columns of one table."""
 
     database: str
     table: str
     columns: Sequence[NewColumn]
     on_change: OnChange
     request_id: str
-    #: Tells the request from another one under the same id.
+    #: Distinguishes the request from another one with the same id.
     body: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnWork:
-    """What the commit coordinator is to do, one after the other, and what is then told."""
+    """The commits to make, in order, and the outcomes to report afterwards."""
 
-    #: The version of the table where nothing is to be done.
+    #: The version of the table if there is nothing to commit.
     version: int
     changed: Addition | None
     added: Addition | None
@@ -104,7 +100,7 @@ class ColumnWork:
 
 @dataclass(frozen=True, slots=True)
 class _Existing:
-    """A column that is asked for and is there."""
+    """A requested column that exists."""
 
     asked: NewColumn
     field: TableField
@@ -114,11 +110,7 @@ class _Existing:
 
 
 class ColumnRequests:
-    """What compares columns that are asked for with those of a table. It holds no state.
-
-    Args:
-        expected: tells how many seconds so many rows of a column of a database's table will take.
-    """
+    """Compares requested columns with those of a table. It has no state."""
 
     def __init__(
         self,
@@ -131,10 +123,10 @@ class ColumnRequests:
         self._expected = expected
 
     def work(self, request: ColumnRequest) -> ColumnWork:
-        """Return what is to be done so that the table has the columns.
+        """Return the commits by which the table gets the columns.
 
         Raises:
-            LemanError: what `CatalogService.AddColumns` (protos/leman/v1/catalog.proto) names.
+            LemanError: See `CatalogService.AddColumns` (protos/leman/v1/catalog.proto).
         """
         asked = request.request_id or uuid.uuid4().hex
         request = replace(request, request_id=asked)
@@ -148,20 +140,22 @@ class ColumnRequests:
         if request.on_change is OnChange.ERROR:
             _refuse_changed(outcomes)
         to_change = self._catalog.alteration(*place, changed, asked, request.body, fields) if changed else None
-        if to_add is not None and to_change is not None:  # the coordinator takes a request id for one thing
+        if to_add is not None and to_change is not None:  # the coordinator accepts a request id for one operation
             to_change = replace(to_change, request_id=f"{to_change.request_id}-changed")
         return ColumnWork(version=table.version, changed=to_change, added=to_add, outcomes=tuple(outcomes))
 
     def alteration_outcomes(
         self, database: str, table: str, columns: Sequence[NewColumn], wanted: Addition
     ) -> list[ColumnOutcome]:
-        """Return what becomes of columns that get other functions, before they do; empty where that cannot be told.
+        """Return the outcomes of an alteration before it is committed; nothing if they cannot be determined.
 
         Args:
-            columns: as they were given to `Catalog.alteration`.
-            wanted: what that returned.
+            database: The database.
+            table: The table before the alteration.
+            columns: The arguments of `Catalog.alteration`.
+            wanted: Its result.
         """
-        with contextlib.suppress(LemanError):  # the columns may have these functions, whatever can be told of it
+        with contextlib.suppress(LemanError):  # the outcomes are only a description
             snapshot, registry = self._catalog.table(database, table), self._catalog.registry(database)
             outcomes = []
             for column, field in zip(columns, wanted.schema, strict=True):
@@ -179,14 +173,14 @@ class ColumnRequests:
                     body="",
                 )
                 outcome = self._outcome(request, snapshot, _Existing(column, existing, bound, udf, inputs))
-                # values of several functions have no short way back, and those of expressions cost little
+                # values of several functions cannot simply be restored, and those of expressions cost little
                 can_keep = outcome.can_keep and not bound.kept and bound.udf_name != table_catalog.SQL_FUNCTION_NAME
                 outcomes.append(replace(outcome, on_change=None, can_keep=can_keep))
             return outcomes
         return []
 
     def _is_there(self, request: ColumnRequest, table: TableSnapshot, column: NewColumn) -> bool:
-        """Return whether a column is compared with that of the table; what this very request made is added again."""
+        """Return whether a column exists; one that this request created counts as new."""
         field = table.column(column.name)
         bound = None if field is None else binding.read(field.arrow)
         if bound is None or request.on_change is OnChange.REFUSE_ANY:
@@ -196,7 +190,7 @@ class ColumnRequests:
     def _compared(
         self, request: ColumnRequest, table: TableSnapshot, new: Sequence[pa.Field]
     ) -> tuple[list[ColumnOutcome], list[NewColumn]]:
-        """Return what becomes of each column, and those that get another definition."""
+        """Return the outcome for each existing column, and the columns that get another definition."""
         added = {field.name: field for field in new}
         outcomes: list[ColumnOutcome] = []
         changed: list[NewColumn] = []
@@ -233,7 +227,7 @@ class ColumnRequests:
         stale, first = column_changes.rows_by_need(after)
         lost, stored, asks = 0, 0, not kept and before is not None
         if before is not None and not kept:
-            with contextlib.suppress(FailedPrecondition):  # an input of the function before is gone
+            with contextlib.suppress(FailedPrecondition):  # an input of the present function is gone
                 lost, stored = column_changes.rows_lost(self._plans.forecast(table, column, before), after)
         return ColumnOutcome(
             column=column,
@@ -254,7 +248,7 @@ class ColumnRequests:
         )
 
     def _plan_after(self, table: TableSnapshot, existing: _Existing, *, kept: bool) -> PlanHeader:
-        """Return what a backfill would have to do with the new definition."""
+        """Return the header of the plan with the new definition."""
         column, udf, bound, inputs = existing.asked.name, existing.udf, existing.bound, existing.inputs
         earlier = column_checks.kept_functions(column, bound, udf, inputs, table) if kept else ()
         rebound = column_checks.binding_to(
@@ -265,7 +259,7 @@ class ColumnRequests:
         return self._plans.forecast(replace(table, fields=fields), column, udf)
 
     def _function_before(self, database: str, bound: ColumnBinding) -> UdfDefinition | None:
-        with contextlib.suppress(DataLoss):  # then there is nothing to compare with
+        with contextlib.suppress(DataLoss):  # a damaged definition cannot be compared
             return self._catalog.registry(database).find_expected(bound.udf_name, bound.udf_version)
         return None
 
@@ -280,7 +274,7 @@ def _added(field: pa.Field, table: TableSnapshot) -> ColumnOutcome:
 
 
 def _can_keep(table: TableSnapshot, existing: _Existing) -> bool:
-    """Return whether a column's values can stay current with the function that it is to have."""
+    """Return whether a column's values can stay current with its new function."""
     try:
         column_checks.kept_functions(existing.asked.name, existing.bound, existing.udf, existing.inputs, table)
     except FailedPrecondition:

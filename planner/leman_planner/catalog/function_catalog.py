@@ -1,11 +1,4 @@
-"""Functions: their bundles, their registration, and plans of previews.
-
-Bundles that callers send in pieces: written as they come, and stored once all is there.
-
-Registering functions: who may, and what the servers of remote ones say of them.
-
-Which function a preview is of, what it reads, and what a backfill of the whole table would compute with it.
-"""
+"""Functions: uploads of their bundles, their registration, and plans of previews."""
 
 from __future__ import annotations
 
@@ -52,7 +45,7 @@ P = ParamSpec("P")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnnouncedBundle:
-    """What is said of a bundle before its bytes come."""
+    """The header of an upload."""
 
     database: str
     sha256: str
@@ -60,26 +53,26 @@ class AnnouncedBundle:
 
 
 class BundleUploads:
-    """All uploads of bundles of a process. Each holds a piece of its bundle in memory, and a thread while it writes."""
+    """All uploads of bundles of a process. Each holds one piece in memory, and a thread while it writes."""
 
     def __init__(self, settings: Udf, registry: Callable[[str], UdfRegistry]) -> None:
         self._places = limit_store_calls(settings.max_uploads, "TOO_MANY_UPLOADS", "calls of UploadBundle")
         self._idle_seconds = settings.upload_idle_seconds
         self._registry = registry
-        # one upload has one piece of work at a time; one that was given up, until what it wrote is removed
+        # an upload has one task at a time; after it was abandoned, until its file is removed
         self._threads = BlockingPool(settings.max_uploads, max_queued=1 << 20, name="bundles")
         self._given_up: set[asyncio.Task[None]] = set()
 
     async def close(self) -> None:
-        """Wait until what was given up is removed."""
+        """Wait until the files of abandoned uploads are removed."""
         await asyncio.gather(*self._given_up, return_exceptions=True)
         self._threads.close()
 
     async def take(self, announced: AnnouncedBundle, pieces: AsyncIterator[bytes]) -> bool:
-        """Store a bundle; False: it was there already.
+        """Store a bundle; return False if it existed.
 
         Raises:
-            LemanError: what `CatalogService.UploadBundle` (protos/leman/v1/catalog.proto) names.
+            LemanError: See `CatalogService.UploadBundle` (protos/leman/v1/catalog.proto).
         """
         with self._places.acquire(STORE.get()):
             bundles = await self._threads.run(self._bundles, announced)
@@ -107,7 +100,7 @@ class BundleUploads:
 
 
 class _Upload:
-    """One upload. What a thread does for it goes on although the call ends; `discard` waits for that."""
+    """One upload. Its thread continues if the call ends; `discard` waits for it."""
 
     def __init__(self, threads: BlockingPool, bundles: Bundles, announced: AnnouncedBundle) -> None:
         self._threads = threads
@@ -138,17 +131,17 @@ class _Upload:
         await asyncio.shield(self._at_work)
 
 
-#: Servers that are asked at once.
+#: How many servers are asked concurrently.
 _ASKED_AT_ONCE = 16
 
 
 class Registrations:
-    """Registers functions. It holds no state: any number of threads may use one.
+    """Registers functions. It has no state: any number of threads may use one.
 
     Args:
-        registry: returns the functions of a database.
-        policy: says which functions may be registered.
-        credentials: Path of the file with the credentials for function servers; empty: there is none.
+        registry: Returns the registry of a database.
+        policy: Says which functions may be registered.
+        credentials: Path of the file with the credentials for function servers; empty: none.
     """
 
     def __init__(self, registry: Callable[[str], UdfRegistry], policy: FunctionPolicy, credentials: str = "") -> None:
@@ -157,37 +150,37 @@ class Registrations:
         self._credentials = credentials
 
     def described(self, remote: RemoteFunction) -> tuple[FunctionDescription, list[str]]:
-        """Ask the servers of a remote function what it is, once the caller may have them asked.
+        """Ask the servers of a remote function for its description, if the caller may do that.
 
         Returns:
-            What they say, and why others are left out with which TLS fails.
+            The description, and for each server with which TLS failed the reason.
 
         Raises:
-            LemanError: what `CatalogService.RegisterUdf` (protos/leman/v1/catalog.proto) names.
+            LemanError: See `CatalogService.RegisterUdf` (protos/leman/v1/catalog.proto).
         """
         check_remote(remote)
         self._policy.check_remote(remote)
         for address in remote.addresses:
-            if not self._policy.lists_address(address):  # anything may listen on this machine
-                check_code(f"Registering what is served at {address}")
+            if not self._policy.lists_address(address):  # anything may listen at that address
+                check_code(f"Registering a function served at {address}")
         accesses = access_to(remote.addresses, self._credentials)
         with ThreadPoolExecutor(_ASKED_AT_ONCE, thread_name_prefix="describe") as pool:
             answers = list(pool.map(lambda access: _describe_function(access, remote.function), accesses))
         return _agreed(remote, answers)
 
     def put(self, database: str, udf: UdfDefinition, bundle: bytes) -> bool:
-        """Store a function; False: the same one was there already.
+        """Store a function; return False if the same one existed.
 
         Raises:
-            LemanError: what `UdfRegistry.put` raises.
-            InvalidArgument: BAD_UDF, for a bundle that the definition does not name; INVALID_EXPRESSION, for SQL that
-                does not parse.
-            PermissionDenied: ROLE_REQUIRED, for an entrypoint that is not listed.
+            LemanError: As `UdfRegistry.put`.
+            InvalidArgument: BAD_UDF – the definition does not name the bundle; INVALID_EXPRESSION – the SQL does not
+                parse.
+            PermissionDenied: ROLE_REQUIRED – the entrypoint is not listed.
         """
         if bundle and not udf.bundle_sha256:
             raise InvalidArgument(
                 "BAD_UDF",
-                f"Function {udf.name} is no pickled one, and comes with a bundle: send it without, or name it in "
+                f"Function {udf.name} is not pickled, but the request has a bundle: leave it out, or name it in "
                 "definition.python_bundle",
                 field="bundle",
             )
@@ -195,7 +188,7 @@ class Registrations:
         if udf.kind is UdfKind.SQL:
             registry.check_new(udf)
             lance_sql.check_syntax(udf.sql_expression, udf.input_columns)
-        if udf.entrypoint and not self._policy.lists(udf.entrypoint):  # it may be anything that is installed
+        if udf.entrypoint and not self._policy.lists(udf.entrypoint):  # it may call anything that is installed
             check_code(f"Registering the entrypoint {udf.entrypoint}")
         return registry.put(udf, bundle)
 
@@ -211,10 +204,10 @@ def _describe_function(access: ServerAccess, function: str) -> FunctionDescripti
 def _agreed(
     remote: RemoteFunction, answers: list[FunctionDescription | LemanError]
 ) -> tuple[FunctionDescription, list[str]]:
-    """Return what all servers say that can be reached, and why TLS keeps others from that.
+    """Return the description on which all reachable servers agree, and why TLS failed with others.
 
     Raises:
-        LemanError: the first refusal; or they say different things; or none can be reached.
+        LemanError: A server refused, they disagree, or none can be reached.
     """
     described: list[tuple[str, FunctionDescription]] = []
     away: list[Unavailable] = []
@@ -233,7 +226,7 @@ def _agreed(
             raise without_tls[0]
         told = " ".join(f"{error.message}." for error in away[:3])
         raise function_servers.server_unavailable(
-            f"No server of function '{remote.function}' answers. {told} Start one, then send the call again"
+            f"No server of function '{remote.function}' answers. {told} Start one, then retry"
         )
     _, first = described[0]
     for address, other in described[1:]:
@@ -242,24 +235,24 @@ def _agreed(
     return first, [f"{error.message}. The other servers are used" for error in without_tls]
 
 
-#: What the output of a function is called that is not a column's.
+#: The output's name of a function without a column.
 _OUTPUT = "output"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Resolved:
-    """A function, the columns that it reads now, and where its values would go."""
+    """A function, its input columns, and its output."""
 
     udf: UdfDefinition
     inputs: tuple[TableField, ...]
-    #: Names of fields of structs in them, as the function is given them, by id.
+    #: See `ResolvedRequest.names`.
     names: Mapping[int, str] = field(default_factory=dict)
     output: OutputField
     rows_to_compute: int
 
 
 class PreviewPlans:
-    """What makes plans of previews. It holds no state: any number of threads may use one."""
+    """Makes plans of previews. It has no state: any number of threads may use one."""
 
     def __init__(self, catalog: Catalog, plans: PlanMaker, tables: LanceTables) -> None:
         self._catalog = catalog
@@ -267,10 +260,10 @@ class PreviewPlans:
         self._tables = tables
 
     def plan(self, asked: PreviewSpec) -> PlanHeader:
-        """Return what is to be run; the bundle of a function that is not registered is not looked for.
+        """Return the plan's header; the bundle of an unregistered function is not looked up.
 
         Raises:
-            LemanError: what `PlanningService.PlanPreview` (protos/leman/internal/v1/planning.proto) names.
+            LemanError: See `PlanningService.PlanPreview` (protos/leman/internal/v1/planning.proto).
         """
         table = self._catalog.table(asked.database, asked.table)
         check_format(table)
@@ -341,7 +334,7 @@ class PreviewPlans:
         udf: UdfDefinition,
         inputs: Sequence[TableField],
     ) -> int:
-        """Count the rows that a backfill of the column would compute, had it this function and these inputs."""
+        """Count the rows that a backfill of the column would compute with this function and these inputs."""
         if (udf.name, udf.version) != bound.function or [f.field_id for f in inputs] != [
             i.field_id for i in bound.inputs
         ]:
@@ -353,7 +346,7 @@ class PreviewPlans:
 
 
 def _fields_in(read: TableSnapshot, inputs: Sequence[TableField]) -> tuple[TableField, ...]:
-    """Return the columns as they are in the version that is read.
+    """Return the columns in the version that is read.
 
     Raises:
         FailedPrecondition: INPUT_COLUMN_MISSING.

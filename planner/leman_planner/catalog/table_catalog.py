@@ -1,9 +1,4 @@
-"""Tables and their computed columns: what is checked before a column is added, and what a table is.
-
-SQL expressions as functions.
-
-Tables and their computed columns: what is checked before a column is added, and what a table is.
-"""
+"""Tables and their computed columns, and the checks before a column is added or altered."""
 
 from __future__ import annotations
 
@@ -30,27 +25,27 @@ from leman_core.storage.udf_registry import UdfRegistry
 from leman_planner.planning.column_graph import check_circles, inputs_first, pending_columns, with_columns
 from leman_planner.planning.request_resolution import check_format, check_inputs, defined_column, inputs_of
 
-#: The name under which expressions are registered that were given in place of a function.
+#: The name under which SQL expressions of columns are registered.
 SQL_FUNCTION_NAME = "sql"
 
 
 def sql_function_definition(expression: str, columns: tuple[str, ...], output: pa.DataType) -> UdfDefinition:
-    """Make the function of an expression over these columns.
+    """Return the function of a SQL expression over these columns.
 
-    Its version is the md5 of what it computes: the text (white space aside), the columns, the type.
+    Its version is the md5 of the text (without white space), the columns and the type.
     """
     text = expressions.normalize_spaces(expression)
     version = keys.md5("\n".join([text, *columns, str(output)]))
     return UdfDefinition(SQL_FUNCTION_NAME, version, UdfKind.SQL, columns, output, sql_expression=text)
 
 
-#: What to do where a function gives another type than the column has.
+#: What to do if a function returns another type than the column has.
 KEEP_TYPE = "A column keeps its type: add a new column for the function, or cast its result"
 
 
 @dataclass(frozen=True, slots=True)
 class Addition:
-    """Validated columns that the commit coordinator is to add, or to bind to other functions."""
+    """Checked columns for the commit coordinator to add, or to bind to other functions."""
 
     uri: str
     request_id: str
@@ -59,7 +54,7 @@ class Addition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComputedColumn:
-    """A column and the function that computes it; inputs by the names that they have now."""
+    """A column and its function, with the present names of its inputs."""
 
     name: str
     udf_name: str
@@ -69,85 +64,79 @@ class ComputedColumn:
 
 
 def check_not_scratch(name: str, *, field: str) -> None:
-    """Refuse the tables that a refresh computes in: no caller describes, changes or makes one.
+    """Reject scratch tables of refreshes: callers cannot describe, change or create them.
 
     Raises:
-        InvalidArgument: RESERVED_NAME, where the name begins with the prefix of scratch tables.
+        InvalidArgument: RESERVED_NAME.
     """
     if name.startswith(SCRATCH_PREFIX):
-        raise InvalidArgument(
-            "RESERVED_NAME", f"'{name}': names that begin with {SCRATCH_PREFIX} are Leman's own", field=field
-        )
+        text = f"'{name}' begins with {SCRATCH_PREFIX}, which is reserved for Leman: use another name"
+        raise InvalidArgument("RESERVED_NAME", text, field=field)
 
 
 def id_of_added(uri: str, request_id: str, column: str) -> str:
-    """Return the id of a column that a request adds: a repetition asks for the same one."""
+    """Return the id of a column that a request adds; it is the same when the request is retried."""
     return keys.md5(f"{uri}\n{request_id}\n{column}")
 
 
 class Catalog:
-    """What is known and checked of the tables, functions and columns of databases.
-
-    It holds no state: any number of threads may use one.
-    """
+    """The tables, functions and columns of databases. It has no state: any number of threads may use one."""
 
     def __init__(self, tables: LanceTables, registry: Callable[[str], UdfRegistry] = UdfRegistry) -> None:
         self._tables = tables
         self._registry = registry
 
     def registry(self, database: str) -> UdfRegistry:
-        """Return the functions of a database."""
+        """Return the function registry of a database."""
         return self._registry(canonical_database(database))
 
     def table(self, database: str, table: str) -> TableSnapshot:
         """Return the latest version of a table.
 
         Raises:
-            InvalidArgument: RESERVED_NAME, for a scratch table.
-            LemanError: whatever `LanceTables.snapshot` raises.
+            InvalidArgument: RESERVED_NAME – it is a scratch table.
+            LemanError: As `LanceTables.snapshot`.
         """
         check_not_scratch(table, field="table.table")
         return self._tables.snapshot(table_uri(database, table))
 
     def tables(self, database: str) -> list[str]:
-        """Return the names of the tables of a database, sorted; without those that a refresh computes in."""
+        """Return the sorted names of the tables of a database, without scratch tables."""
         return [name for name in self._tables.list_tables(database) if not name.startswith(SCRATCH_PREFIX)]
 
     def checked_table(self, database: str, table: str, columns: Sequence[NewColumn]) -> TableSnapshot:
-        """Return the latest version of a table whose computed columns are to be added or altered.
+        """Return the latest version of a table to which computed columns are added.
 
         Raises:
-            InvalidArgument: BAD_REQUEST, where no column is named, or one twice; as `table`.
+            InvalidArgument: BAD_REQUEST – no column is named, or one twice; as `table`.
             FailedPrecondition: IS_A_VIEW.
         """
         _check_named(columns)
         snapshot = self.table(database, table)
         if from_metadata(snapshot.metadata) is not None:
             raise FailedPrecondition(
-                "IS_A_VIEW", f"'{table}' is a view: make one whose query has the column", table=table
+                "IS_A_VIEW", f"'{table}' is a view: create one whose query has the column", table=table
             )
         return snapshot
 
     def function(self, database: str, table: TableSnapshot, column: NewColumn) -> UdfDefinition:
-        """Return the function that a request names for a column; that of an expression may not be registered yet.
+        """Return the function of a requested column; that of an expression may not be registered yet.
 
         Raises:
-            LemanError: what `CatalogService.AddColumns` (protos/leman/v1/catalog.proto) names.
+            LemanError: See `CatalogService.AddColumns` (protos/leman/v1/catalog.proto).
         """
         return self._function(self.registry(database), table, column)
 
     def addition(
         self, database: str, table: str, columns: Sequence[NewColumn], request_id: str, body: str = ""
     ) -> Addition:
-        """Check all columns that are to be added and return them as fields with their bindings.
+        """Check new columns and return them as fields with their bindings.
 
-        Column ids are made from the request id, so that a repetition asks for the same ones.
-
-        Args:
-            body: tells the request from another one under the same id.
+        Column ids are derived from the request id, so that a retry has the same ones. `body` distinguishes the request
+        from another one with the same id.
 
         Raises:
-            LemanError: what `CatalogService.AddColumns` (protos/leman/v1/catalog.proto) names.
+            LemanError: See `CatalogService.AddColumns` (protos/leman/v1/catalog.proto).
         """
         snapshot = self.checked_table(database, table, columns)
         check_format(snapshot)
@@ -173,7 +162,7 @@ class Catalog:
     def _inputs_first(
         self, registry: UdfRegistry, table: TableSnapshot, columns: Sequence[NewColumn]
     ) -> list[NewColumn]:
-        """Return new columns in an order in which each comes after those of them that it reads.
+        """Sort new columns so that each comes after those that it reads.
 
         Raises:
             FailedPrecondition: COLUMN_CYCLE.
@@ -202,20 +191,19 @@ class Catalog:
         body: str = "",
         also: Iterable[pa.Field] = (),
     ) -> Addition:
-        """Check all columns that are to get other functions and return them as fields with their new bindings.
+        """Check columns that get other functions and return them as fields with their new bindings.
 
-        Args:
-            also: columns that are added before, which they may read.
+        They may read the columns in `also`, which are added before.
 
         Raises:
-            LemanError: what `CatalogService.AlterColumns` (protos/leman/v1/catalog.proto) names.
+            LemanError: See `CatalogService.AlterColumns` (protos/leman/v1/catalog.proto).
         """
         _check_named(columns)
         snapshot = self.table(database, table)
         if from_metadata(snapshot.metadata) is not None:
             raise FailedPrecondition(
                 "IS_A_VIEW",
-                f"'{table}' is a view: AlterMaterializedView gives its columns other functions",
+                f"'{table}' is a view: use AlterMaterializedView to change its functions",
                 table=table,
             )
         snapshot = with_columns(snapshot, also)
@@ -229,7 +217,7 @@ class Catalog:
             if column.input_columns:
                 inputs = column_checks.find_inputs(column.input_columns, udf, snapshot)
             else:
-                own = (udf.name, udf.version) == bound.function  # it may be damaged: then it is registered again here
+                own = (udf.name, udf.version) == bound.function  # if it is damaged, this registers it again
                 before = udf if own else registry.find_expected(bound.udf_name, bound.udf_version)
                 inputs = inputs_of(snapshot, bound, udf, before)
             check_inputs(column.name, inputs, udf)
@@ -246,23 +234,23 @@ class Catalog:
         return Addition(snapshot.uri, request_id or uuid.uuid4().hex, pa.schema(fields))
 
     def _function(self, registry: UdfRegistry, table: TableSnapshot, column: NewColumn) -> UdfDefinition:
-        """Return the registered function, or that of the expression, which is not registered yet."""
+        """Return the registered function, or that of the expression, which may not be registered yet."""
         if not column.sql_expression:
             if column.error_policy is not None:
                 raise InvalidArgument(
                     "BAD_REQUEST",
-                    f"column {column.name}: a function has the error policy that it is registered with",
+                    f"column {column.name}: leave out the error policy; a function has the one of its registration",
                     field="columns.error_policy",
                 )
             if not column.udf_name:
                 raise InvalidArgument(
-                    "BAD_UDF", f"column {column.name}: name a function, or give a SQL expression", field="columns"
+                    "BAD_UDF", f"column {column.name}: set a function or a SQL expression", field="columns"
                 )
             return registry.usable(column.udf_name, column.udf_version)
         if column.udf_name or column.udf_version or column.input_columns:
             raise InvalidArgument(
                 "BAD_REQUEST",
-                f"column {column.name}: give either a function or a SQL expression, which names its columns itself",
+                f"column {column.name}: set either a function or a SQL expression, which names its columns itself",
                 field="columns.sql_expression",
             )
         names = [field.name for field in table.fields]
@@ -281,9 +269,9 @@ class Catalog:
         functions: Sequence[UdfDefinition],
         fields: Sequence[pa.Field],
     ) -> None:
-        """Register the expressions that came with the columns, once all is checked.
+        """Register the expressions of the columns, after all checks.
 
-        An expression that was registered before was written without this table, so that its type is checked here.
+        The type of an expression that was registered before is checked for this table.
         """
         triples = list(zip(columns, functions, fields, strict=True))
         for column, udf, field in triples:
@@ -306,7 +294,7 @@ class Catalog:
 
 
 def _policy(column: NewColumn, registry: UdfRegistry, made: UdfDefinition) -> ErrorPolicy:
-    """Return the error policy that is asked for, or else the one that the expression has been registered with."""
+    """Return the requested error policy, or else that of the registered expression."""
     if column.error_policy is not None:
         return column.error_policy
     try:
@@ -319,9 +307,9 @@ def _policy(column: NewColumn, registry: UdfRegistry, made: UdfDefinition) -> Er
 def _check_named(columns: Sequence[NewColumn]) -> None:
     names = [column.name for column in columns]
     if not names:
-        raise InvalidArgument("BAD_REQUEST", "columns is empty: name at least one column", field="columns")
+        raise InvalidArgument("BAD_REQUEST", "columns is empty: set at least one column", field="columns")
     if len(set(names)) != len(names):
-        raise InvalidArgument("BAD_REQUEST", f"a column is named twice: {', '.join(names)}", field="columns")
+        raise InvalidArgument("BAD_REQUEST", f"columns names a column twice: {', '.join(names)}", field="columns")
 
 
 def computed_columns(table: TableSnapshot) -> list[ComputedColumn]:
@@ -346,7 +334,7 @@ def _name_now(table: TableSnapshot, column: ColumnInput) -> str:
 
 
 def _added_before(table: TableSnapshot, name: str, column_id: str, udf: UdfDefinition) -> pa.Field | None:
-    """Return the field as an earlier call with the same request id asked for it."""
+    """Return the field that an earlier call with the same request id added."""
     column = table.column(name)
     bound: ColumnBinding | None = None if column is None else binding.read(column.arrow)
     if bound is None or bound.column_id != column_id:

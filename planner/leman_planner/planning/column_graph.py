@@ -1,9 +1,4 @@
-"""Which computed columns of a table read which others, now and with columns that are about to be added. Pure.
-
-Which computed columns of a table read which others. Pure.
-
-A table as it will be: with columns that are about to be added, or that get other bindings. Pure.
-"""
+"""Which computed columns of a table read which others, now and with columns that are about to be added. Pure."""
 
 from __future__ import annotations
 
@@ -20,10 +15,10 @@ from leman_core.model.table import TableField, TableSnapshot
 
 
 def upstream_columns(table: TableSnapshot, column: str, inputs: Iterable[TableField] | None = None) -> list[str]:
-    """Return the computed columns that a column is computed from, near and far, inputs before what reads them.
+    """Return the computed columns that a column depends on, directly or not; each comes before its readers.
 
     Args:
-        inputs: what the column reads; None: what it is bound to.
+        inputs: The columns that it reads; None: those of its binding.
 
     Raises:
         FailedPrecondition: COLUMN_CYCLE.
@@ -40,7 +35,7 @@ def upstream_columns(table: TableSnapshot, column: str, inputs: Iterable[TableFi
 
 
 def inputs_first(graph: Mapping[str, Sequence[str]]) -> list[str]:
-    """Return all names in an order in which each comes after those that it reads.
+    """Sort columns so that each comes after the columns that it reads.
 
     Raises:
         FailedPrecondition: COLUMN_CYCLE.
@@ -51,22 +46,22 @@ def inputs_first(graph: Mapping[str, Sequence[str]]) -> list[str]:
         circle = " → ".join(reversed(error.args[1]))
         raise FailedPrecondition(
             "COLUMN_CYCLE",
-            f"Computed columns would read one another in a circle ({circle}): have one of them read something else",
+            f"Computed columns depend on each other in a cycle ({circle}). Change the inputs of one of them",
             columns=circle,
         ) from None
 
 
 def columns_read(table: TableSnapshot, column: str) -> list[str]:
-    """Return the columns that a computed column reads, as they are called now, each once; none for any other."""
+    """Return the current names of the columns that a computed column reads; nothing for other columns."""
     bound = _bound(table, column)
-    if bound is None or bound.source is not None:  # of a view's scratch table: its inputs are elsewhere
+    if bound is None or bound.source is not None:  # a view's scratch table reads its inputs from the source
         return []
     found = (table.find_id(known.field_id) or table.find(known.name) for known in bound.inputs)
     return _columns(field for field in found if field is not None)
 
 
 def is_computed(table: TableSnapshot, column: str) -> bool:
-    """Return whether a function computes a column, as far as can be told."""
+    """Return whether a function computes a column; False if its binding cannot be read."""
     return _bound(table, column) is not None
 
 
@@ -78,12 +73,12 @@ def _bound(table: TableSnapshot, column: str) -> ColumnBinding | None:
     field = table.column(column)
     try:
         return None if field is None else binding.read(field.arrow)
-    except UNREADABLE:  # anyone who computes that column is notified
+    except UNREADABLE:  # a job of that column reports it
         return None
 
 
 def with_columns(table: TableSnapshot, fields: Iterable[pa.Field]) -> TableSnapshot:
-    """Return the table as it is with columns that are about to be added; those that it has stay as they are."""
+    """Return the table with more columns, or with other bindings of columns that it has."""
     new = [_about_to_be(field) for field in fields if table.column(field.name) is None]
     return replace(table, fields=(*table.fields, *new)) if new else table
 
@@ -94,12 +89,12 @@ def _about_to_be(field: pa.Field) -> TableField:
 
 
 def pending_columns(table: TableSnapshot) -> list[pa.Field]:
-    """Return the columns that are about to be added."""
+    """Return the columns of `with_columns` that the table does not have yet."""
     return [field.arrow for field in table.fields if field.field_id == NOT_YET]
 
 
 def check_circles(table: TableSnapshot, fields: Sequence[pa.Field]) -> None:
-    """Refuse new bindings of a table's columns by which they would read one another.
+    """Reject bindings by which columns would depend on each other in a cycle.
 
     Raises:
         FailedPrecondition: COLUMN_CYCLE.

@@ -1,11 +1,4 @@
-"""A request with every name looked up in one version of the table, also in a past one. Pure.
-
-A request with every name looked up in one version of the table. Pure.
-
-Resolves what a plan is asked for: every name is looked up in one version of the table. Pure.
-
-Requests for the rows of an older version, with the values that they had then. Pure.
-"""
+"""Requests with every name looked up in one version of the table, which may be an older one. Pure."""
 
 from __future__ import annotations
 
@@ -29,13 +22,13 @@ from leman_core.sql import expressions
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """A filter as it is evaluated, and what decides which rows it matches."""
+    """A filter, and everything that decides which rows it matches."""
 
-    #: The text with relative times pinned; empty: all rows.
+    #: Its text, with relative times pinned; empty: all rows.
     where: str = ""
     #: The columns that it reads, without inputs and output.
     columns: tuple[TableField, ...] = ()
-    #: Ids and names of fields of structs in all columns that it reads: those that exchange names match other rows.
+    #: Ids and names of struct fields in all columns that it reads: a rename may change which rows match.
     names: tuple[tuple[int, str], ...] = ()
     reads_output: bool = False
     reads_versions: bool = False
@@ -43,20 +36,20 @@ class Filter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Past:
-    """The older version whose rows are read."""
+    """An older version whose rows are read."""
 
     version: int
-    #: Its fragments by id, where the table still has them row for row.
+    #: By id, those of its fragments that the table still has with the same rows.
     same: Mapping[int, Fragment]
-    #: How many of its rows lie in each of the other fragments that are asked about.
+    #: How many of its rows lie in each of the table's other fragments.
     moved: Mapping[int, int]
-    #: What the inputs were then.
+    #: The inputs in that version.
     inputs: tuple[TableField, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResolvedRequest:
-    """One column of one table, the function that is to fill it, and the rows asked for."""
+    """One column of one table, the function that computes it, and the requested rows."""
 
     table: TableSnapshot
     output: OutputField
@@ -65,22 +58,22 @@ class ResolvedRequest:
     filter: Filter = Filter()
     num_frags: int = 0
     bundle_uri: str = ""
-    #: Names that the function is given for fields of structs in the inputs, by id; else they are as the table has them.
+    #: By id, names of struct fields in the inputs that the function gets instead of the table's names.
     names: Mapping[int, str] = dataclasses.field(default_factory=dict)
     #: The output column's id in fingerprints; empty: its own.
     values_id: str = ""
     #: The name that the output column has in checkpoint keys; empty: its own.
     keyed_as: str = ""
-    #: The md5 of the place that the table had when checkpoints were stored; empty: where it is.
+    #: The md5 of the table's location when checkpoints were stored; empty: the present one.
     former_place: str = ""
     #: Earlier functions whose values count as current.
     kept: tuple[FunctionVersion, ...] = ()
-    #: Whether only rows that are marked as failed are asked for.
+    #: Whether only rows marked as failed are requested.
     failed_only: bool = False
-    #: Where given, the one input holds row ids of that table, which has the function's inputs.
+    #: If set, the only input holds row ids of that table, which has the function's inputs.
     source: InputSource | None = None
     past: Past | None = None
-    #: First halves of fingerprints, of the function's version and of those kept.
+    #: The first halves of fingerprints: of the function, then of those in `kept`.
     versions: tuple[str, ...] = dataclasses.field(init=False)
     family: keys.KeyFamily = dataclasses.field(init=False)
     #: The inputs' field ids in parameter order, children included.
@@ -113,12 +106,12 @@ class ResolvedRequest:
 
     @property
     def selective(self) -> bool:
-        """Return whether some rows are left out: by a filter, or by a version that may lack rows."""
+        """Return whether a filter or an older version may leave rows out."""
         return bool(self.filter.where) or self.past is not None
 
     @property
     def tells_versions(self) -> bool:
-        """Return whether keys hold numbers of versions, which mean other rows in a copy that went on by itself."""
+        """Return whether keys contain version numbers, which mean other rows in a copy of the table."""
         return self.past is not None or self.filter.reads_versions
 
     @property
@@ -129,7 +122,7 @@ class ResolvedRequest:
 
     @property
     def of_kept(self) -> tuple[ResolvedRequest, ...]:
-        """Return the request as each function asked it whose values the column keeps, in the order of `kept`."""
+        """Return the request for each function in `kept`."""
         return tuple(
             dataclasses.replace(
                 self,
@@ -140,23 +133,23 @@ class ResolvedRequest:
         )
 
     def input_pairs(self, fragment: Fragment) -> list[tuple[int, str]]:
-        """Return (field id, data file) in parameter order, children too: Lance lists only leaves in a file."""
+        """Return (field id, data file) in parameter order, with children: Lance lists only leaves in a file."""
         return self._pairs(fragment, self.input_ids)
 
     def input_files(self, fragment: Fragment) -> tuple[str, ...]:
-        """Return the inputs' files in the version that is read; none where its rows have moved since."""
+        """Return the inputs' files in the version that is read; nothing if its rows have moved since."""
         read = fragment if self.past is None else self.past.same.get(fragment.fragment_id)
         return () if read is None else read.files_of(self._inputs)
 
     def is_past(self, fragment: Fragment) -> bool:
-        """Return whether values are to be computed from other inputs than the fragment has now."""
+        """Return whether values are computed from other inputs than the fragment has now."""
         if self.past is None:
             return False
         then = self.past.same.get(fragment.fragment_id)
         return then is None or any(then.file_of(i) != fragment.file_of(i) for i in self.input_ids)
 
     def rows_asked(self, fragment: Fragment) -> int:
-        """Count live rows, a filter aside; of rows that have moved since an older version, those that it has."""
+        """Count the requested live rows without a filter; if rows have moved, those of the older version."""
         moved = None if self.past is None else self.past.moved.get(fragment.fragment_id)
         return fragment.live_rows if moved is None else min(moved, fragment.live_rows)
 
@@ -169,7 +162,7 @@ class ResolvedRequest:
         return [(i, then.file_of(i)) for i in field_ids]
 
     def filter_identity(self, fragment: Fragment) -> str:
-        """Return what decides which rows the filter matches in a fragment: see `keys.filter_identity`."""
+        """Return the identity of the filter in a fragment; see `keys.filter_identity`."""
         if self._plain:
             return ""
         if self.failed_only:
@@ -178,10 +171,7 @@ class ResolvedRequest:
         return self._where_identity(fragment)
 
     def _where_identity(self, fragment: Fragment) -> str:
-        """Return the filter's identity with the versions that are kept.
-
-        A checkpoint says of its rows which of those versions they are of.
-        """
+        # with the kept versions: a checkpoint names the version of each row by its place among them
         kept = f"\nkept {' '.join(self.versions[1:])}" if self.kept else ""
         past = f"\nrows of version {self.past.version}" if self.past is not None else ""
         return self._plain_identity(fragment) + kept + past
@@ -197,22 +187,22 @@ class ResolvedRequest:
 
 
 def given_types(inputs: Sequence[TableField], names: Mapping[int, str]) -> tuple[pa.DataType, ...]:
-    """Return the types of inputs as a function is given them; nothing where no name in them is prescribed."""
+    """Return the types of inputs as a function gets them; nothing if `names` is empty."""
     if not names:
         return ()
     return tuple(arrow_types.given_type(f.arrow, f.type_under(names)) for f in inputs)
 
 
 def with_names_now(udf: UdfDefinition, read: Sequence[TableField], names: Mapping[int, str]) -> UdfDefinition:
-    """Return a function; an expression has the names that fields of structs have in the version that is read.
+    """Return the function; in a SQL expression, struct fields get the names of the version that is read.
 
     Args:
-        udf: the function.
-        read: its inputs there.
-        names: those that it was written for, by id.
+        udf: The function.
+        read: Its inputs in that version.
+        names: By id, the names for which it was written.
 
     Raises:
-        FailedPrecondition: TYPE_MISMATCH, where it reads a struct with renamed fields as a whole.
+        FailedPrecondition: TYPE_MISMATCH – it reads a struct with renamed fields as a whole.
     """
     if udf.kind is not UdfKind.SQL or not names:
         return udf
@@ -221,11 +211,11 @@ def with_names_now(udf: UdfDefinition, read: Sequence[TableField], names: Mappin
     return dataclasses.replace(udf, sql_expression=expressions.with_current_names(udf.sql_expression, columns))
 
 
-#: Lance changes its value whenever any column of the row's fragment is written: no data file tells that.
+#: Lance changes its value when any column of the row's fragment is written; no data file of its own shows that.
 _MOVING_COLUMN = "_row_last_updated_at_version"
-#: Columns that a message names at the most.
+#: How many columns a message names.
 _LISTED = 40
-#: The oldest of Lance's file formats in which a column can be in a file of its own.
+#: The oldest file format of Lance in which a column can have its own file.
 OLDEST_FORMAT = (2, 0)
 
 
@@ -239,8 +229,11 @@ def resolve_request(
     """Resolve a request for all rows.
 
     Args:
-        udf: computes the values.
-        bound_udf: the function that the column was added with; None: it does not exist any more.
+        spec: The request.
+        table: The version of the table.
+        udf: The function that computes the values.
+        bound_udf: The function of the column's binding; None if it is no longer registered.
+        bundle_uri: The bundle of `udf`.
 
     Raises:
         FailedPrecondition: COLUMN_NOT_DEFINED, INPUT_COLUMN_MISSING, INPUT_COUNT_MISMATCH, TYPE_MISMATCH.
@@ -248,7 +241,7 @@ def resolve_request(
     column, bound = defined_column(table, spec.column)
     own = (udf.name, udf.version) == bound.function
     names = bound.names if own else column_checks.NO_NAMES
-    if bound.source is not None:  # what the function reads there was checked when the column was made
+    if bound.source is not None:  # its inputs were checked when the column was created
         inputs = _bound_inputs(table, bound)
     else:
         inputs = inputs_of(table, bound, udf, bound_udf)
@@ -271,14 +264,14 @@ def resolve_request(
 
 
 def check_spec(spec: BackfillSpec) -> None:
-    """Refuse a request that no table can answer.
+    """Reject a request that is wrong for any table.
 
     Raises:
-        InvalidArgument: BAD_NUMBER for numbers that are negative or contradict each other; BAD_REQUEST for a missing
-            column, for a version without a function, or for both `read_version` and `read_tag`.
+        InvalidArgument: BAD_NUMBER – numbers contradict each other; BAD_REQUEST – the column is missing, a version is
+            given without a function, or both `read_version` and `read_tag` are.
     """
     if spec.read_version and spec.read_tag:
-        raise InvalidArgument("BAD_REQUEST", "give either read_version or read_tag", field="spec.read_tag")
+        raise InvalidArgument("BAD_REQUEST", "Set either read_version or read_tag, not both", field="spec.read_tag")
     bounds = spec.checkpoint
     if 0 < bounds.max_checkpoint_size < bounds.min_checkpoint_size:
         raise InvalidArgument(
@@ -288,13 +281,13 @@ def check_spec(spec: BackfillSpec) -> None:
             field="spec.checkpoint",
         )
     if not spec.column:
-        raise InvalidArgument("BAD_REQUEST", "column is empty: name the column to fill", field="spec.column")
+        raise InvalidArgument("BAD_REQUEST", "column is empty: set the column to compute", field="spec.column")
     if spec.udf_version and not spec.udf_name:
-        raise InvalidArgument("BAD_REQUEST", "a version of a function needs its name", field="spec.udf")
+        raise InvalidArgument("BAD_REQUEST", "udf has a version but no name: set its name", field="spec.udf")
 
 
 def check_format(table: TableSnapshot) -> None:
-    """Refuse a table in Lance's first file format: a column can be added to it only by writing it again.
+    """Reject a table in Lance's first file format, in which a column cannot have its own file.
 
     Raises:
         FailedPrecondition: FILE_FORMAT_NOT_SUPPORTED.
@@ -303,31 +296,29 @@ def check_format(table: TableSnapshot) -> None:
         written = "{}.{}".format(*table.file_format)
         raise FailedPrecondition(
             "FILE_FORMAT_NOT_SUPPORTED",
-            f"Table {table.uri} is written in Lance's file format {written}, and computed columns need 2.0 at least. "
-            "Write it again: lance.write_dataset(lance.dataset(uri), new_uri, data_storage_version='stable')",
+            f"Table {table.uri} has Lance's file format {written}; computed columns need 2.0 or later. "
+            "Rewrite it: lance.write_dataset(lance.dataset(uri), new_uri, data_storage_version='stable')",
             uri=table.uri,
             file_format=written,
         )
 
 
 def defined_column(table: TableSnapshot, name: str) -> tuple[TableField, ColumnBinding]:
-    """Return the computed column of that name and its binding.
+    """Return a computed column and its binding.
 
     Raises:
-        FailedPrecondition: COLUMN_NOT_DEFINED where there is none, or no function computes it; IS_A_VIEW where a view's
-            refreshes do.
+        FailedPrecondition: COLUMN_NOT_DEFINED – there is no such column, or no function computes it; IS_A_VIEW –
+            refreshes of the view compute it.
     """
     column = table.column(name)
     bound = None if column is None else binding.read(column.arrow)
     if column is not None and bound is not None:
         return column, bound
     if column is not None and metadata.from_metadata(table.metadata) is not None:
-        raise FailedPrecondition(
-            "IS_A_VIEW", "Columns of a view are computed by its refreshes: refresh it", column=name
-        )
+        raise FailedPrecondition("IS_A_VIEW", "Refreshes compute the columns of a view: refresh it", column=name)
     if column is not None:
-        what = "it holds plain data, which no function computes. Name a computed column, or add one under another name "
-        what += "with CatalogService.AddColumns"
+        what = "no function computes it. Name a computed column, or add one under another name with "
+        what += "CatalogService.AddColumns"
     else:
         what = "add it with CatalogService.AddColumns first"
     message = f"Column {name} is not defined in this table: {what}. {_listed(table)}"
@@ -335,12 +326,12 @@ def defined_column(table: TableSnapshot, name: str) -> tuple[TableField, ColumnB
 
 
 def _listed(table: TableSnapshot) -> str:
-    """Say which columns of a table are computed, or what columns it has where none is."""
+    """List the computed columns of a table, or all columns if none is computed."""
     names = [field.name for field in table.fields]
     computed = [field.name for field in table.fields if column_bindings.COLUMN_ID in (field.arrow.metadata or {})]
     if computed:
-        return f"Computed are {', '.join(computed[:_LISTED])}"
-    return f"No column of the table is computed; it has {', '.join(names[:_LISTED])}"
+        return f"Computed columns: {', '.join(computed[:_LISTED])}"
+    return f"No column of the table is computed; its columns: {', '.join(names[:_LISTED])}"
 
 
 def with_filter(
@@ -349,8 +340,10 @@ def with_filter(
     """Return the request for the rows that `where` matches.
 
     Args:
-        names: casefolded, a superset of what the filter reads.
-        fields: the columns of the version in which it is evaluated; None: the table's.
+        resolved: The request.
+        where: The filter.
+        names: A superset of the columns that the filter reads, casefolded.
+        fields: The columns of the version in which it is evaluated; None: the table's.
     """
     output = resolved.output.field.field_id
     own = {field.field_id for field in resolved.inputs} | {output}
@@ -371,10 +364,10 @@ def check_inputs(
     """Check that a function can compute a column from these inputs.
 
     Args:
-        column: its name.
-        inputs: the columns that the function reads.
-        udf: the function.
-        names: those that it is given for fields of structs, by id; else they are as the table has them.
+        column: The name of the column.
+        inputs: The columns that the function reads.
+        udf: The function.
+        names: See `ResolvedRequest.names`.
 
     Raises:
         FailedPrecondition: INPUT_IS_OUTPUT, TYPE_MISMATCH.
@@ -387,14 +380,14 @@ def check_inputs(
 
 
 def _check_distinct(field: TableField, names: Mapping[int, str]) -> None:
-    """Refuse names by which two fields of a struct would be called the same."""
+    """Reject names that would give two fields of a struct the same name."""
     given = [names.get(part.field_id, part.name) for part in field.parts]
     if twice := next((name for name in given if given.count(name) > 1), ""):
         raise FailedPrecondition(
             "TYPE_MISMATCH",
-            f"Type mismatch for column {field.name}: its field that the function reads as '{twice}' was renamed, and "
-            f"another one is called '{twice}' by now. Rename that one, or bind the column to its function again with "
-            "CatalogService.AlterColumns: then it is given the names that the fields have now",
+            f"Type mismatch for column {field.name}: the field that the function reads as '{twice}' was renamed, and "
+            f"another field is now called '{twice}'. Rename that one, or bind the column to its function again with "
+            "CatalogService.AlterColumns, so that the function gets the present names",
             column=field.name,
         )
     for child in field.children:
@@ -406,7 +399,7 @@ def inputs_of(
 ) -> tuple[TableField, ...]:
     """Return the columns that a function reads to compute a column.
 
-    The column's mapping holds for its own function, and for another one with the same parameter names.
+    The inputs in the column's binding apply to its own function and to any other with the same parameter names.
 
     Raises:
         FailedPrecondition: INPUT_COUNT_MISMATCH, INPUT_COLUMN_MISSING.
@@ -418,7 +411,7 @@ def inputs_of(
 
 
 def _bound_inputs(table: TableSnapshot, bound: ColumnBinding) -> tuple[TableField, ...]:
-    # A renamed column keeps its id; one that was cast or made again has another id under the old name.
+    # a renamed column keeps its id; one that was cast or created again has another id under the old name
     found = [table.find_id(i.field_id) or table.find(i.name) for i in bound.inputs]
     missing = [i.name for i, field in zip(bound.inputs, found, strict=True) if field is None]
     if missing:
@@ -426,19 +419,19 @@ def _bound_inputs(table: TableSnapshot, bound: ColumnBinding) -> tuple[TableFiel
     return tuple(field for field in found if field is not None)
 
 
-#: How many rows of an older version lie in each of some fragments, by stable row id.
+#: Counts the rows of an older version in each of some fragments, by stable row id.
 RowsIn = Callable[[Sequence[int]], Mapping[int, int]]
 
 
 def at_version(resolved: ResolvedRequest, old: TableSnapshot, rows_in: RowsIn) -> ResolvedRequest:
-    """Return the request for the rows of an older version, with the values that they had then.
+    """Return the request for the rows of an older version, computed from the values that they had then.
 
-    A fragment that is in both has the same rows in the same places. Rows that moved are found by their ids.
+    A fragment that is in both versions has the same rows in the same places. Rows that moved are found by their ids.
 
     Raises:
-        FailedPrecondition: READ_VERSION_INPUT_MISSING where that version lacks an input; READ_VERSION_ROWS_MOVED where
-            nothing tells which rows are its own.
-        InvalidArgument: INVALID_FILTER, where the filter reads the output column.
+        FailedPrecondition: READ_VERSION_INPUT_MISSING – that version lacks an input; READ_VERSION_ROWS_MOVED – its rows
+            cannot be found.
+        InvalidArgument: INVALID_FILTER – the filter reads the output column.
     """
     before = {fragment.fragment_id: fragment for fragment in old.fragments}
     same: dict[int, Fragment] = {}
@@ -452,7 +445,7 @@ def at_version(resolved: ResolvedRequest, old: TableSnapshot, rows_in: RowsIn) -
     moved: Mapping[int, int] = {}
     if others and resolved.table.stable_row_ids and old.stable_row_ids:
         moved = rows_in(others)
-    elif others and len(same) < len(before):  # else they were all added since
+    elif others and len(same) < len(before):  # else all of them were added since
         raise _rows_moved(old)
     past = Past(
         version=old.version,
@@ -464,8 +457,8 @@ def at_version(resolved: ResolvedRequest, old: TableSnapshot, rows_in: RowsIn) -
     if resolved.filter.reads_output:
         raise InvalidArgument(
             "INVALID_FILTER",
-            f"Invalid filter: it reads {resolved.output.name}, which is to be computed from version {old.version}; "
-            "leave read_version or that column out",
+            f"Invalid filter: it reads {resolved.output.name}, which the request computes from version "
+            f"{old.version}. Leave out read_version, or that column",
             field="where",
         )
     return dataclasses.replace(resolved, table=dataclasses.replace(resolved.table, fragments=kept), past=past)
@@ -474,8 +467,8 @@ def at_version(resolved: ResolvedRequest, old: TableSnapshot, rows_in: RowsIn) -
 def _rows_moved(old: TableSnapshot) -> FailedPrecondition:
     return FailedPrecondition(
         "READ_VERSION_ROWS_MOVED",
-        f"Rows of version {old.version} lie in other fragments now, and the table's row ids are not stable: nothing "
-        "tells which they are. Leave read_version out, or write the table again with stable row ids",
+        f"Rows of version {old.version} have moved to other fragments, and without stable row ids they cannot be "
+        "found. Leave out read_version, or rewrite the table with stable row ids",
         read_version=old.version,
     )
 
@@ -485,8 +478,8 @@ def _input_then(column: TableField, names: Mapping[int, str], old: TableSnapshot
     if found is None or not column_checks.same_type(found.type_under(names), column.type_under(names)):
         raise FailedPrecondition(
             "READ_VERSION_INPUT_MISSING",
-            f"Version {old.version} does not have the column '{column.name}' that is to be read: it was added, cast or "
-            "made again since. Leave read_version out, or name a later version",
+            f"Version {old.version} does not have the input column '{column.name}': it was added, cast or created "
+            "again since. Leave out read_version, or set a later version",
             column=column.name,
             read_version=old.version,
         )

@@ -1,4 +1,4 @@
-"""A view's query against its source: everything named is checked and resolved before anything is made."""
+"""Check and resolve everything that a view's query names in its source, before anything is created."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from leman_core.model.table import TableField, TableSnapshot
 from leman_core.sql import expressions, filters
 from leman_core.sql.filters import Kind
 
-#: Beginnings of names that belong to Lance or to Leman.
+#: Prefixes of names that are reserved for Lance or Leman.
 _RESERVED = column_checks.RESERVED_PREFIXES
 _AGGREGATES = frozenset(
     {"approx_distinct", "approx_median", "array_agg", "avg", "bit_and", "bit_or", "bool_and", "bool_or", "corr"}
@@ -28,23 +28,23 @@ _OWN_KEYS = b"leman::"
 
 #: (udf name, version or empty) → the registered function.
 FindUdf = Callable[[str, str], UdfDefinition]
-#: Type of a checked expression on the source.
+#: Returns the type of a checked expression on the source.
 TypeOf = Callable[[str], pa.DataType]
 
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """A query with nothing left open, and the schema of the view's table, without metadata."""
+    """A resolved query, and the schema of the view's table without metadata."""
 
     query: ViewQuery
     schema: pa.Schema
 
 
 def resolve_query(query: ViewQuery, source: TableSnapshot, find_udf: FindUdf, type_of: TypeOf) -> Resolved:
-    """Check and resolve all that a view's query names; whether Lance takes the filter is not checked.
+    """Check and resolve a view's query. Whether Lance accepts the filter is not checked.
 
     Raises:
-        LemanError: what `CatalogService.CreateMaterializedView` (protos/leman/v1/catalog.proto) names.
+        LemanError: See `CatalogService.CreateMaterializedView` (protos/leman/v1/catalog.proto).
     """
     check_numbers(query)
     table = replace(source, fields=tuple(f for f in source.fields if f.name not in INTERNAL_COLUMNS))
@@ -78,25 +78,22 @@ def resolve_query(query: ViewQuery, source: TableSnapshot, find_udf: FindUdf, ty
 
 
 def check_numbers(query: ViewQuery) -> None:
-    """Refuse numbers that a view's query cannot have.
+    """Reject a negative limit or offset, and a shuffle seed without shuffle.
 
     Raises:
-        InvalidArgument: BAD_NUMBER for a negative limit or offset, or a shuffle seed without shuffle.
+        InvalidArgument: BAD_NUMBER.
     """
     for name, number in {"limit": query.limit, "offset": query.offset}.items():
         if number is not None and number < 0:
-            raise InvalidArgument("BAD_NUMBER", f"{name} is {number}; it cannot be negative", field=f"query.{name}")
+            raise InvalidArgument("BAD_NUMBER", f"{name} is {number}: it must not be negative", field=f"query.{name}")
     if query.seed and not query.shuffle:
         raise InvalidArgument(
-            "BAD_NUMBER", f"shuffle_seed is {query.seed}, and shuffle is not asked for", field="query.shuffle_seed"
+            "BAD_NUMBER", f"shuffle_seed is {query.seed}, but shuffle is not set", field="query.shuffle_seed"
         )
 
 
 def check_name(name: str, field: str) -> None:
-    """Refuse what no column of a view can be called.
-
-    Args:
-        field: names the request's field in the error.
+    """Reject a name that a column of a view cannot have; `field` is the request's field in the error.
 
     Raises:
         InvalidArgument: RESERVED_NAME, BAD_COLUMN_NAME.
@@ -104,14 +101,14 @@ def check_name(name: str, field: str) -> None:
     if name.lower().startswith(_RESERVED) or name in INTERNAL_COLUMNS:
         raise InvalidArgument(
             "RESERVED_NAME",
-            f"'{name}' cannot be a column of a view: it is one of Leman's or Lance's own names",
+            f"'{name}' cannot be a column of a view: the name is reserved for Leman or Lance",
             field=field,
         )
     column_checks.check_column_name(name, field)
 
 
 def check_where(where: str) -> None:
-    """Refuse a filter that no view can have.
+    """Reject a filter that a view cannot have.
 
     Raises:
         InvalidArgument: VOLATILE_FUNCTION, RESERVED_NAME, INVALID_FILTER.
@@ -125,13 +122,13 @@ def _check_kept(text: str, field: str, reason: str, what: str) -> None:
     if name := expressions.volatile_function(text):
         raise InvalidArgument(
             "VOLATILE_FUNCTION",
-            f"Invalid {what}: {name} says something else at each call, and a view keeps its rows. Write a constant, or "
-            "filter when the view is queried",
+            f"Invalid {what}: {name} changes with each call, but a view stores its rows. Use a constant, or filter "
+            "when you query the view",
             field=field,
         )
     called = {token.name.lower() for token in filters.called_functions(found)}
     if windows := sorted(called & _WINDOWS):
-        raise _unsupported(f"{windows[0]} looks at other rows (a window)", field, reason, what)
+        raise _unsupported(f"{windows[0]} reads other rows (a window)", field, reason, what)
     if aggregates := sorted(called & _AGGREGATES):
         raise _unsupported(f"{aggregates[0]} is an aggregate", field, reason, what)
     for token in found:
@@ -139,7 +136,7 @@ def _check_kept(text: str, field: str, reason: str, what: str) -> None:
         if token.kind in {Kind.WORD, Kind.QUOTED} and (name in INTERNAL_COLUMNS or name.startswith(_RESERVED)):
             raise InvalidArgument(
                 "RESERVED_NAME",
-                f"Invalid {what}: {token.name} is an internal column; a query can read the source's own columns only",
+                f"Invalid {what}: {token.name} is an internal column; a query can only read the source's own columns",
                 field=field,
             )
 
@@ -169,33 +166,30 @@ def _column(column: ViewColumn, table: TableSnapshot, type_of: TypeOf) -> tuple[
         return column, pa.field(column.name, arrow_types.stored_type(type_of(column.expression)))
     except (FailedPrecondition, InvalidArgument) as error:
         reason, said = error.reason, error.message
-        if reason == "INVALID_FILTER":  # of what holds for all SQL
+        if reason == "INVALID_FILTER":  # a rule for all SQL
             reason, said = "INVALID_EXPRESSION", said.replace("Invalid filter", "Invalid SQL expression", 1)
         message = f"Column '{column.name}': {said}"
         raise type(error)(reason, message, field="query.columns.expression", **error.facts) from None
 
 
 def _plain(expression: str, table: TableSnapshot) -> str:
-    """Return the source's column where the expression is nothing but its name; empty elsewhere."""
+    """Return the source's column if the expression is just its name; else empty."""
     text = expression.strip()
     return text if table.column(text) is not None and text.isidentifier() else ""
 
 
 def _source_field(name: str, table: TableSnapshot) -> TableField:
     if name in INTERNAL_COLUMNS:
-        raise InvalidArgument("RESERVED_NAME", f"Column '{name}' is internal: it cannot be selected", field="query")
+        raise InvalidArgument("RESERVED_NAME", f"Column '{name}' is internal and cannot be selected", field="query")
     column = table.column(name)
     if column is None:
-        advice = f'. For an expression give an alias: select({{"alias": "{excerpt(name)}"}})'
+        advice = f'. An expression needs an alias: select({{"alias": "{excerpt(name)}"}})'
         raise column_checks.column_not_found(name, [f.name for f in table.fields], advice)
     return column
 
 
 def _copied(column: TableField, name: str) -> pa.Field:
-    """Return the view's field for a column of the source.
-
-    Metadata stays, but for what makes a column of the source a computed one, or a key.
-    """
+    """Return the view's field for a column of the source, without the metadata of computed columns and keys."""
     if arrow_types.is_blob(column.arrow):
         return arrow_types.values_field(column.arrow).with_name(name)
     metadata = arrow_types.copied_metadata(column.arrow) or {}
@@ -213,14 +207,14 @@ def inputs_of(function: ViewFunction, udf: UdfDefinition, table: TableSnapshot) 
     names = function.inputs or udf.input_columns
     if internal := [name for name in names if name in INTERNAL_COLUMNS]:
         raise InvalidArgument(
-            "RESERVED_NAME", f"Column '{internal[0]}' is internal: no function can read it", field="query.functions"
+            "RESERVED_NAME", f"Column '{internal[0]}' is internal: a function cannot read it", field="query.functions"
         )
     column_checks.check_input_types(column_checks.find_inputs(names, udf, table), udf)
     return tuple(names)
 
 
 def _check_storable(fields: Sequence[pa.Field]) -> None:
-    """Refuse a column whose type no view with these columns can hold.
+    """Reject a column whose type a view with these columns cannot store.
 
     Raises:
         FailedPrecondition: TYPE_NOT_STORABLE.
@@ -234,7 +228,7 @@ def _check_storable(fields: Sequence[pa.Field]) -> None:
         except FailedPrecondition as error:
             message = f"Column '{field.name}' cannot have the type {field.type} in a view with a blob column ('{blob}')"
             raise FailedPrecondition(
-                error.reason, f"{message}: leave one of the two out, or make two views", **error.facts
+                error.reason, f"{message}: leave out one of the two, or create two views", **error.facts
             ) from None
 
 
@@ -243,7 +237,7 @@ def _check_clash(fields: Sequence[pa.Field]) -> None:
     if twice := [name for name, count in Counter(names).items() if count > 1]:
         raise InvalidArgument(
             "NAME_CLASH",
-            f"The view would have two columns '{twice[0]}': give one of them another name",
+            f"The view would have two columns '{twice[0]}': rename one of them",
             field="query.columns",
         )
 

@@ -1,14 +1,8 @@
-"""What a refresh has to do, what a view's fragments hold, and which earlier versions have values for it. Pure.
+"""Decide what a refresh has to do, and which earlier versions of the view have values for it. Pure.
 
-Which fragments of a view hold values: names of files tell, as far as Leman wrote them. Pure.
-
-What a refresh has to do. Pure: the same snapshots and compactions give the same plan.
-
-Which versions of a view may have values that a refresh needs again. Pure.
-
-A row that is the same in two versions of a source is the same in all those between, unless the source was restored. So
-of the states that a view remembers only the nearest ones are looked at, and none that lies behind what the view is: a
-source that is only written to costs nothing here.
+The same snapshots and compactions give the same plan. Names of files say which fragments of a view hold values, if
+Leman wrote them. A row that is equal in two versions of a source is equal in all versions between, unless the source
+was restored. Therefore only the nearest of the view's recorded states are considered, and none before the present one.
 """
 
 from __future__ import annotations
@@ -40,38 +34,36 @@ from leman_planner.views.source_changes import Compactions, changed_fragments, c
 
 @dataclass(frozen=True, slots=True)
 class ViewState:
-    """How far a view is filled."""
+    """Which fragments of a view have values."""
 
-    #: Fragments to be filled.
+    #: Fragments to fill.
     unset: tuple[UnsetFragment, ...]
-    #: How many others there are.
+    #: The number of other fragments.
     filled: int
     #: Rows that queries show.
     rows_set: int
 
 
 def foreign_fragments(view: TableSnapshot) -> list[Fragment]:
-    """Return the fragments whose files have names that Leman did not give: compaction or someone else wrote them."""
+    """Return the fragments with files that compaction or others wrote, by their names."""
     column = _is_set_id(view)
     return [f for f in with_rows(view) if not f.file_of(column).startswith((PLACEHOLDER_FILE_PREFIX, VIEW_FILE_PREFIX))]
 
 
 def with_rows(view: TableSnapshot) -> list[Fragment]:
-    """Return the fragments that have rows.
-
-    A full refresh, or placeholders that were created again, leave empty ones.
-    """
+    """Return the fragments that have rows. Full refreshes and recreated placeholders leave empty ones."""
     return [fragment for fragment in view.fragments if fragment.live_rows]
 
 
 def classify_fragments(view: TableSnapshot, set_rows: Mapping[int, int]) -> ViewState:
-    """Tell filled fragments of a view from those that are to be filled.
+    """Separate filled fragments of a view from those to fill.
 
-    Compaction may have put placeholders and rows with values into one fragment. It counts as unset: filling it again
-    gives the rows that have values the same ones.
+    A fragment in which compaction merged placeholders and filled rows counts as unset: filling it again gives filled
+    rows the same values.
 
     Args:
-        set_rows: of the fragments that are `renamed`, how many live rows have values, by fragment id.
+        view: The view.
+        set_rows: By fragment id, how many live rows of `foreign_fragments` have values.
     """
     column = _is_set_id(view)
     unset: list[UnsetFragment] = []
@@ -106,18 +98,18 @@ _WORDS = {
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A view and its source at the recorded version and at the one to go to."""
+    """A view, its source at the recorded version, and its source at the target version."""
 
     view: TableSnapshot
     definition: ViewDefinition
-    #: The source at the recorded version; None: it was cleaned away.
+    #: The source at the recorded version; None: it was cleaned up.
     base: TableSnapshot | None
     target: TableSnapshot
     spec: RefreshSpec
-    #: Those of the source between the two versions; asked for only where fragments came and went.
+    #: Returns those of the source between the two versions; called only if fragments appeared and disappeared.
     compactions: Compactions = tuple
-    #: Whether the recorded version was cleaned away, so that `base` is as the view keeps it (see
-    #: `leman_core.storage.view_side_files`).
+    #: Whether the recorded version was cleaned up, so that `base` is the view's own record of it
+    #: (`leman_core.storage.view_side_files`).
     from_record: bool = False
 
     @property
@@ -141,7 +133,9 @@ def plan_refresh(
     """Decide what a refresh has to do.
 
     Args:
-        set_rows: see `leman_planner.views.refresh_planning.classify_fragments`.
+        case: The view and its source.
+        functions: The view's functions.
+        set_rows: See `classify_fragments`.
 
     Raises:
         FailedPrecondition: STABLE_ROW_IDS_REQUIRED, FULL_REFRESH_NEEDED, SOURCE_COLUMN_MISSING, TYPE_MISMATCH,
@@ -176,10 +170,10 @@ def plan_refresh(
 
 
 def broken_link(case: Case) -> RefreshReason | None:
-    """Return why it cannot be told what changed since the recorded version; None: it can."""
+    """Return why the changes since the recorded version cannot be determined; None if they can."""
     recorded = case.definition.base_incarnation
     if case.base is not None and not case.from_record:
-        # The target is a version of the same table: Lance numbers them along one history.
+        # the target is a version of the same table: Lance numbers them in one history
         return None if case.base.identity == recorded else RefreshReason.SOURCE_REPLACED
     known = outlives_versions(recorded) and bool(case.target.incarnation)
     if known and case.target.incarnation != recorded:
@@ -190,10 +184,7 @@ def broken_link(case: Case) -> RefreshReason | None:
 
 
 def _is_one_table(base: TableSnapshot, case: Case) -> bool:
-    """Return whether the target has files of the recorded version, or they were compacted in its history.
-
-    A file's name is used only once, so that one file in common is enough.
-    """
+    """Return whether the target has a file of the recorded version, or compacted one. Names of files are unique."""
     names = {file.path for fragment in base.fragments for file in fragment.files}
     if any(file.path in names for fragment in case.target.fragments for file in fragment.files):
         return True
@@ -206,18 +197,18 @@ def _check_row_ids(case: Case, broken: RefreshReason | None) -> None:
     if case.definition.format.value > 1 and case.target.stable_row_ids:
         return
     if case.target.stable_row_ids and broken is RefreshReason.SOURCE_REPLACED:
-        problem, advice = "its source was made again", "Drop the view and create it again"
+        problem, advice = "its source was created again", "Drop the view and create it again"
     elif case.definition.format.value > 1 or broken is RefreshReason.SOURCE_REPLACED:
-        problem = "its source was made again without stable row IDs"
+        problem = "its source was created again without stable row IDs"
         advice = (
-            "Make the source with stable row IDs (TableService.CreateTable does), then drop the view and create it "
+            "Create the source with stable row IDs (TableService.CreateTable does), then drop the view and create it "
             "again"
         )
     elif case.moved or broken is not None:
-        problem = f"its source has no stable row IDs, and it was made from version {version}"
+        problem = f"its source has no stable row IDs, and the view was created from version {version}"
         advice = (
             f"Refresh to the same version (`src_version={version}`), or recreate the source table with stable row IDs "
-            "enabled (TableService.CreateTable does so unless told otherwise) and then the view"
+            "enabled (the default of TableService.CreateTable) and then the view"
         )
     else:
         return
@@ -230,7 +221,7 @@ def _check_row_ids(case: Case, broken: RefreshReason | None) -> None:
 
 
 def _decide(case: Case, broken: RefreshReason | None, state: ViewState, stale: Sequence[str]) -> _Decision:
-    if case.spec.policy is RefreshPolicy.FULL:  # of placeholders too: once they were filled it would be asked again
+    if case.spec.policy is RefreshPolicy.FULL:  # placeholders too: otherwise they would be filled first
         return _full(case, RefreshReason.FORCED)
     if state.unset and not state.filled:
         return _first_fill(case, broken, state)
@@ -238,9 +229,10 @@ def _decide(case: Case, broken: RefreshReason | None, state: ViewState, stale: S
         return _full(case, broken or RefreshReason.SOURCE_HISTORY_LOST)
     found = changed_fragments(case.definition.query, case.base, case.target, case.compactions)
     if case.from_record and (state.unset or (found and case.definition.query.offset)):
-        return _full(case, RefreshReason.SOURCE_HISTORY_LOST)  # values of that version are needed: there are none
+        return _full(case, RefreshReason.SOURCE_HISTORY_LOST)  # the values of that version are gone
     if state.unset:
-        message = f"A first fill was cut short: {_count(len(state.unset), 'fragment')} of the view have no values yet"
+        unset = _count(len(state.unset), "fragment")
+        message = f"An earlier fill was interrupted: {unset} of the view have no values yet"
         reason = RefreshReason.FIRST_FILL
     elif case.moved and (found or not stale):
         message, reason = _what_changed(case, found), RefreshReason.SOURCE_CHANGED
@@ -248,7 +240,7 @@ def _decide(case: Case, broken: RefreshReason | None, state: ViewState, stale: S
     elif stale:
         message, reason = _other_functions(stale), RefreshReason.FUNCTION_CHANGED
     else:
-        message = f"The view is right for version {case.target.version} of its source already"
+        message = f"The view is already current for version {case.target.version} of its source"
         return _Decision(RefreshMode.NO_OP, RefreshReason.UP_TO_DATE, message)
     return _Decision(RefreshMode.INCREMENTAL, reason, message, state.unset, changes=found)
 
@@ -268,7 +260,7 @@ def _first_fill(case: Case, broken: RefreshReason | None, state: ViewState) -> _
 
 
 def _created_by(view: TableSnapshot, rows: int) -> bool:
-    """Return whether the fragments have exactly so many rows each, the last one the rest."""
+    """Return whether each fragment has exactly `rows` rows, and the last one the rest."""
     sizes = [fragment.physical_rows for fragment in with_rows(view)]
     return all(size == rows for size in sizes[:-1]) and all(size <= rows for size in sizes[-1:])
 
@@ -276,66 +268,66 @@ def _created_by(view: TableSnapshot, rows: int) -> bool:
 def _full(case: Case, reason: RefreshReason) -> _Decision:
     version = case.definition.base_version
     why = {
-        RefreshReason.FORCED: "A full refresh was asked for",
-        RefreshReason.SOURCE_REPLACED: "The source was dropped and made again under its name",
-        RefreshReason.SOURCE_HISTORY_LOST: f"Version {version} of the source, which the view is right for, "
-        "was cleaned away, so that what changed since cannot be told",
+        RefreshReason.FORCED: "A full refresh was requested",
+        RefreshReason.SOURCE_REPLACED: "The source was dropped and created again",
+        RefreshReason.SOURCE_HISTORY_LOST: f"Version {version} of the source, from which the view was computed, "
+        "was cleaned up, so that later changes cannot be determined",
     }[reason]
     if case.spec.policy is RefreshPolicy.INCREMENTAL:
         raise FailedPrecondition(
             "FULL_REFRESH_NEEDED",
-            f"{why}. Only a full refresh is right: allow it with POLICY_AUTO, or ask for it with POLICY_FULL",
+            f"{why}. A full refresh is needed: allow it with POLICY_AUTO, or request it with POLICY_FULL",
             why=reason.name,
         )
-    return _Decision(RefreshMode.FULL, reason, f"{why}: every row is computed, beside the view as it is")
+    return _Decision(RefreshMode.FULL, reason, f"{why}: every row is computed, while the view stays readable")
 
 
 def _other_functions(stale: Sequence[str]) -> str:
-    return f"Another function version is to compute {', '.join(stale)} for every row"
+    return f"A new function version computes {', '.join(stale)} for every row"
 
 
 def _what_changed(case: Case, found: Sequence[SourceChange]) -> str:
-    step = f"The source went from version {case.definition.base_version} to {case.target.version}"
+    step = f"The source changed from version {case.definition.base_version} to {case.target.version}"
     if case.from_record:
-        step += ", and the former was cleaned away: what the view recorded of it is compared"
+        step += ", and the former was cleaned up: the view's record of it is compared"
     if not found:
-        return f"{step}: nothing that the view reads changed; only the version is recorded"
+        return f"{step}: nothing that the view reads changed; only the new version is recorded"
     counts = Counter(change.kind for change in found)
     listed = ", ".join(f"{counts[kind]} {word}" for kind, word in _WORDS.items() if counts[kind])
-    return f"{step}. Of its fragments: {listed}"
+    return f"{step}. Its fragments: {listed}"
 
 
 def _count(number: int, what: str) -> str:
     return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
-#: How many of the last states are looked at where the source was restored: it may have rows of any version then.
+#: How many of the last states are considered if the source was restored, which may bring back rows of any version.
 _RESTORED = 3
 _COMPUTED = {ChangeKind.APPEARED, ChangeKind.REWRITTEN, ChangeKind.DELETIONS}
 
-#: The definition in an earlier version of the view; None: it was cleaned away.
+#: Returns the definition in an earlier version of the view; None: it was cleaned up.
 Recall = Callable[[int], ViewDefinition | None]
-#: The case of a refresh from an earlier version of the view to a version of the source.
+#: Returns the case of a refresh from an earlier version of the view to a version of the source.
 CaseOf = Callable[[ViewDefinition, TableSnapshot], Case]
 
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """What is computed next: columns of these functions, at the source version `goal`."""
+    """The next computation: columns of these functions, at the source version `goal`."""
 
     functions: Sequence[ViewFunction]
     goal: TableSnapshot
-    #: Whether rows of the view as it is are as good as those of an earlier state, but for columns of another function
-    #: version.
+    #: Whether the present rows of the view are as useful as those of an earlier state, except columns of another
+    #: function version.
     from_here: bool
     #: Whether rows of the source may be older than the view.
     restored: bool = False
-    #: Whether rows that stay as they are are computed too.
+    #: Whether unchanged rows are computed too.
     whole: bool = False
 
 
 def current_view_state(case: Case) -> EarlierState | None:
-    """Return what the view is now; None where its source version is not known any more."""
+    """Return the view's present state; None if its source version is unknown."""
     if case.base is None:
         return None
     base = case.definition.base_version
@@ -364,11 +356,11 @@ def versions_with_values(plan: RefreshPlan, case: Case, recall: Recall, case_of:
 
 
 def earlier_versions_text(earlier: Sequence[EarlierValues]) -> str:
-    """Return the end of a plan's message, which names the earlier versions."""
+    """Describe the earlier versions at the end of a plan's message."""
     if not earlier:
         return ""
     versions = " and ".join(dict.fromkeys(str(found.view_version) for found in earlier))
-    return f". Rows that are as they were in version {versions} of the view have their values from there"
+    return f". Unchanged rows reuse their values from version {versions} of the view"
 
 
 def _next_step(plan: RefreshPlan, case: Case) -> _Step | None:
@@ -390,10 +382,10 @@ def _next_step(plan: RefreshPlan, case: Case) -> _Step | None:
 
 
 def _of_now(plan: RefreshPlan, case: Case, *, whole: bool) -> Iterator[EarlierValues]:
-    """Yield the view as it is, for functions whose values there can stay.
+    """Yield the present view, for functions whose values in it can stay.
 
-    That is where rows of the source were rewritten of which one of the functions may read the same values, or where
-    another function has to compute all rows (`whole`).
+    These are functions that may read the same values in rewritten rows of the source, or all but the one that computes
+    every row (`whole`).
     """
     rewritten = {change for change in plan.changes if change.kind is ChangeKind.REWRITTEN}
     kinds = {change.kind for change in plan.changes}
@@ -429,10 +421,12 @@ def _chosen(step: _Step, definition: ViewDefinition) -> Iterator[tuple[EarlierSt
 
 
 def _nearest(step: _Step, states: Sequence[EarlierState], here: int | None) -> Iterable[EarlierState]:
-    """Return, of states with a column's values, the one of the very version, or the next ones on both sides of it.
+    """Return the states with a column's values at the step's source version, or the nearest before and after it.
 
     Args:
-        here: the source version of the view, where its own values are as good; None elsewhere.
+        step: The step.
+        states: The states.
+        here: The view's source version if its own values are as useful; else None.
     """
     goal = step.goal.version
     exact = [s for s in states if s.source_version == goal]
@@ -451,10 +445,9 @@ def _nearest(step: _Step, states: Sequence[EarlierState], here: int | None) -> I
 
 
 def _is_restored(case: Case, found: Sequence[SourceChange]) -> bool:
-    """Return whether a later version of the source has what looks older than the view.
+    """Return whether a later version of the source has signs of a restore.
 
-    That is: fragments with ids that were given out before, deleted rows that are back, or columns with other files,
-    which may be those of before.
+    These are fragments with ids that were used before, deleted rows that are back, and columns with other files.
     """
     if case.base is None or case.target.version < case.base.version:
         return False
@@ -477,10 +470,10 @@ def _is_older(change: SourceChange, before: dict[int, Fragment], now: dict[int, 
 
 
 def _changes(case_of: CaseOf, definition: ViewDefinition, goal: TableSnapshot) -> tuple[SourceChange, ...] | None:
-    """Return the changes between the source version of an earlier state and the one to compute for; None: unknown."""
+    """Return the changes between the source version of an earlier state and `goal`; None if unknown."""
     try:
         case = case_of(definition, goal)
-    except FailedPrecondition:  # its record may not be read
+    except FailedPrecondition:  # its record cannot be read
         return None
     if broken_link(case) is not None or case.base is None:
         return None

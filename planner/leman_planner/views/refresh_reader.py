@@ -1,11 +1,4 @@
-"""Read what a refresh needs, also who else wrote to the view.
-
-Who wrote to a view last, and how many of its rows have values: what names of files do not tell.
-
-Read what a refresh needs: manifests, compactions, and names of files before any row.
-
-The manifests are the view's and two of its source; the compactions are those between the two.
-"""
+"""Read what the plan of a refresh needs: manifests of the view and its source, compactions, and writes of others."""
 
 from __future__ import annotations
 
@@ -47,15 +40,15 @@ from leman_planner.views.refresh_planning import (
 )
 from leman_planner.views.source_changes import source_column_missing
 
-#: How many versions are looked at, at the most.
+#: The most versions that are read.
 MOST_VERSIONS = 2000
-#: Operations that leave the rows and their values as they are.
+#: Operations that change no row and no value.
 _HARMLESS = HOUSEKEEPING | {Kind.REWRITE}
 
 
 @dataclass(frozen=True, slots=True)
 class ExternalWrite:
-    """A version of a view that Leman did not make, and the kind of Lance operation that did."""
+    """A version of a view that Leman did not write, and its kind of Lance operation."""
 
     version: int
     operation: str
@@ -64,16 +57,16 @@ class ExternalWrite:
 
 
 def external_write(uri: str, version: int) -> ExternalWrite | None:
-    """Return the newest write of someone else up to a version, since Leman last wrote rows of a view.
+    """Return the newest write by others up to a version, since Leman last wrote rows of the view.
 
-    What was before that, an earlier refresh judged. Compaction, indexes, configuration and a restored version of the
-    view itself do not count.
+    An earlier refresh checked what was before. Compaction, indexes, configuration and a restored version of the view
+    itself do not count.
 
     Returns:
-        None where there is no such write, or where the history was cleaned away.
+        None if there is no such write, or the history was cleaned up.
 
     Raises:
-        LemanError: what `storage_errors.unusable` gives.
+        LemanError: See `storage_errors.unusable`.
     """
     transactions = Transactions(uri)
     at = version
@@ -99,7 +92,7 @@ def external_write(uri: str, version: int) -> ExternalWrite | None:
 
 
 def set_rows(uri: str, version: int, fragments: Iterable[int]) -> dict[int, int]:
-    """Count the live rows that have values, by fragment id. Reads one column of bits."""
+    """Count the live rows with values, by fragment id. Reads one column of bits."""
     dataset = open_version(uri, version)
     found = {}
     for fragment_id in fragments:
@@ -112,7 +105,7 @@ _log = structlog.get_logger(__name__)
 
 
 class ViewReader:
-    """What describes views and plans their refreshes. It holds no state: any number of threads may use one."""
+    """Describes views and plans their refreshes. It has no state: any number of threads may use one."""
 
     def __init__(self, tables: LanceTables, registry: Callable[[str], UdfRegistry] = UdfRegistry) -> None:
         self._tables = tables
@@ -123,7 +116,7 @@ class ViewReader:
         """Plan a refresh of a view.
 
         Raises:
-            LemanError: what `PlanningService.PlanRefresh` (protos/leman/internal/v1/planning.proto) names.
+            LemanError: See `PlanningService.PlanRefresh` (protos/leman/internal/v1/planning.proto).
         """
         _check_spec(spec)
         with collector_paused():
@@ -193,9 +186,9 @@ class ViewReader:
         return Case(view, definition, base or recorded, target, spec, compactions, from_record=recorded is not None)
 
     def _stale_inputs(self, definition: ViewDefinition, source: TableSnapshot) -> tuple[StaleInput, ...]:
-        """Return the computed columns that a view rests on and that are not current, inputs before what reads them.
+        """Return the stale computed columns that a view depends on; each comes before its readers.
 
-        Rows that the view's filter leaves out do not count, unless the filter reads such a column itself.
+        Rows outside the view's filter do not count, unless the filter reads such a column.
         """
         query = definition.query
         read = columns_read(query, [field.name for field in source.fields])
@@ -226,8 +219,8 @@ class ViewReader:
                 raise
             raise NotFound(
                 error.reason,
-                f"The view's source '{definition.query.table}' is not in {definition.query.database} any more: "
-                "restore it under that name, or drop the view",
+                f"The view's source '{definition.query.table}' is no longer in {definition.query.database}: restore "
+                "it under that name, or drop the view",
                 uri=definition.source_uri,
             ) from None
 
@@ -252,10 +245,7 @@ class ViewReader:
         return found
 
     def _check_expressions(self, definition: ViewDefinition, target: TableSnapshot, view: TableSnapshot) -> None:
-        """Check the view's expressions and its filter on the target version.
-
-        Without the recorded version nothing else tells which columns they read, and what they gave.
-        """
+        """Check the view's expressions and its filter on the target version, if the recorded version is gone."""
         for column in definition.query.columns:
             if not column.source_column:
                 self._check_expression(column, target, view)
@@ -273,22 +263,20 @@ class ViewReader:
         if own is not None and not column_checks.same_type(own.arrow.type, found):
             raise FailedPrecondition(
                 "TYPE_MISMATCH",
-                f"Type mismatch for column {column.name}: `{column.expression}` gave {own.arrow.type}, on version "
-                f"{target.version} of the source it gives {found}. Drop the view and create it again",
+                f"Type mismatch for column {column.name}: `{column.expression}` was {own.arrow.type}; in version "
+                f"{target.version} of the source it is {found}. Drop the view and create it again",
                 column=column.name,
             )
 
 
 def _made(table: TableSnapshot) -> TableSnapshot:
-    """Return a version of which a plan looks at each fragment ten times."""
+    """Return the table with fragments that can be read repeatedly at low cost."""
     return replace(table, fragments=materialize(table.fragments))
 
 
 def not_a_view(name: str) -> FailedPrecondition:
-    """Return the error (NOT_A_VIEW) of what is asked of a view, and of a table."""
-    return FailedPrecondition(
-        "NOT_A_VIEW", f"Table '{name}' is not a materialized view: it has no query to be refreshed from", table=name
-    )
+    """Return the error for a request for a view that is a table."""
+    return FailedPrecondition("NOT_A_VIEW", f"Table '{name}' is not a materialized view: it has no query", table=name)
 
 
 def _check_spec(spec: RefreshSpec) -> None:
@@ -303,7 +291,7 @@ def _check_spec(spec: RefreshSpec) -> None:
 
 
 def _check_external(view: TableSnapshot, policy: RefreshPolicy) -> None:
-    """Refuse to continue from rows that someone else wrote; a full refresh takes no row of the view over.
+    """Reject a refresh of rows that others wrote, unless it is a full one, which reuses no row of the view.
 
     Raises:
         FailedPrecondition: EXTERNAL_WRITES.
@@ -314,19 +302,15 @@ def _check_external(view: TableSnapshot, policy: RefreshPolicy) -> None:
     if found is not None:
         raise FailedPrecondition(
             "EXTERNAL_WRITES",
-            f"Version {found.version} of the view was written by someone else ({found.operation}): its rows may not "
-            f"be those of its query any more. Restore version {found.before}, or build all rows again with "
-            "POLICY_FULL",
+            f"Version {found.version} of the view was not written by Leman ({found.operation}), so its rows may not "
+            f"match its query. Restore version {found.before}, or refresh with POLICY_FULL",
             version=found.version,
             operation=found.operation,
         )
 
 
 def _compactions(definition: ViewDefinition, target: TableSnapshot) -> Sequence[Rewrite]:
-    """Return the source's compactions between the version that the view is right for and the target.
-
-    None are returned where the history cannot be read.
-    """
+    """Return the source's compactions between the recorded version and the target; nothing if they cannot be read."""
     older, newer = sorted([definition.base_version, target.version])
     try:
         return compaction_history.compactions_between(
@@ -338,15 +322,15 @@ def _compactions(definition: ViewDefinition, target: TableSnapshot) -> Sequence[
 
 
 def set_rows_of(view: TableSnapshot) -> dict[int, int]:
-    """Count, by fragment id, the rows with values in fragments of a view of which the names of files do not tell."""
-    if view.column(IS_SET) is None:  # someone dropped it
+    """Count the rows with values in `foreign_fragments` of a view, by fragment id."""
+    if view.column(IS_SET) is None:  # it was dropped
         return {}
     others: Sequence[int] = [fragment.fragment_id for fragment in foreign_fragments(view)]
     return set_rows(view.uri, view.version, others) if others else {}
 
 
 def _stale_of_view(definition: ViewDefinition, source: TableSnapshot) -> tuple[StaleInput, ...]:
-    """Return the function columns that are read of a source view and whose values another function computed."""
+    """Return the function columns of a source view that another function computed."""
     below = definition_in(source)
     read = columns_read(definition.query, [field.name for field in source.fields]) if below is not None else ()
     stale = [name for name in below.stale if name in read] if below is not None else []

@@ -1,17 +1,7 @@
-"""How a view's source differs between versions, and whether it is still what the view was made from. Pure.
+"""Compare two versions of a view's source, and check the view and its source against the view's definition. Pure.
 
-Fragments that compaction made of others without a change to any row, told by the history.
-
-Pure.
-
-A file's name is used only once, so what the history says of fragments with certain files and deletions holds for such
-fragments in any version: the rows of those that a compaction made are the live rows of those that it found.
-
-How a view's source differs between two versions, as far as the view reads it.
-
-Pure: manifests and compactions in, fragments out.
-
-Check that the source is still what the view was made from, and the view what its definition says. Pure.
+Names of files are unique. What the history says about fragments with certain files and deletions therefore applies to
+any version: the rows of fragments that a compaction created are the live rows of those that it replaced.
 """
 
 from __future__ import annotations
@@ -30,13 +20,13 @@ from leman_core.model.table import Fragment, Rewrite, TableField, TableSnapshot
 from leman_core.model.view import ChangeKind, ResolvedFunction, SourceChange
 from leman_core.sql.expressions import columns_read
 
-#: What tells a fragment's rows and the fields that are read: fragments with equal states hold the same.
+#: Identifies a fragment's rows and the fields that are read: fragments with equal states have equal values.
 _State = tuple[int, int, str, tuple[str, ...]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Group:
-    """Fragments of the older version, and the states of those that now have their rows, all of them and no others."""
+    """Fragments of the older version, and the states of those that now have exactly their rows."""
 
     sources: frozenset[Fragment]
     holders: frozenset[_State]
@@ -45,18 +35,18 @@ class _Group:
 def only_moved(
     older: Iterable[Fragment], newer: Iterable[Fragment], fields: Sequence[int], compactions: Iterable[Rewrite]
 ) -> Collection[Fragment]:
-    """Return the fragments, of either version, whose rows compaction only moved.
-
-    All rows of such a fragment are in fragments of this kind of the other version too, with the same values of all
-    `fields`.
+    """Return the fragments of both versions whose rows compaction only moved, with the same values of all `fields`.
 
     Args:
-        compactions: oldest first; where some are missing less is found.
+        older: Fragments of the older version.
+        newer: Fragments of the newer version.
+        fields: The fields that are read.
+        compactions: Oldest first. If some are missing, fewer fragments are found.
     """
     groups = {
         state: _Group(frozenset([fragment]), frozenset([state]))
         for fragment in older
-        if any((state := _state(fragment, fields))[-1])  # without a file nothing tells it from another one of its id
+        if any((state := _state(fragment, fields))[-1])  # without a file it cannot be identified
     }
     for rewrite in compactions:
         _trace(groups, rewrite, fields)
@@ -70,7 +60,7 @@ def only_moved(
 
 
 def _trace(groups: dict[_State, _Group], rewrite: Rewrite, fields: Sequence[int]) -> None:
-    """Apply one compaction to the groups: of fragments that are all known it makes others with the same rows."""
+    """Apply one compaction to the groups, if it replaced only known fragments."""
     old, new = ({_state(f, fields) for f in fragments} for fragments in (rewrite.old, rewrite.new))
     if not old <= groups.keys() or not _is_whole(rewrite, fields):
         return
@@ -100,7 +90,7 @@ Compactions = Callable[[], Sequence[Rewrite]]
 
 
 def fields_read(query: ViewQuery, table: TableSnapshot) -> tuple[TableField, ...]:
-    """Return the source's columns that the view reads at that version; see `columns_read`."""
+    """Return the columns that the view reads in a version of the source; see `columns_read`."""
     by_name = {field.name: field for field in table.fields}
     return tuple(by_name[name] for name in columns_read(query, by_name))
 
@@ -108,10 +98,9 @@ def fields_read(query: ViewQuery, table: TableSnapshot) -> tuple[TableField, ...
 def changed_fragments(
     query: ViewQuery, base: TableSnapshot, target: TableSnapshot, compactions: Compactions = tuple
 ) -> tuple[SourceChange, ...]:
-    """Return the fragments that are not the same in both versions, by id.
+    """Return the fragments that differ between the versions, by id; a removed one before a new one with its id.
 
-    What is gone comes before what appeared under its id. Fragments of which compaction made others with the same rows
-    are left out, and so are those others: `compactions` is asked only where it may tell of such.
+    Fragments whose rows compaction only moved are left out. `compactions` is called only if there may be any.
     """
     if base.version == target.version:
         return ()
@@ -141,7 +130,7 @@ def _without_moved(
 
 
 def _listed(found: Sequence[SourceChange], kind: ChangeKind, version: TableSnapshot) -> dict[SourceChange, Fragment]:
-    """Return the fragments that changed in this way."""
+    """Return the fragments with one kind of change."""
     wanted = {change.fragment_id: change for change in found if change.kind is kind}
     return {wanted[f.fragment_id]: f for f in version.fragments if f.fragment_id in wanted}
 
@@ -159,9 +148,9 @@ def _kinds(old: Fragment | None, new: Fragment, ids: Sequence[int], new_ids: Seq
 
 
 def _same_rows(old: Fragment, new: Fragment) -> bool:
-    """Return whether both hold the same rows, deletions aside.
+    """Return whether both have the same rows, ignoring deletions.
 
-    An overwritten or restored table gives ids of fragments again: then they share no file.
+    After an overwrite or a restore, fragments with the same id may share no file.
     """
     if old.physical_rows != new.physical_rows:
         return False
@@ -175,10 +164,7 @@ def _same_values(old: Fragment, new: Fragment, ids: Sequence[int], new_ids: Sequ
 
 
 def _same_column(old: Fragment, new: Fragment, before: int, now: int) -> bool:
-    """Return whether both have the same values of a column.
-
-    Another column that took the name may be in the same file; where neither is in any file, both are NULL.
-    """
+    """Return whether both have the same values of a column, which are NULL if it is in no file."""
     file = old.file_of(before)
     return file == new.file_of(now) and (before == now or not file)
 
@@ -190,7 +176,7 @@ def check_view(view: TableSnapshot, definition: ViewDefinition) -> None:
     """Check that a view's table has the columns of its definition.
 
     Raises:
-        FailedPrecondition: EXTERNAL_WRITES, where it has other ones.
+        FailedPrecondition: EXTERNAL_WRITES – it has others.
     """
     query = definition.query
     wanted = [*INTERNAL_COLUMNS, *(c.name for c in query.columns), *(f.name for f in query.functions)]
@@ -198,10 +184,10 @@ def check_view(view: TableSnapshot, definition: ViewDefinition) -> None:
     if gone := [name for name in wanted if name not in have]:
         problem = f"its columns {', '.join(gone)} were dropped or renamed. {_ADVICE}"
     elif more := [name for name in have if name not in wanted]:
-        problem = f"columns {', '.join(more)} were added, which its query does not have. Drop them"
+        problem = f"columns {', '.join(more)} were added that its query does not have. Drop them"
     else:
         return
-    raise FailedPrecondition("EXTERNAL_WRITES", f"The view was changed by someone else: {problem}", table=view.uri)
+    raise FailedPrecondition("EXTERNAL_WRITES", f"The view was not changed by Leman: {problem}", table=view.uri)
 
 
 def check_source(
@@ -213,7 +199,7 @@ def check_source(
 ) -> None:
     """Check that the target version has the columns that a view reads, with their types.
 
-    Without a base version the columns of expressions are not checked.
+    Without a base version, columns of expressions are not checked.
 
     Raises:
         FailedPrecondition: SOURCE_COLUMN_MISSING, TYPE_MISMATCH.
@@ -233,10 +219,10 @@ def check_source(
 
 
 def source_column_missing(name: str, target: TableSnapshot, base: TableSnapshot | None) -> FailedPrecondition:
-    """Return the error for a column that the source lacks, or does not have any more."""
+    """Return the error for a column that the source lacks."""
     old = None if base is None else base.column(name)
     renamed = old and next((f.name for f in target.fields if f.field_id == old.field_id), None)
-    hint = f"It is called '{renamed}' now: rename it back" if renamed else "Add it back"
+    hint = f"It is now called '{renamed}': rename it back" if renamed else "Add it back"
     return FailedPrecondition(
         "SOURCE_COLUMN_MISSING",
         f"The view reads column '{name}', which version {target.version} of its source does not have. "
@@ -249,7 +235,7 @@ def source_column_missing(name: str, target: TableSnapshot, base: TableSnapshot 
 def _recorded(
     view: TableSnapshot, definition: ViewDefinition, base: TableSnapshot | None
 ) -> Iterator[tuple[str, pa.Field | None]]:
-    """Yield (source column, what it was when the view was made or last refreshed; None: unknown)."""
+    """Yield source columns, each with its field when the view was created or last refreshed; None: unknown."""
     if base is not None:
         yield from ((column.name, column.arrow) for column in fields_read(definition.query, base))
     for column in definition.query.columns:
@@ -261,7 +247,7 @@ def _recorded(
 
 
 def _same_field_values(before: pa.Field, now: pa.Field) -> bool:
-    """Return whether the view can hold both in one column. It keeps blobs of any form as plain ones."""
+    """Return whether the view can store both in one column. It stores blobs of any form as plain ones."""
     if is_blob(before) or is_blob(now):
         return is_blob(before) and is_blob(now)
     return column_checks.same_type(before.type, now.type)
@@ -271,8 +257,8 @@ def _retyped(name: str, before: pa.DataType, column: TableField, target: TableSn
     back = "Rename its fields back" if differ_in_names(before, column.arrow.type) else "Cast it back"
     return FailedPrecondition(
         "TYPE_MISMATCH",
-        f"Type mismatch for column {name}: the view was made from {before}, version {target.version} of its source has "
-        f"{column.arrow.type}. {back}, or drop the view and create it again",
+        f"Type mismatch for column {name}: the view was created from {before}; version {target.version} of its source "
+        f"has {column.arrow.type}. {back}, or drop the view and create it again",
         column=name,
         declared=before,
         actual=column.arrow.type,

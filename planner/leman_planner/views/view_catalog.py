@@ -1,11 +1,4 @@
-"""Views before they exist and afterwards: creation, alteration, lists.
-
-The views of a database: which of its tables are views, and what can be told of them without reading rows.
-
-Function columns of a view get other functions: what is checked, and what the view's metadata then says.
-
-Views before they exist: what is checked, and the table that the commit coordinator is to make.
-"""
+"""Create, alter and list views: the checks, and the tables and metadata for the commit coordinator to write."""
 
 from __future__ import annotations
 
@@ -50,26 +43,26 @@ from leman_planner.views.query_resolution import inputs_of, resolve_query
 from leman_planner.views.refresh_planning import classify_fragments, foreign_fragments
 from leman_planner.views.refresh_reader import not_a_view, set_rows_of
 
-#: Tables that are looked at for one page: each takes a manifest to be read.
+#: The most tables for one page, as each one needs its manifest to be read.
 MOST_TABLES = 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewPage:
-    """What one call tells."""
+    """One page of views."""
 
     views: tuple[ViewSummary, ...]
-    #: Of tables that could not be looked at, for people.
+    #: Messages about tables that could not be read.
     warnings: tuple[str, ...]
-    #: The table that was looked at last, where there are more; empty: there are none.
+    #: The last table of the page; empty: there are no more.
     last: str
 
 
 def list_views(tables: LanceTables, database: str, after: str, size: int) -> ViewPage:
-    """Return views by name, those after `after`: `size` at the most, and those of `MOST_TABLES` tables.
+    """Return at most `size` views with names after `after`, from at most `MOST_TABLES` tables.
 
     Raises:
-        LemanError: what `CatalogService.ListMaterializedViews` (protos/leman/v1/catalog.proto) names.
+        LemanError: See `CatalogService.ListMaterializedViews` (protos/leman/v1/catalog.proto).
     """
     home = canonical_database(database)
     names = [name for name in tables.list_tables(home) if not name.startswith(SCRATCH_PREFIX)]
@@ -88,8 +81,8 @@ def list_views(tables: LanceTables, database: str, after: str, size: int) -> Vie
         except (DataLoss, FailedPrecondition) as error:
             warnings.append(f"{name}: {error.message}")
             continue
-        except (InvalidArgument, PermissionDenied):  # which may say where it leads
-            warnings.append(f"{name}: it is a link to where this service may not work: remove the link")
+        except (InvalidArgument, PermissionDenied):  # the message may reveal where it leads
+            warnings.append(f"{name} is a link to a location that this service may not use: remove the link")
             continue
         if summary is not None:
             found.append(summary)
@@ -111,18 +104,18 @@ def _summary(name: str, table: TableSnapshot) -> ViewSummary | None:
     )
 
 
-_KEEP_TYPE = "A column of a view keeps its type: make another view, or cast the function's result"
+_KEEP_TYPE = "A column of a view keeps its type: create another view, or cast the function's result"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewChange:
-    """What the commit coordinator is to write into a view's metadata, on top of a version."""
+    """A change of a view's metadata for the commit coordinator to write, on top of a version."""
 
     uri: str
     incarnation: str
     version: int
     request_id: str
-    #: Empty: there is nothing to write.
+    #: Empty: nothing changes.
     metadata: dict[str, str]
 
 
@@ -137,20 +130,25 @@ def alter_view(
     request_id: str,
     body: str,
 ) -> ViewChange:
-    """Check the new functions of a view's columns and return what its metadata is to say.
+    """Check the new functions of a view's columns and return the view's new metadata.
 
     Args:
-        functions: of columns that the view has, by name; without inputs, those of the column or of the function.
-        source: its latest version.
-        has_values: whether any row of the view has been filled.
-        body: tells the request from another one under the same id.
+        view: The view.
+        definition: Its definition.
+        functions: The new functions, by column; without inputs they have those of the column or of the function.
+        registry: The function registry.
+        source: The latest version of the source.
+        has_values: Whether any row of the view has been filled.
+        request_id: The id of the request.
+        body: Distinguishes the request from another one with the same id.
 
     Raises:
-        LemanError: what `CatalogService.AlterMaterializedView` (protos/leman/v1/catalog.proto) names.
+        LemanError: See `CatalogService.AlterMaterializedView` (protos/leman/v1/catalog.proto).
     """
     names = [function.name for function in functions]
     if not names or len(set(names)) < len(names):
-        raise InvalidArgument("BAD_REQUEST", f"name each column once: {', '.join(names)}", field="functions")
+        text = f"functions must name each column once: {', '.join(names)}"
+        raise InvalidArgument("BAD_REQUEST", text, field="functions")
     changed = definition
     for function in functions:
         changed = _altered(view, changed, function, registry, source)
@@ -169,7 +167,7 @@ def alter_view(
 
 
 def filled_by(functions: Sequence[ViewFunction]) -> dict[str, str]:
-    """Return what `ViewDefinition.filled` says where these functions computed their columns."""
+    """Return `ViewDefinition.filled` for columns that these functions computed."""
     return {function.name: f"{function.udf_name}@{function.udf_version}" for function in functions}
 
 
@@ -181,7 +179,7 @@ def _altered(
     if before is None or own is None:
         raise FailedPrecondition(
             "COLUMN_NOT_DEFINED",
-            f"Column {wanted.name} is not defined in this table: no function of the view's query computes it",
+            f"Column {wanted.name} is not defined in this view: no function of its query computes it",
             column=wanted.name,
         )
     udf = _function(wanted, registry)
@@ -191,7 +189,7 @@ def _altered(
     column_checks.check_output_type(own, udf, _KEEP_TYPE)
     functions = tuple(after if f.name == wanted.name else f for f in definition.query.functions)
     filled = definition.filled
-    if after.inputs != before.inputs:  # what filled it is known by name and version only
+    if after.inputs != before.inputs:  # `filled` has only name and version of a function
         filled = {name: by for name, by in filled.items() if name != wanted.name}
     return replace(definition, query=replace(definition.query, functions=functions), filled=filled)
 
@@ -201,17 +199,14 @@ def _function(wanted: ViewFunction, registry: UdfRegistry) -> UdfDefinition:
     if udf.kind is UdfKind.SQL:
         raise InvalidArgument(
             "BAD_REQUEST",
-            f"column {wanted.name}: function {udf.name} is SQL, which is part of a view's query. Make another view",
+            f"column {wanted.name}: function {udf.name} is SQL, which is part of a view's query. Create another view",
             field="functions.udf",
         )
     return udf
 
 
 def _kept(before: ViewFunction, udf: UdfDefinition, registry: UdfRegistry) -> tuple[str, ...]:
-    """Return the column's inputs where they hold for the new function, which has the same parameter names.
-
-    Empty: the inputs are as the function names them.
-    """
+    """Return the column's inputs if the new function has the same parameter names; else empty: its own names apply."""
     own = registry.find_expected(before.udf_name, before.udf_version)
     return before.inputs if own is not None and own.input_columns == udf.input_columns else ()
 
@@ -221,18 +216,18 @@ _MOST_NAME_BYTES = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Creation:
-    """A validated view. The definition is in the schema's metadata."""
+    """A checked view. Its definition is in the schema's metadata."""
 
     uri: str
     schema: pa.Schema
-    #: For the one who makes the view.
+    #: Messages for the caller.
     warnings: tuple[str, ...]
-    #: Whether the same request made it before.
+    #: Whether the same request created it before.
     done: bool = False
 
 
 class ViewCatalog:
-    """What checks views that are to be made or altered. It holds no state: any number of threads may use one."""
+    """Checks new and altered views. It has no state: any number of threads may use one."""
 
     def __init__(self, tables: LanceTables, registry: Callable[[str], UdfRegistry] = UdfRegistry) -> None:
         self._tables = tables
@@ -248,13 +243,10 @@ class ViewCatalog:
         *,
         exist_ok: bool = False,
     ) -> Creation:
-        """Check a view that is to be made.
-
-        Args:
-            exist_ok: A view of this name that has the same query is done, whichever request made it.
+        """Check a new view. With `exist_ok`, a view of this name with the same query counts as created.
 
         Raises:
-            LemanError: what `CatalogService.CreateMaterializedView` (protos/leman/v1/catalog.proto) names.
+            LemanError: See `CatalogService.CreateMaterializedView` (protos/leman/v1/catalog.proto).
         """
         home = canonical_database(database, "view.database")
         check_not_scratch(name, field="view.table")
@@ -295,13 +287,10 @@ class ViewCatalog:
     def alteration(
         self, database: str, name: str, functions: Sequence[ViewFunction], request_id: str, body: str = ""
     ) -> ViewChange | None:
-        """Check a change of a view's functions; None where this very request made it before.
-
-        Args:
-            body: tells the request from another one under the same id.
+        """Check a change of a view's functions; return None if this request made it before.
 
         Raises:
-            LemanError: what `CatalogService.AlterMaterializedView` (protos/leman/v1/catalog.proto) names.
+            LemanError: See `CatalogService.AlterMaterializedView` (protos/leman/v1/catalog.proto).
         """
         home = canonical_database(database)
         view = self._tables.snapshot(table_uri(home, name))
@@ -327,7 +316,7 @@ class ViewCatalog:
         )
 
     def views(self, database: str, after: str, size: int) -> ViewPage:
-        """Return views of a database; see `leman_planner.views.view_catalog.list_views`."""
+        """Return views of a database; see `list_views`."""
         return list_views(self._tables, database, after, size)
 
     def _existing(self, uri: str) -> TableSnapshot | None:
@@ -338,28 +327,28 @@ class ViewCatalog:
 
 
 def _check_same(database: str, name: str, asked: str, made: str) -> None:
-    """Refuse the name of a view that exists, unless the same request made it.
+    """Reject the name of an existing view, unless the same request created it.
 
     Raises:
-        AlreadyExists: REQUEST_ID_REUSED where the same request id made it from another query; TABLE_EXISTS.
+        AlreadyExists: REQUEST_ID_REUSED – the same request id created it from another query; TABLE_EXISTS.
     """
     if asked and asked == made:
         return
     if same_id(asked, made):
         raise AlreadyExists(
             "REQUEST_ID_REUSED",
-            f"'{name}' was made by this request id from another query: choose a new one",
+            f"This request id created '{name}' from another query: use a new request id",
             table=name,
         )
     raise AlreadyExists(
         "TABLE_EXISTS",
-        f"'{name}' exists already in {database}: choose another name, or drop it",
+        f"'{name}' already exists in {database}: choose another name, or drop it",
         table=name,
     )
 
 
 def _check_same_query(name: str, asked: ViewDefinition, made: ViewDefinition | None) -> None:
-    """Refuse the name of a table, or of a view that has another query.
+    """Reject the name of a table, or of a view with another query.
 
     Raises:
         AlreadyExists: TABLE_EXISTS.
@@ -378,7 +367,7 @@ def _check_same_query(name: str, asked: ViewDefinition, made: ViewDefinition | N
 
 
 def _query_parts(definition: ViewDefinition) -> dict[str, str]:
-    """Return the parts of a view's query as texts."""
+    """Return the parts of a view's query as text."""
     query = definition.query
     functions = {function.name: function.identity for function in query.functions}
     return {
@@ -393,9 +382,7 @@ def _query_parts(definition: ViewDefinition) -> dict[str, str]:
 
 
 def _check_view_name(name: str) -> None:
-    """Refuse a name that no new table may have, or that is too long for the tables of a refresh.
-
-    They are called by more than the view's name.
+    """Reject a name that a new table cannot have, or that is too long for the scratch tables of refreshes.
 
     Raises:
         InvalidArgument: BAD_TABLE_NAME.
@@ -403,13 +390,13 @@ def _check_view_name(name: str) -> None:
     if name and not name[0].isalnum():
         raise InvalidArgument(
             "BAD_TABLE_NAME",
-            f"'{excerpt(name)}' is no name for a view: it begins with a letter or digit",
+            f"'{excerpt(name)}' is not a valid name of a view: it must begin with a letter or a digit",
             field="view.table",
         )
     if len(name.encode()) > _MOST_NAME_BYTES:
         raise InvalidArgument(
             "BAD_TABLE_NAME",
-            f"a view's name has {_MOST_NAME_BYTES} bytes at the most, not {len(name.encode())}",
+            f"The name has {len(name.encode())} bytes; a view's name may have at most {_MOST_NAME_BYTES}",
             field="view.table",
         )
 
@@ -420,12 +407,12 @@ def _warnings(name: str, source: TableSnapshot) -> tuple[str, ...]:
         found.append(
             f"Source table '{name}' does not have stable row IDs: the materialized view can be refreshed to the same "
             f"source version only (version {source.version}). Recreate the source table with stable row IDs enabled "
-            "(TableService.CreateTable does so unless told otherwise) to refresh it to others"
+            "(the default of TableService.CreateTable) to refresh it to others"
         )
     if from_metadata(source.metadata) is not None:
         hidden = source.live_rows - classify_fragments(source, set_rows_of(source)).rows_set
         if hidden:
             found.append(
-                f"{hidden} rows of the source view '{name}' have no values yet: refresh it first, and this view then"
+                f"{hidden} rows of the source view '{name}' have no values yet: refresh it first, then this view"
             )
     return tuple(found)

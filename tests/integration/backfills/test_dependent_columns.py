@@ -71,7 +71,7 @@ def test_a_job_that_has_nothing_to_do_but_its_inputs_computes_these(db, table):
 def test_going_on_with_what_is_there_is_told_and_mended_later(db, table):
     with pytest.warns(UserWarning, match="a: 60 rows are stale or not computed yet"):
         job_id = table.backfill("b", on_stale_input="warn", progress=False)
-    assert "it rests on a" in db.job(job_id).plan_summary
+    assert "it depends on a" in db.job(job_id).plan_summary
     assert set(values(table, "b").values()) == {None}
     table.backfill(progress=False)
     assert right(table)
@@ -132,7 +132,7 @@ def test_what_fails_in_an_input_fails_the_job(table):
 def test_words_and_columns_that_are_none_are_refused(table):
     with pytest.raises(errors.InvalidArgument, match="'error', 'warn' or 'first'"):
         table.backfill("b", on_stale_input="last")
-    with pytest.raises(errors.ColumnNotDefined, match=r"Computed are (b, a|a, b)"):
+    with pytest.raises(errors.ColumnNotDefined, match=r"Computed columns: (b, a|a, b)"):
         table.backfill(["a", "x"])
     with pytest.raises(errors.InvalidArgument, match="one column"):
         table.backfill(["a"], udf="f@1")

@@ -116,7 +116,7 @@ def test_a_filter_is_that_of_then(past):
     assert past.values() == {**dict.fromkeys(range(ROWS)), 1: 10}
     past.then()
     assert past.values() == OF_THEN
-    with pytest.raises(InvalidArgument, match="leave read_version or that column out"):
+    with pytest.raises(InvalidArgument, match="Leave out read_version, or that column"):
         past.then(where="y is null")
 
 
@@ -176,7 +176,7 @@ def test_a_column_that_was_called_otherwise_or_was_not_there(pipeline):
     assert past.values() == OF_THEN
     past.table.add_columns({"later": "id + 1"})
     pipeline.add(past.name, "z", pipeline.function(pa.int64()), ("later",))
-    with pytest.raises(FailedPrecondition, match="does not have the column 'later'") as caught:
+    with pytest.raises(FailedPrecondition, match="does not have the input column 'later'") as caught:
         pipeline.backfill(past.name, "z", read_version=past.version)
     assert caught.value.reason == "READ_VERSION_INPUT_MISSING"
 

@@ -114,7 +114,7 @@ def test_on_update_after_keep_the_kept_values_are_stale(lake):
     assert asked(lake, column(version="2"), on_change=OnChange.KEEP)[1]["c"].outcome is Outcome.UNCHANGED
     work, told = asked(lake, column(version="2"), on_change=OnChange.UPDATE, request_id="r2")
     assert told["c"].summary == "c changed: 30 rows stale, computed again by the next backfill, about 12 minutes"
-    assert told["c"].notes == ("values of f@1 are kept no longer",)
+    assert told["c"].notes == ("values of f@1 are no longer kept",)
     done(lake, work)
     assert lake.plan().header.rows_to_compute == ALL
     assert asked(lake, column(version="2"), on_change=OnChange.UPDATE, request_id="r3")[0].changed is None
@@ -204,7 +204,7 @@ def test_other_inputs_are_a_change(lake):
     lake.open().add_columns({"z": "x + 1"})
     told = asked(lake, column(inputs=("z",)), on_change=OnChange.UPDATE)[1]["c"]
     assert (told.outcome, told.rows_stale) == (Outcome.UPDATED, ALL)
-    assert told.notes == ("it read x, and is to read z",)
+    assert told.notes == ("its inputs change from x to z",)
 
 
 def test_an_input_with_another_name_is_no_change_for_who_calls_it_as_before(lake):

@@ -58,7 +58,7 @@ def field_id(lake, column):
 def test_a_plan_says_which_inputs_are_not_current(lake):
     made = lake.plan("d")
     assert stale(made) == (StaleInput("c", ALL),)
-    assert "it rests on c, of which 30 rows are stale or not computed yet" in summarize_plan(made)
+    assert "it depends on c, in which 30 rows are stale or not computed yet" in summarize_plan(made)
     lake.fill(lake.plan("c"))
     assert stale(lake.plan("d")) == ()
     assert stale(lake.plan("c")) == ()
@@ -198,8 +198,8 @@ def test_a_view_that_reads_what_is_not_current_says_so(tmp_path):
     made = lake.plan()
     rows_there = lake.source().count_rows()
     assert made.stale_inputs == (StaleInput("c", rows_there), StaleInput("d", rows_there))
-    assert f"it reads d, of which {rows_there} rows of the source are stale or not computed yet" in made.message
-    assert "a refresh is refused until these are computed" in made.message
+    assert f"it reads d, in which {rows_there} rows of the source are stale or not computed yet" in made.message
+    assert "a refresh is rejected until these are computed" in made.message
 
 
 @pytest.fixture
@@ -243,7 +243,8 @@ def test_a_view_that_reads_a_column_that_is_not_current_is_not_refreshed(source,
     source.create(source.query(*asked.pop("columns"), **asked))
     error = refusal(source)
     assert (error.reason, error.facts["inputs"]) == ("INPUT_COLUMN_STALE", "c")
-    assert f"View v rests on computed columns that are stale or not computed yet: c ({3 * ROWS} rows)" in error.message
+    stale = f"computed columns that are stale or not computed yet: c ({3 * ROWS} rows)"
+    assert f"View v depends on {stale}" in error.message
     assert refusal(source, on_stale_input=OnStaleInput.WARN) is None
     assert refusal(source, on_stale_input=OnStaleInput.FIRST) is None
     Lake.at(source.database).fill(Lake.at(source.database).plan("c"))

@@ -282,7 +282,7 @@ def test_dropped_column(lake):
 
 def test_renamed_column(lake):
     lake.source().alter_columns({"path": "x", "name": "y"})
-    with pytest.raises(FailedPrecondition, match="It is called 'y' now"):
+    with pytest.raises(FailedPrecondition, match="It is now called 'y'"):
         lake.plan()
 
 

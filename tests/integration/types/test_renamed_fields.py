@@ -137,7 +137,7 @@ def test_a_field_that_takes_the_name_of_a_renamed_one_is_refused(pipeline):
     pipeline.backfill(table, "y")
     assert pipeline.values(table, "y").to_pylist() == [json.dumps({"a": 1, "b": 10})]
     pipeline.open(table).add_columns(pa.schema([pa.field("s", pa.struct([("b", pa.int64())]))]))
-    with pytest.raises(FailedPrecondition, match="another one is called 'b' by now") as caught:
+    with pytest.raises(FailedPrecondition, match="another field is now called 'b'") as caught:
         pipeline.backfill(table, "y")
     assert caught.value.reason == "TYPE_MISMATCH"
 

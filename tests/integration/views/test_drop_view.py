@@ -243,9 +243,9 @@ def test_a_view_of_which_the_source_was_dropped_says_so_whatever_is_asked(db, sy
             for ask in [*asked, view.plan_refresh, view.refresh_async]:
                 with pytest.raises(leman.errors.TableNotFound) as caught:
                     ask()
-                assert f"source 'low' is not in {db.uri} any more" in str(caught.value)
+                assert f"source 'low' is no longer in {db.uri}" in str(caught.value)
                 assert "restore it under that name, or drop the view" in str(caught.value)
-        with pytest.raises(leman.errors.TableNotFound, match="source 'low' is not in"):
+        with pytest.raises(leman.errors.TableNotFound, match="source 'low' is no longer in"):
             refreshed(above, cascade=True)
         assert refreshed(above).rows_added == 4, "its own source is there"
         assert sorted(top.to_arrow()["y"].to_pylist()) == [12, 14, 16, 18]
@@ -271,6 +271,6 @@ def test_a_refresh_whose_source_is_dropped_meanwhile_says_so(db, call_log):
 
     db.drop_view("low", force=True)
 
-    with pytest.raises(leman.errors.JobFailed, match="source 'low' is not in") as caught:
+    with pytest.raises(leman.errors.JobFailed, match="source 'low' is no longer in") as caught:
         future.result(60)
     assert caught.value.reason == "TABLE_NOT_FOUND"

@@ -53,8 +53,8 @@ def test_the_same_function_and_inputs_are_the_same_whether_they_are_named_or_not
     ("udf", "inputs", "said"),
     [
         (NEW, (), ("f@1 → f@2",)),
-        (UDF, ("y",), ("it read x, and is to read y",)),
-        (dataclasses.replace(NEW, input_columns=("y",)), (), ("f@1 → f@2", "it read x, and is to read y")),
+        (UDF, ("y",), ("its inputs change from x to y",)),
+        (dataclasses.replace(NEW, input_columns=("y",)), (), ("f@1 → f@2", "its inputs change from x to y")),
     ],
 )
 def test_another_version_or_other_inputs_are_a_change(udf, inputs, said):
@@ -66,7 +66,7 @@ def test_another_version_or_other_inputs_are_a_change(udf, inputs, said):
 def test_two_versions_of_one_text_say_that_it_is_the_same():
     again = dataclasses.replace(OLD, version="2")
     found = difference_notes(again, asked(again), BOUND, TABLE, OLD)
-    assert found == ("f@1 → f@2", "their sources are the same text, values that they use may differ")
+    assert found == ("f@1 → f@2", "their sources are equal; values that they use may differ")
     assert difference_notes(NEW, asked(NEW), BOUND, TABLE, OLD) == ("f@1 → f@2",)
 
 

@@ -79,7 +79,7 @@ def test_columns_that_are_about_to_be_are_known_by_name():
 
 def test_an_order_is_found_or_the_circle_is_named():
     assert inputs_first({"b": ["a"], "a": []}) == ["a", "b"]
-    with pytest.raises(FailedPrecondition, match="in a circle"):
+    with pytest.raises(FailedPrecondition, match="in a cycle"):
         inputs_first({"b": ["a"], "a": ["b"]})
 
 

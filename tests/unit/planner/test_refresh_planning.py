@@ -395,7 +395,7 @@ def test_addresses_can_be_filled_from_their_own_version():
     assert outcome(made) == ("FULL", "FIRST_FILL")
 
 
-@pytest.mark.parametrize(("stable", "told"), [(False, "again without stable row IDs. Make"), (True, "again. Drop")])
+@pytest.mark.parametrize(("stable", "told"), [(False, "again without stable row IDs. Create"), (True, "again. Drop")])
 def test_addresses_into_another_table_are_refused(stable, told):
     """What is advised leads somewhere: the version that is asked for has the number of the recorded one."""
     other = source(5, fragment(0), incarnation="other", stable=stable)
@@ -426,7 +426,7 @@ def test_missing_column_is_named(name):
 def test_renamed_column_is_told():
     renamed = TableField(pa.field("z", pa.string()), (B,))
     error = refused(target=source(7, fragment(0), fields=without("b", renamed)))
-    assert "It is called 'z' now" in error.message
+    assert "It is now called 'z'" in error.message
 
 
 def test_missing_column_without_the_recorded_version():

@@ -262,7 +262,7 @@ def test_a_bundle_beside_a_function_that_is_no_pickled_one_is_refused(tmp_path):
     registry = UdfRegistry(str(tmp_path))
     sql = UdfDefinition("plus", "1", UdfKind.SQL, ("n",), pa.int64(), sql_expression="n + 1")
     registrations = Registrations(lambda _: registry, FunctionPolicy())
-    with pytest.raises(InvalidArgument, match="send it without") as caught:
+    with pytest.raises(InvalidArgument, match="leave it out") as caught:
         registrations.put("", sql, b"bundle")
     assert (caught.value.reason, caught.value.field) == ("BAD_UDF", "bundle")
     assert registrations.put("", sql, b"")
