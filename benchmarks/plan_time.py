@@ -21,6 +21,7 @@ from benchmarks import wide_table
 from benchmarks.common import Document, Options, Target, figures, interleaved, options_of, report, say, scratch
 from benchmarks.leman_side import Caller, running
 from benchmarks.wide_table import COLUMN, Layout
+from leman_core.wire.convert_plans import tasks_from_bytes
 from leman_internal.v1 import planning_pb2, planning_pb2_grpc
 
 SIZES = (1_000, 10_000, 100_000, 1_000_000)
@@ -58,16 +59,14 @@ class Planner:
     def plan(self, table: str) -> Look:
         """Raises what the call raises."""
         spec = self._caller.spec(table, COLUMN)
-        request = planning_pb2.CreatePlanRequest(spec=spec, reads_untouched=True, reads_checkpointed=True)
+        request = planning_pb2.CreatePlanRequest(spec=spec, reads_batches=True)
         self._forget_peak()
         before = self._cpu()
         begin = time.perf_counter()
-        tasks = 0
-        for message in self._stub.CreatePlan(request, metadata=self._caller.metadata):
-            tasks += len(message.tasks.tasks) + len(message.untouched.fragment_ids)
-            tasks += len(message.checkpointed.fragments.fragment_ids)
+        messages = self._stub.CreatePlan(request, metadata=self._caller.metadata)
+        batches = [message.task_batch for message in messages if message.task_batch]
         seconds = time.perf_counter() - begin
-        return Look(seconds, self._cpu() - before, self._peak_mb(), tasks)
+        return Look(seconds, self._cpu() - before, self._peak_mb(), len(tasks_from_bytes(batches)))
 
     def _cpu(self) -> float:
         times = self._process.cpu_times()

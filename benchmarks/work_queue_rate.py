@@ -17,13 +17,11 @@ import time
 from collections import deque
 
 import msgspec
-import numpy as np
 import psutil
-import pyarrow as pa
 
 from benchmarks.common import Document, Target, figures, interleaved, options_of, report
-from leman_core.model.plan import CheckpointRef, Reason, StagedFile
-from leman_core.model.plan_columns import PlannedTasks, UntouchedFragments
+from leman_core.model.plan import CheckpointRef, FragmentTask, Reason, StagedFile
+from leman_core.model.plan_columns import BATCH_TASKS, PlannedTasks, task_batch, whole_range
 from leman_core.model.row_positions import RowRange, count_offsets, subtract_ranges
 from leman_core.model.work import (
     FragmentResult,
@@ -47,19 +45,14 @@ _SORTED_FRAGMENTS = 10_000
 
 def tasks_of(fragments: int, rows: int) -> PlannedTasks:
     """A plan with nothing computed."""
-    untouched = UntouchedFragments(
-        ids=np.arange(fragments),
-        physical_rows=np.full(fragments, rows),
-        deleted_rows=np.zeros(fragments, np.int64),
-        reasons=[Reason.MISSING] * fragments,
-        sources=bytes(16 * fragments),
-        function="0" * 16,
-        prefix="udf-f_ver-1_col-c_where-",
-        input_files=pa.array([f"{i:032x}.lance" for i in range(fragments)], pa.large_string()),
-        first_input=np.arange(fragments + 1),
-        current_files=pa.array([""] * fragments, pa.large_string()),
-    )
-    return PlannedTasks([untouched], ())
+    missing = whole_range(rows)
+
+    def task(at: int) -> FragmentTask:
+        prefix, files = "udf-f_ver-1_col-c_where-", (f"{at:032x}.lance",)
+        return FragmentTask(at, rows, 0, Reason.MISSING, "0" * 32, prefix, files, missing=missing)
+
+    parts = (range(begin, min(begin + BATCH_TASKS, fragments)) for begin in range(0, fragments, BATCH_TASKS))
+    return PlannedTasks(task_batch([task(at) for at in part]) for part in parts)
 
 
 def outcome_of(unit: WorkUnit) -> UnitOutcome:

@@ -180,7 +180,7 @@ def _limits(message: databases_pb2.Database) -> DatabaseLimits:
 
 def _required_field(text: str, field: str) -> str:
     if not text:
-        raise InvalidArgument("MISSING_FIELD", f"{field} must not be empty", field=field)
+        raise InvalidArgument("MISSING_FIELD", f"{field} is empty: set it", field=field)
     return text
 
 

@@ -1,34 +1,24 @@
-"""PlannerService (callers: explanations, states of rows) and PlanningService (the executor: whole plans).
-
-What callers are told about a plan: counts, reasons and the first decisions, without what running it takes.
-
-Which rows of a computed column are computed, failed, or neither: what the planner knows, row by row.
-
-PlannerService: translates requests into domain values and answers back.
-
-A plan's tasks and what goes with them, in messages of a stream.
-
-PlanningService: whole plans for the executor.
-"""
+"""PlannerService explains plans and row states to callers; PlanningService sends whole plans to the executor."""
 
 from __future__ import annotations
 
 import contextlib
 import itertools
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
 import grpc
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 from google.protobuf.message import Message
 
 from leman.v1 import planner_pb2, planner_pb2_grpc
 from leman_core.model import row_states
 from leman_core.model.plan import BackfillSpec, FragmentTask, KeptRows, Plan, ValueState, summarize_plan
-from leman_core.model.plan_columns import CheckpointedFragments, UntouchedFragments
+from leman_core.model.plan_columns import planned_tasks, slice_tasks
 from leman_core.model.row_positions import RowAddress, RowRange, addresses_of
 from leman_core.model.row_states import RowState, States
 from leman_core.model.service_errors import InvalidArgument
@@ -44,7 +34,6 @@ from leman_planner.catalog.column_changes import estimate_text
 from leman_planner.catalog.column_requests import expected_seconds
 from leman_planner.catalog.function_catalog import PreviewPlans, Registrations
 from leman_planner.planning.fragment_status import FragmentStatus, Statuses
-from leman_planner.planning.fragment_tasks import Tasks
 from leman_planner.planning.plan_draft import draft_plan
 from leman_planner.planning.plan_maker import PlanMaker, measure_phase
 from leman_planner.planning.request_resolution import ResolvedRequest
@@ -53,10 +42,12 @@ from leman_planner.views.refresh_reader import ViewReader
 
 
 def explain_plan(plan: Plan, decisions: int, seconds: float | None) -> planner_pb2.ExplainPlanResponse:
-    """Tell what a backfill would do, with the first `decisions` fragments that have work.
+    """Describe what a backfill would do, with the first `decisions` fragments that have work.
 
     Args:
-        seconds: how long it will take about; None: that is not known.
+        plan: The plan.
+        decisions: How many fragments to list.
+        seconds: The estimated duration; None: unknown.
     """
     header = plan.header
     return planner_pb2.ExplainPlanResponse(
@@ -82,7 +73,7 @@ def explain_plan(plan: Plan, decisions: int, seconds: float | None) -> planner_p
 
 
 def explain_refresh(plan: RefreshPlan) -> planner_pb2.ExplainRefreshResponse:
-    """Tell what a refresh would do."""
+    """Describe what a refresh would do."""
     kinds = Counter(change.kind for change in plan.changes)
     return planner_pb2.ExplainRefreshResponse(
         uri=plan.uri,
@@ -119,7 +110,7 @@ Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class ColumnStates:
-    """Live rows by state, and the addresses of those in the state that was asked for."""
+    """Live rows by state, and the addresses of those in one state."""
 
     uri: str
     version: int
@@ -129,26 +120,23 @@ class ColumnStates:
     not_computed: int
     kept: tuple[KeptRows, ...]
     addresses: list[int]
-    #: Of the rows that are not computed, those whose value a checkpoint holds.
+    #: Rows that are not computed, but in a checkpoint.
     checkpointed: int = 0
-    #: Of the rows that are not computed, those in finished files that only have to be committed.
+    #: Rows that are not computed, but in a finished file that only has to be committed.
     ready: int = 0
 
 
 class StatesReader:
-    """What reads the states of one column: only states of partial files, deletions and NULLs are read."""
+    """Reads the row states of a column: only states of partial files, deletions and NULLs, no values."""
 
     def __init__(self, plans: PlanMaker) -> None:
         self._plans = plans
 
     def read(self, database: str, table: str, column: str, listed: ValueState | None) -> ColumnStates:
-        """Count a column's live rows by state, and list the addresses of one state.
-
-        Args:
-            listed: the state whose addresses are wanted; None: none.
+        """Count a column's live rows by state, and list the addresses of those in state `listed`.
 
         Raises:
-            LemanError: what `PlanMaker.plan` raises.
+            LemanError: As `PlanMaker.plan`.
         """
         resolved = self._plans.resolved(BackfillSpec(database, table, column))
         statuses = self._plans.statuses(resolved)
@@ -183,7 +171,7 @@ class StatesReader:
         )
 
     def _stored(self, resolved: ResolvedRequest, statuses: Statuses, not_computed: int) -> tuple[int, int]:
-        """Return how many of the rows that no version has are in checkpoints, and how many in finished files."""
+        """Count the rows that are not computed, but in checkpoints, and those in finished files."""
         if not not_computed:
             return 0, 0
         asked, stored_work = self._plans.stored_work(resolved, statuses)
@@ -194,7 +182,7 @@ class StatesReader:
 
     @staticmethod
     def row_ids(found: ColumnStates, addresses: Sequence[int]) -> list[int]:
-        """Return the stable row ids of addresses, which ascend; none at all where the table has none."""
+        """Return the stable row ids of ascending addresses; nothing if the table has none."""
         reader = FragmentReader(found.uri, found.version)
         ids: list[int] = []
         places = map(RowAddress.from_int, addresses)
@@ -224,7 +212,7 @@ def _masks(rows: int, states: States, nulls: npt.NDArray[np.int64] | None) -> It
 
 DEFAULT_DECISIONS = 20
 MAX_DECISIONS = 1000
-#: Row addresses in a page of GetRowStates: where the caller names no number, and at the most.
+#: Row addresses in a page of GetRowStates: by default, and at most.
 DEFAULT_ADDRESSES = 10_000
 MAX_ADDRESSES = 100_000
 
@@ -232,7 +220,7 @@ Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 
 
 class PlannerServicer(planner_pb2_grpc.PlannerServiceServicer):
-    """The RPCs of PlannerService. Their contracts stand in protos/leman/v1/planner.proto."""
+    """The RPCs of PlannerService, as protos/leman/v1/planner.proto describes them."""
 
     def __init__(self, plans: PlanMaker, views: ViewReader, pool: BlockingPool) -> None:
         self._plans = plans
@@ -247,12 +235,12 @@ class PlannerServicer(planner_pb2_grpc.PlannerServiceServicer):
         if wanted > MAX_DECISIONS:
             raise InvalidArgument(
                 "BAD_NUMBER",
-                f"max_decisions is {wanted}; 0 to {MAX_DECISIONS} are allowed",
+                f"max_decisions is {wanted}; allowed are 0 to {MAX_DECISIONS}",
                 field="max_decisions",
             )
         spec = convert_plans.spec_from_proto(request.spec)
         if spec.columns:
-            raise InvalidArgument("BAD_REQUEST", "a plan is of one column: set column", field="spec.columns")
+            raise InvalidArgument("BAD_REQUEST", "A plan has one column: set column, not columns", field="spec.columns")
         plan = await self._pool.run(self._plans.plan, spec)
         rows = plan.header.rows_to_compute
         seconds = await self._pool.run(expected_seconds, spec.database, spec.table, spec.column, rows)
@@ -289,28 +277,27 @@ class PlannerServicer(planner_pb2_grpc.PlannerServiceServicer):
         )
 
 
-#: A message of a plan's stream holds at most so many tasks, and no further one beyond so many bytes.
+#: The most entries of a message, and the size beyond which it takes no more.
 MAX_BATCH_TASKS = 4000
 MAX_BATCH_BYTES = 1 << 20
 
 Part = TypeVar("Part", bound=Message)
-Columns = TypeVar("Columns", UntouchedFragments, CheckpointedFragments)
 
 
 def plan_messages(
-    plan: Plan, *, untouched: bool = False, checkpointed: bool = False, compared: bool = False
+    plan: Plan, *, batches: bool = False, compared: bool = False
 ) -> Iterator[planning_pb2.CreatePlanResponse]:
-    """Yield what CreatePlan answers, the header first. Each message is made when it is asked for.
+    """Yield the messages of CreatePlan, the header first. Each is made on demand.
 
     Args:
-        plan: the plan.
-        untouched: whether the caller reads UntouchedFragments, see `CreatePlanRequest.reads_untouched`.
-        checkpointed: whether it reads CheckpointedFragments too.
-        compared: whether it reads ComparedFile.
+        plan: The plan.
+        batches: Whether the caller reads record batches of tasks.
+        compared: Whether it reads ComparedFile.
     """
     yield planning_pb2.CreatePlanResponse(header=convert_plans.header_to_proto(plan.header))
-    if untouched and isinstance(plan.tasks, Tasks):
-        yield from _columns(plan.tasks, checkpointed=checkpointed)
+    if batches:
+        for batch in planned_tasks(plan.tasks).batches:
+            yield from map(_batch_message, _halved(batch))
     else:
         yield from _one_by_one(plan.tasks)
     for files in _sized(map(convert_plans.traced_to_proto, plan.traced)):
@@ -321,30 +308,23 @@ def plan_messages(
         yield planning_pb2.CreatePlanResponse(compared=plan_pb2.ComparedFileBatch(files=rewritten))
 
 
-def _columns(tasks: Tasks, *, checkpointed: bool) -> Iterator[planning_pb2.CreatePlanResponse]:
-    for part in tasks.parts(MAX_BATCH_TASKS, checkpointed=checkpointed):
-        if part.untouched is not None:
-            for untouched in _halved(part.untouched, convert_plans.untouched_to_proto):
-                yield planning_pb2.CreatePlanResponse(untouched=untouched)
-        if part.checkpointed is not None:
-            for stored in _halved(part.checkpointed, convert_plans.checkpointed_to_proto):
-                yield planning_pb2.CreatePlanResponse(checkpointed=stored)
-        yield from _one_by_one(part.others)
+def _batch_message(tasks: bytes) -> planning_pb2.CreatePlanResponse:
+    return planning_pb2.CreatePlanResponse(task_batch=tasks)
 
 
-def _halved(columns: Columns, to_proto: Callable[[Columns], Part]) -> Iterator[Part]:
-    """Yield fragments in messages that are halved until each is small enough: a fragment may have very many files."""
-    message = to_proto(columns)
-    if message.ByteSize() <= MAX_BATCH_BYTES or len(columns) == 1:
-        yield message
+def _halved(batch: pa.RecordBatch) -> Iterator[bytes]:
+    """Yield tasks in parts that are halved until each is small enough: a fragment may have many files."""
+    made = convert_plans.tasks_to_bytes(batch)
+    if len(made) <= MAX_BATCH_BYTES or len(batch) == 1:
+        yield made
         return
-    half = len(columns) // 2
-    yield from _halved(columns.part(0, half), to_proto)
-    yield from _halved(columns.part(half, len(columns)), to_proto)
+    half = len(batch) // 2
+    yield from _halved(slice_tasks(batch, 0, half))
+    yield from _halved(slice_tasks(batch, half, len(batch)))
 
 
 def _one_by_one(tasks: Iterable[FragmentTask]) -> Iterator[planning_pb2.CreatePlanResponse]:
-    """Yield the tasks in messages that stay far below the 4 MiB that a client takes by default, if a task allows."""
+    """Yield the tasks in messages far below 4 MiB, which clients accept by default."""
     for batch in _task_batches(tasks):
         yield planning_pb2.CreatePlanResponse(tasks=batch)
 
@@ -362,7 +342,7 @@ def _task_batches(tasks: Iterable[FragmentTask]) -> Iterator[plan_pb2.FragmentTa
 
 
 def _sized(parts: Iterable[Part]) -> Iterator[list[Part]]:
-    """Yield lists of at most so many parts, and of about so many bytes."""
+    """Yield lists of parts, limited in number and size."""
     batch: list[Part] = []
     size = 0
     for part in parts:
@@ -375,12 +355,12 @@ def _sized(parts: Iterable[Part]) -> Iterator[list[Part]]:
         yield batch
 
 
-#: Where so much of all plans waits for readers, further plans are refused; the plan of 100,000 fragments has 30 MB.
+#: While plans of this size wait for their readers, further plans are refused. A plan of 100,000 fragments has 10 MB.
 _UNREAD_BYTES = 256 << 20
 
 
 class PlanningServicer(planning_pb2_grpc.PlanningServiceServicer):
-    """The RPCs of PlanningService. Their contracts stand in protos/leman/internal/v1/planning.proto."""
+    """The RPCs of PlanningService, as protos/leman/internal/v1/planning.proto describes them."""
 
     def __init__(
         self,
@@ -405,12 +385,7 @@ class PlanningServicer(planning_pb2_grpc.PlanningServiceServicer):
         def planned() -> Iterator[planning_pb2.CreatePlanResponse]:
             plan = refuse_stale(self._plans.plan(spec), spec.on_stale_input)
             with measure_phase("backfill", "send"):
-                yield from plan_messages(
-                    plan,
-                    untouched=request.reads_untouched,
-                    checkpointed=request.reads_checkpointed,
-                    compared=request.reads_compared,
-                )
+                yield from plan_messages(plan, batches=request.reads_batches, compared=request.reads_compared)
 
         async with contextlib.aclosing(self._streams.stream(planned)) as made:
             async for message in made:

@@ -148,7 +148,7 @@ class StagedFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FragmentReplacement:
-    """A column file to be installed in one fragment, with all that its correctness rests on."""
+    """A column file to install in one fragment, with everything that its correctness depends on."""
 
     fragment_id: int
     staged: StagedFile
@@ -389,7 +389,7 @@ def _notes(header: PlanHeader) -> list[str]:
             "without read_version makes them current"
         )
     notes += [
-        f"it rests on {stale.column}, of which {stale.rows:,} rows are stale or not computed yet"
+        f"it depends on {stale.column}, in which {stale.rows:,} rows are stale or not computed yet"
         for stale in header.stale_inputs
     ]
     notes += [f"it replaces {_values(header, other)}" for other in header.replaced]

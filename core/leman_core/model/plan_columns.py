@@ -1,59 +1,60 @@
-"""Plans in columns: fragments, checkpoints and their keys, tasks. A plan may have a million of each.
+"""What a table or a plan can have a million of, in columns: fragments, keys of checkpoints, tasks.
 
-A table of a million fragments has several objects for each; columns of numbers take their place, and objects are
-created on access.
+An object is made when it is used, and not kept. The tasks of a plan are Arrow record batches (`PlannedTasks`): the
+planner makes them, they are sent as they are, and the executor reads its units from them.
 """
 
 from __future__ import annotations
 
+import bisect
+import dataclasses
 import functools
 import itertools
 import operator
 import re
 from abc import abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from functools import lru_cache
-from typing import Any, TypeAlias, TypeVar, overload
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Any, NamedTuple, TypeAlias, TypeVar, overload
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from leman_core.model import keys, row_ids
+from leman_core.model import row_ids
 from leman_core.model.keys import FamilyKey, KeyFamily, range_key
-from leman_core.model.plan import CheckpointRef, FragmentTask, Reason
-from leman_core.model.row_positions import RowRange, count_offsets
+from leman_core.model.plan import CheckpointRef, FragmentTask, Reason, StagedFile
+from leman_core.model.row_positions import RowRange
 from leman_core.model.table import DataFile, Fragment
 
 Numbers: TypeAlias = npt.NDArray[np.int64]
+Mask: TypeAlias = npt.NDArray[np.bool_]
 Item = TypeVar("Item")
 
-#: Objects that are created at a time when all are read.
+#: How many objects are made at a time.
 AT_ONCE = 8192
-
-
-#: Up to this many objects are kept by code that reads all of them several times.
+#: Up to this many, `materialize` makes all objects at once.
 _FEW = 1000
 
 
 def materialize(items: Sequence[Item]) -> Sequence[Item]:
-    """Return the objects for code that reads all of them several times: created once if they are few."""
+    """Return the items for repeated use: as a tuple if they are few, else unchanged."""
     return tuple(items) if len(items) <= _FEW else items
 
 
 class ObjectColumns(Sequence[Item]):
-    """A sequence whose objects are created from columns on access, and not kept."""
+    """A sequence whose objects are made from columns when they are used, and not kept."""
 
     __slots__ = ()
 
     @abstractmethod
     def _made(self, places: Numbers) -> Iterable[Item]:
-        """Create the objects at some places, in the order of these; at least one and at most AT_ONCE."""
+        """Make the objects at some places, in their order: at least one, at most AT_ONCE."""
 
-    def some(self, places: Numbers) -> Iterator[Item]:
-        """Yield the objects at some places, in the order of these."""
+    def take(self, places: Numbers) -> Iterator[Item]:
+        """Yield the objects at some places, in their order."""
         for begin in range(0, len(places), AT_ONCE):
             yield from self._made(places[begin : begin + AT_ONCE])
 
@@ -66,10 +67,10 @@ class ObjectColumns(Sequence[Item]):
             return [self[i] for i in range(*at.indices(len(self)))]
         if not -len(self) <= at < len(self):
             raise IndexError(at)
-        return next(self.some(np.array([at % len(self)])))
+        return next(self.take(np.array([at % len(self)])))
 
     def __iter__(self) -> Iterator[Item]:
-        return self.some(np.arange(len(self)))
+        return self.take(np.arange(len(self)))
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Sequence):
@@ -80,57 +81,39 @@ class ObjectColumns(Sequence[Item]):
         return hash(tuple(self))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class FragmentColumns(ObjectColumns[Fragment]):
-    """Fragments in the order of the manifest.
+    """All fragments of a version of a table, in the order of the manifest.
 
     Example: fragments 0 (files a, b) and 3 (file c) are `ids` [0, 3], `first_file` [0, 2, 3] and `paths` [a, b, c].
-
-    Args:
-        ids: Of the fragments.
-        physical_rows: Of each.
-        deleted_rows: Of each.
-        first_file: Where the files of each begin in `paths`, and the number of all files at the end.
-        paths: Names of files.
-        held: Of each file an index into `field_sets`.
-        field_sets: Lance field ids that files hold, each set once.
-        deletion_files: Of `Fragment`, by place, if there is one.
     """
 
-    __slots__ = ("deleted_rows", "deletion_files", "field_sets", "first_file", "held", "ids", "paths", "physical_rows")
-
-    def __init__(
-        self,
-        ids: Numbers,
-        physical_rows: Numbers,
-        deleted_rows: Numbers,
-        *,
-        first_file: Numbers,
-        paths: pa.LargeStringArray,
-        held: Numbers,
-        field_sets: Sequence[tuple[int, ...]],
-        deletion_files: dict[int, str],
-    ) -> None:
-        self.ids = ids
-        self.physical_rows = physical_rows
-        self.deleted_rows = deleted_rows
-        self.first_file = first_file
-        self.paths = paths
-        self.held = held
-        self.field_sets = field_sets
-        self.deletion_files = deletion_files
+    ids: Numbers
+    physical_rows: Numbers
+    deleted_rows: Numbers
+    #: Where the files of each fragment begin in `paths`, and the number of all files.
+    first_file: Numbers
+    #: Names of files.
+    paths: pa.LargeStringArray
+    #: For each file a place in `field_sets`.
+    held: Numbers
+    #: Lance field ids that files hold, each set once.
+    field_sets: Sequence[tuple[int, ...]]
+    #: `Fragment.deletion_file` by place, where there is one.
+    deletion_files: dict[int, str]
 
     @classmethod
-    def of(cls, fragments: Iterable[Fragment]) -> FragmentColumns:
-        """Return fragments as columns, or unchanged if they are columns already."""
+    def from_fragments(cls, fragments: Iterable[Fragment]) -> FragmentColumns:
+        """Return fragments as columns; those that are columns already unchanged."""
         if isinstance(fragments, cls):
             return fragments
         known = list(fragments)
         files = [file for fragment in known for file in fragment.files]
         sets: dict[tuple[int, ...], int] = {}
         return cls(
-            _numbers(fragment.fragment_id for fragment in known),
-            _numbers(fragment.physical_rows for fragment in known),
-            _numbers(fragment.deleted_rows for fragment in known),
+            ids=_numbers(fragment.fragment_id for fragment in known),
+            physical_rows=_numbers(fragment.physical_rows for fragment in known),
+            deleted_rows=_numbers(fragment.deleted_rows for fragment in known),
             first_file=offsets_of_counts(len(fragment.files) for fragment in known),
             paths=pa.array([file.path for file in files], pa.large_string()),
             held=_numbers(sets.setdefault(file.field_ids, len(sets)) for file in files),
@@ -140,15 +123,15 @@ class FragmentColumns(ObjectColumns[Fragment]):
 
     @property
     def live_rows(self) -> Numbers:
-        """The live rows of each fragment."""
+        """Return the rows of each fragment that are not deleted."""
         return self.physical_rows - self.deleted_rows
 
-    def with_ids(self, wanted: Collection[int]) -> npt.NDArray[np.bool_]:
-        """Return a mask of the fragments with one of the ids."""
+    def with_ids(self, wanted: Collection[int]) -> Mask:
+        """Return which fragments have one of the ids."""
         return row_ids.isin_sorted(np.array(sorted(wanted), np.int64), self.ids)
 
     def files_with(self, field_ids: Collection[int]) -> tuple[Numbers, Numbers]:
-        """Return of each fragment its first file that holds any of the fields (-1: none), and their number."""
+        """Return for each fragment the first file that holds any of the fields (-1: none), and how many do."""
         wanted = frozenset(field_ids)
         holds = np.array([not wanted.isdisjoint(held) for held in self.field_sets], np.bool_)
         files = np.flatnonzero(holds[self.held]) if len(holds) else np.zeros(0, np.int64)
@@ -157,25 +140,18 @@ class FragmentColumns(ObjectColumns[Fragment]):
         first[owners[::-1]] = files[::-1]
         return first, np.bincount(owners, minlength=len(self))
 
-    def names(self, files: Numbers) -> list[str]:
-        """Return the names of some files, by their places in `paths`; empty for -1."""
-        return as_texts(self.paths_at(files))
-
     def paths_at(self, files: Numbers) -> pa.LargeStringArray:
-        """Return `names` as an array."""
+        """Return the names of some files, by their places in `paths`; empty for -1."""
         return self.paths.take(pa.array(files, mask=files < 0)).fill_null("")
 
     def __len__(self) -> int:
         return len(self.ids)
 
     def _made(self, places: Numbers) -> Iterator[Fragment]:
-        first = self.first_file[places]
-        counts = self.first_file[places + 1] - first
-        ends = np.cumsum(counts)
-        each = np.arange(ends[-1]) + np.repeat(first - (ends - counts), counts)
+        each, first = list_items(self.first_file, places)
         held = map(self.field_sets.__getitem__, self.held[each].tolist())
-        files = map(DataFile, self.names(each), held)
-        columns = (places, self.ids[places], self.physical_rows[places], self.deleted_rows[places], counts)
+        files = map(DataFile, as_texts(self.paths_at(each)), held)
+        columns = (places, self.ids[places], self.physical_rows[places], self.deleted_rows[places], np.diff(first))
         for at, fragment_id, rows, deleted, count in zip(*(column.tolist() for column in columns), strict=True):
             own = tuple(itertools.islice(files, count))
             yield Fragment(fragment_id, rows, deleted, own, self.deletion_files.get(at, ""))
@@ -191,96 +167,77 @@ def as_texts(names: pa.LargeStringArray) -> list[str]:
 
 
 def offsets_of_counts(counts: Iterable[int]) -> Numbers:
-    """Return where each of consecutive parts begins, and where the last one ends."""
-    return np.concatenate([np.zeros(1, np.int64), np.cumsum(_numbers(counts))])
+    """Return where each of consecutive lists begins, and where the last one ends."""
+    known = counts if isinstance(counts, np.ndarray) else _numbers(counts)
+    return np.concatenate([np.zeros(1, np.int64), np.cumsum(known)])
 
 
 def _numbers(values: Iterable[int]) -> Numbers:
     return np.fromiter(values, np.int64)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class CheckpointColumns:
-    """Ranges that checkpoints settle: at least one of each fragment, in order, none contained in the previous ones.
+@dataclass(frozen=True, slots=True, eq=False)
+class RangeLists:
+    """A list of row ranges for each of many fragments.
 
-    Example: fragments of 100 rows, one with the ranges 0-40 and 30-60, one with 50-100, are `rows` [100, 100], `first`
-    [0, 2, 3], `starts` [0, 30, 50] and `ends` [40, 60, 100].
+    Example: the lists [0-40, 30-60] and [50-100] are `first` [0, 2, 3], `starts` [0, 30, 50] and `ends` [40, 60, 100].
     """
 
-    #: In the files of each fragment.
-    rows: Numbers
-    #: Where the ranges of each fragment begin in `starts` and `ends`, and the number of all at the end.
+    #: Where each list begins, and the number of all ranges.
     first: Numbers
     starts: Numbers
     ends: Numbers
 
-    @property
-    def rows_stored(self) -> Numbers:
-        """Of each fragment; a row counts once for each of its checkpoints."""
-        return self._summed(self.ends - self.starts)
-
-    @property
-    def rows_missing(self) -> Numbers:
-        """Of each fragment."""
-        before = np.concatenate([np.zeros(1, np.int64), self.ends])[:-1]
-        before[self.first[:-1]] = 0
-        return self.rows - self._summed(self.ends - np.maximum(self.starts, before))
-
-    def _summed(self, values: Numbers) -> Numbers:
-        return np.add.reduceat(values, self.first[:-1]) if len(values) else values
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def ranges(self, begin: int, end: int) -> Iterator[tuple[list[RowRange], tuple[RowRange, ...]]]:
-        """Yield the stored and the missing ranges of the fragments at places from `begin` to before `end`."""
-        first = self.first[begin : end + 1].tolist()
-        bounds = zip(*(ends[first[0] : first[-1]].tolist() for ends in (self.starts, self.ends)), strict=True)
-        covered = itertools.starmap(RowRange, bounds)
-        for rows, (start, stop) in zip(self.rows[begin:end].tolist(), itertools.pairwise(first), strict=True):
-            settled = list(itertools.islice(covered, stop - start))
-            yield settled, tuple(_between(settled, rows))
-
-    def part(self, begin: int, end: int) -> CheckpointColumns:
-        """Return the fragments at places from `begin` to before `end`."""
-        first = self.first[begin : end + 1]
-        return CheckpointColumns(
-            rows=self.rows[begin:end],
-            first=first - first[0],
-            starts=self.starts[first[0] : first[-1]],
-            ends=self.ends[first[0] : first[-1]],
-        )
-
-    def some(self, places: Numbers) -> CheckpointColumns:
-        """Return the fragments at some places."""
-        counts = np.diff(self.first)[places]
-        first = offsets_of_counts(counts)
-        each = np.arange(first[-1]) + np.repeat(self.first[places] - first[:-1], counts)
-        return CheckpointColumns(rows=self.rows[places], first=first, starts=self.starts[each], ends=self.ends[each])
-
     @classmethod
-    def joined(cls, parts: Sequence[CheckpointColumns]) -> CheckpointColumns:
-        """Concatenate at least one part."""
-        return cls(
-            rows=np.concatenate([part.rows for part in parts]),
-            first=offsets_of_counts(np.concatenate([np.diff(part.first) for part in parts])),
-            starts=np.concatenate([part.starts for part in parts]),
-            ends=np.concatenate([part.ends for part in parts]),
-        )
+    def from_arrow(cls, lists: pa.ListArray) -> RangeLists:
+        """Return a column of lists of structs with `start` and `end`."""
+        ranges = lists.values
+        return cls(lists.offsets.to_numpy(), ranges.field("start").to_numpy(), ranges.field("end").to_numpy())
+
+    @property
+    def rows(self) -> Numbers:
+        """Return the rows of each list. A row counts once for each of its ranges."""
+        total = np.concatenate([np.zeros(1, np.int64), np.cumsum(self.ends - self.starts)])
+        return np.diff(total[self.first])
+
+    def take(self, places: Numbers) -> RangeLists:
+        """Return the lists at some places."""
+        if not len(self.starts):
+            return RangeLists(np.zeros(len(places) + 1, np.int64), self.starts, self.ends)
+        each, first = list_items(self.first, places)
+        return RangeLists(first, self.starts[each], self.ends[each])
+
+    def gaps(self, rows: Numbers) -> RangeLists:
+        """Return the ranges that each list leaves open of a fragment with so many rows.
+
+        The ranges of a list are in order, and none lies within those before it.
+        """
+        fragments, counts = np.arange(len(rows)), np.diff(self.first)
+        # before each range there may be a gap, and one behind the last: those of fragment i come from first[i] + i on
+        before = np.arange(len(self.starts)) + np.repeat(fragments, counts)
+        begins = np.zeros(len(self.starts) + len(rows), np.int64)
+        ends = begins.copy()
+        begins[before + 1] = self.ends
+        ends[before], ends[self.first[1:] + fragments] = self.starts, rows
+        is_open = begins < ends
+        owners = np.repeat(fragments, counts + 1)[is_open]
+        first = offsets_of_counts(np.bincount(owners, minlength=len(rows)))
+        return RangeLists(first, begins[is_open], ends[is_open])
 
 
-def _between(settled: Sequence[RowRange], rows: int) -> Iterator[RowRange]:
-    """Yield the gaps that ordered ranges leave in `rows` rows."""
-    at = 0
-    for start, end in settled:
-        if start > at:
-            yield RowRange(at, start)
-        at = end
-    if at < rows:
-        yield RowRange(at, rows)
+def list_items(first: Numbers, places: Numbers) -> tuple[Numbers, Numbers]:
+    """Return the places of the items of some lists, and where each of these lists begins among them.
+
+    Args:
+        first: Where each list begins among all items, and the number of these.
+        places: Those of the lists.
+    """
+    counts = np.diff(first)[places]
+    begins = offsets_of_counts(counts)
+    return np.arange(begins[-1]) + np.repeat(first[places] - begins[:-1], counts), begins
 
 
-#: md5 in hex digits, 32 bytes each.
+#: md5 in hex digits, one of 32 bytes for each.
 Digests: TypeAlias = npt.NDArray[np.bytes_]
 
 _DIGITS = 32
@@ -328,14 +285,14 @@ class RangeKeys:
 
 
 def parse_range_keys(family: KeyFamily, keys: Sequence[str]) -> tuple[RangeKeys, list[str]]:
-    """Parse keys of checkpoints that belong to a family and are as Leman writes them.
+    """Parse the keys of checkpoints of a family that have the form in which Leman writes them.
 
     Returns:
-        These, and all other keys, including those of fragment records, and of ranges with leading zeros.
+        The parsed keys, and all others, such as those of fragment records and of ranges with leading zeros.
     """
     try:
         texts = pa.array(keys, pa.large_string())
-    except UnicodeEncodeError:  # a file name that is not valid text
+    except UnicodeEncodeError:  # the name of a file is not valid text
         return _ranges(family, _apart(family, pa.array([], pa.large_string()))), list(keys)
     found = _apart(family, texts)
     others = np.flatnonzero(np.asarray(pc.is_null(found)))
@@ -373,194 +330,350 @@ def _pattern(head: str, place: str) -> str:
     )
 
 
-_DIGEST = 16
+#: The tasks of a plan that are made into one record batch.
+BATCH_TASKS = 4000
+_SOURCES_BYTES = 16
+_DICTIONARY = pa.dictionary(pa.int32(), pa.string())
+_RANGE = [("start", pa.int64()), ("end", pa.int64())]
+_CHECKPOINT = pa.struct([*_RANGE, ("settles", pa.bool_()), ("version", pa.int32()), ("key", pa.string())])
+_STAGED = pa.struct([(f.name, pa.int64() if f.type == "int" else pa.string()) for f in dataclasses.fields(StagedFile)])
+#: The columns that every batch has. A fingerprint is `function` and the first half of `sources` in hex; a checkpoint
+#: prefix ends in all of it. Where `sources` is null, `function` and `prefix` are the whole texts.
+_COLUMNS = {
+    "fragment_id": pa.int64(),
+    "physical_rows": pa.int64(),
+    "deleted_rows": pa.int64(),
+    "reason": _DICTIONARY,
+    "function": _DICTIONARY,
+    "prefix": _DICTIONARY,
+    "input_files": pa.list_(pa.large_string()),
+}
+#: The columns that a batch has only if they say something: type, and what holds where one is absent or null. `missing`
+#: that is null is all rows; a checkpoint whose `key` is null lies under the prefix of its task.
+_OPTIONAL = {
+    "sources": (pa.binary(_SOURCES_BYTES), b""),
+    "current_file": (pa.large_string(), ""),
+    "extend_current": (pa.bool_(), False),
+    "missing": (pa.list_(pa.struct(_RANGE)), None),
+    "checkpoints": (pa.list_(_CHECKPOINT), ()),
+    "staged": (_STAGED, None),
+    "row_states": (pa.large_binary(), b""),
+    "rows_failed_before": (pa.int64(), 0),
+}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class UntouchedFragments:
-    """Fragments without stored values, whose rows are all missing, in the order of their ids."""
+class TaskKeys(NamedTuple):
+    """What the fingerprints and checkpoint prefixes of tasks consist of."""
 
-    ids: Numbers
-    physical_rows: Numbers
-    deleted_rows: Numbers
-    reasons: Sequence[Reason]
-    #: md5 of the inputs, 16 bytes each.
-    sources: bytes
-    #: The start of fingerprints.
+    #: The first half of all fingerprints.
     function: str
-    #: The start of checkpoint prefixes.
+    #: What all checkpoint prefixes begin with.
     prefix: str
-    #: Files of the inputs, fragment by fragment.
-    input_files: pa.LargeStringArray
-    #: Where those of each fragment begin, and the number of all at the end.
-    first_input: Numbers
-    #: The output's files; empty if there is none.
-    current_files: pa.LargeStringArray
+    #: md5 of the inputs of each task, 16 bytes each.
+    sources: bytes
 
-    def __len__(self) -> int:
-        return len(self.ids)
 
-    def task(self, at: int) -> FragmentTask:
-        """Return the task at a place; `tasks` is faster for many."""
-        return next(self.tasks(at, at + 1))
+def task_columns(
+    *,
+    fragments: FragmentColumns,
+    places: Numbers,
+    reasons: pa.DictionaryArray,
+    keys: TaskKeys,
+    input_files: pa.ListArray,
+    current_files: pa.LargeStringArray | None,
+    checkpoints: RangeLists,
+) -> pa.RecordBatch:
+    """Return tasks of fragments of which nothing is stored but checkpoints under the prefixes of the tasks.
+
+    Args:
+        fragments: All fragments of the table.
+        places: Those of the fragments with a task; all other arguments have one value for each.
+        reasons: Texts of `Reason`.
+        keys: What fingerprints and checkpoint prefixes consist of.
+        input_files: Names of the files of the inputs.
+        current_files: Names of the output's files; None: there are none.
+        checkpoints: The ranges of the checkpoints.
+    """
+    rows = fragments.physical_rows[places]
+    columns = {
+        "fragment_id": fragments.ids[places],
+        "physical_rows": rows,
+        "deleted_rows": fragments.deleted_rows[places],
+        "reason": reasons,
+        "function": _same(keys.function, len(rows)),
+        "prefix": _same(keys.prefix, len(rows)),
+        "input_files": input_files,
+        "sources": pa.Array.from_buffers(pa.binary(_SOURCES_BYTES), len(rows), [None, pa.py_buffer(keys.sources)]),
+    }
+    if current_files is not None:
+        columns["current_file"] = current_files
+    if len(checkpoints.starts):
+        count = len(checkpoints.starts)
+        ranges = [pa.array(checkpoints.starts), pa.array(checkpoints.ends)]
+        others = [pa.array(np.ones(count, np.bool_)), pa.array(np.zeros(count, np.int32)), pa.nulls(count, pa.string())]
+        refs = pa.StructArray.from_arrays([*ranges, *others], fields=list(_CHECKPOINT))
+        columns["checkpoints"] = pa.ListArray.from_arrays(pa.array(checkpoints.first, pa.int32()), refs)
+        left = checkpoints.gaps(rows)
+        ranges = [pa.array(left.starts), pa.array(left.ends)]
+        columns["missing"] = pa.ListArray.from_arrays(
+            pa.array(left.first, pa.int32()),
+            pa.StructArray.from_arrays(ranges, fields=[pa.field(*field) for field in _RANGE]),
+            mask=pa.array(np.diff(checkpoints.first) == 0),
+        )
+    return pa.RecordBatch.from_pydict(columns)
+
+
+def _same(text: str, count: int) -> pa.DictionaryArray:
+    return pa.DictionaryArray.from_arrays(pa.array(np.zeros(count, np.int32)), pa.array([text]))
+
+
+def task_batch(tasks: Sequence[FragmentTask]) -> pa.RecordBatch:
+    """Return tasks as a record batch."""
+    columns: dict[str, Sequence[object]] = {name: [getattr(task, name) for task in tasks] for name in _NUMBERS}
+    columns["reason"] = [task.reason.value for task in tasks]
+    columns["function"] = [task.fingerprint for task in tasks]
+    columns["prefix"] = [task.checkpoint_prefix for task in tasks]
+    columns["input_files"] = [task.input_files for task in tasks]
+    made = {name: pa.array(columns[name], kind) for name, kind in _COLUMNS.items()}
+    optional: dict[str, Sequence[object]] = {
+        name: [getattr(task, name) for task in tasks]
+        for name in ("current_file", "extend_current", "row_states", "rows_failed_before")
+    }
+    optional["missing"] = [None if task.missing == whole_range(task.physical_rows) else task.missing for task in tasks]
+    optional["checkpoints"] = [
+        tuple([(*ref.range, ref.settles, ref.version, ref.key) for ref in task.checkpoints]) for task in tasks
+    ]
+    optional["staged"] = [task.staged and _staged_values(task.staged) for task in tasks]
+    for name, values in optional.items():
+        kind, default = _OPTIONAL[name]
+        if any(value != default for value in values):
+            made[name] = pa.array(values, kind)
+    return pa.RecordBatch.from_pydict(made)
+
+
+def slice_tasks(batch: pa.RecordBatch, begin: int, end: int) -> pa.RecordBatch:
+    """Return the tasks from `begin` to before `end`, without the texts that only others have."""
+    part = batch.slice(begin, end - begin)
+    columns = [
+        column.dictionary_decode().dictionary_encode() if pa.types.is_dictionary(column.type) else column
+        for column in part.columns
+    ]
+    return pa.RecordBatch.from_arrays(columns, part.schema.names)
+
+
+_NUMBERS = ("fragment_id", "physical_rows", "deleted_rows")
+_staged_values = operator.attrgetter(*(field.name for field in _STAGED))
+
+
+class _TaskReader:
+    """Makes the tasks of one record batch."""
+
+    def __init__(self, batch: pa.RecordBatch) -> None:
+        self.batch = batch
+        columns: dict[str, pa.Array] = dict(zip(batch.schema.names, batch.columns, strict=True))
+        numbers: list[Numbers] = [columns[name].to_numpy() for name in _NUMBERS]
+        self.fragment_ids, self.physical_rows, self.deleted_rows = numbers
+        texts = [_decoded(columns[name]) for name in ("reason", "function", "prefix")]
+        (self._reason_codes, names), self._functions, self._prefixes = texts
+        self._reasons = [Reason(name) for name in names]
+        self._first_file = columns["input_files"].offsets.to_numpy()
+        self._files: pa.LargeStringArray = columns["input_files"].values
+        self._flat = {name: _filled(columns.get(name), _OPTIONAL[name][1]) for name in _FLAT}
+        self._staged = columns.get("staged")
+        self._missing: tuple[Mask, RangeLists] | None = None
+        if (missing := columns.get("missing")) is not None:
+            is_whole = missing.is_null().to_numpy(zero_copy_only=False)
+            self._missing = is_whole, RangeLists.from_arrow(missing)
+        self._first_checkpoint: Numbers | None = None
+        self._checkpoints: list[Any] = []
+        if (checkpoints := columns.get("checkpoints")) is not None:
+            self._first_checkpoint = checkpoints.offsets.to_numpy()
+            *parts, keys = (checkpoints.values.field(at) for at in range(len(_CHECKPOINT)))
+            self._checkpoints = [column.to_numpy(zero_copy_only=False) for column in parts]
+            self._checkpoints += [keys] if keys.null_count < len(keys) else []
+
+    @property
+    def rows_missing(self) -> Numbers:
+        """Return how many rows of each fragment no checkpoint and no file covers."""
+        if self._missing is None:
+            return self.physical_rows
+        is_whole, ranges = self._missing
+        found: Numbers = np.where(is_whole, self.physical_rows, ranges.rows)
+        return found
+
+    @property
+    def is_staged(self) -> Mask:
+        """Return which fragments have a finished file."""
+        if self._staged is None:
+            return np.zeros(len(self.fragment_ids), np.bool_)
+        return np.asarray(self._staged.is_valid().to_numpy(zero_copy_only=False))
+
+    @property
+    def has_checkpoints(self) -> Mask:
+        """Return which fragments have checkpoints."""
+        if self._first_checkpoint is None:
+            return np.zeros(len(self.fragment_ids), np.bool_)
+        found: Mask = np.diff(self._first_checkpoint) > 0
+        return found
 
     def tasks(self, begin: int, end: int) -> Iterator[FragmentTask]:
-        """Yield the tasks at places from `begin` to before `end`."""
-        first = self.first_input[begin : end + 1].tolist()
-        files = iter(as_texts(self.input_files[first[0] : first[-1]]))
-        current = as_texts(self.current_files[begin:end])
-        columns = (column[begin:end].tolist() for column in (self.ids, self.physical_rows, self.deleted_rows))
-        rows = zip(*columns, self.reasons[begin:end], current, itertools.pairwise(first), strict=True)
-        for at, (fragment_id, physical, deleted, reason, file, (start, stop)) in enumerate(rows, begin):
-            sources = self.sources[_DIGEST * at : _DIGEST * (at + 1)].hex()
+        """Yield the tasks of the rows from `begin` to before `end`."""
+        numbers = (self.fragment_ids, self.physical_rows, self.deleted_rows, self._reason_codes)
+        texts = ((codes[begin:end].tolist(), known) for codes, known in (self._functions, self._prefixes))
+        first = self._first_file[begin : end + 1].tolist()
+        files = iter(as_texts(self._files[first[0] : first[-1]]))
+        rows = zip(
+            *(column[begin:end].tolist() for column in numbers),
+            *(map(known.__getitem__, codes) for codes, known in texts),
+            itertools.pairwise(first),
+            *(_values(column, begin, end, _OPTIONAL[name][1]) for name, column in self._flat.items()),
+            self._missing_in(begin, end),
+            self._checkpoints_in(begin, end),
+            self._staged_in(begin, end),
+            strict=False,  # what no fragment has is repeated without end
+        )
+        for at, count, deleted, code, function, prefix, bounds, sources, file, extends, states, failed, *rest in rows:
+            missing, refs, staged = rest
+            digest = sources.hex()
+            under = prefix + digest
             yield FragmentTask(
-                fragment_id,
-                physical,
+                at,
+                count,
                 deleted,
-                reason,
-                keys.fingerprint_of(self.function, sources),
-                self.prefix + sources,
-                tuple(itertools.islice(files, stop - start)),
+                self._reasons[code],
+                function + digest[:_SOURCES_BYTES],
+                under,
+                tuple(itertools.islice(files, bounds[1] - bounds[0])),
                 file,
-                False,
-                whole_range(physical),
+                extends,
+                whole_range(count) if missing is None else missing,
+                tuple([_checkpoint(under, at, ref) for ref in refs]) if refs else (),
+                staged,
+                states,
+                failed,
             )
 
-    def part(self, begin: int, end: int) -> UntouchedFragments:
-        """Return the fragments at places from `begin` to before `end`."""
-        first = self.first_input[begin : end + 1]
-        return replace(
-            self,
-            ids=self.ids[begin:end],
-            physical_rows=self.physical_rows[begin:end],
-            deleted_rows=self.deleted_rows[begin:end],
-            reasons=self.reasons[begin:end],
-            sources=self.sources[_DIGEST * begin : _DIGEST * end],
-            input_files=self.input_files[first[0] : first[-1]],
-            first_input=first - first[0],
-            current_files=self.current_files[begin:end],
-        )
+    def _missing_in(self, begin: int, end: int) -> Iterator[tuple[RowRange, ...] | None]:
+        if self._missing is None:
+            return itertools.repeat(None)
+        is_whole, ranges = self._missing
+        lists = _lists(ranges.first, begin, end, ranges.starts, ranges.ends)
+        pairs = zip(is_whole[begin:end].tolist(), lists, strict=True)
+        return (None if whole else tuple(itertools.starmap(RowRange, found)) for whole, found in pairs)
 
-    @classmethod
-    def joined(cls, parts: Sequence[UntouchedFragments]) -> UntouchedFragments:
-        """Concatenate at least one part of a plan."""
-        counts = [np.diff(part.first_input) for part in parts]
-        return cls(
-            ids=np.concatenate([part.ids for part in parts]),
-            physical_rows=np.concatenate([part.physical_rows for part in parts]),
-            deleted_rows=np.concatenate([part.deleted_rows for part in parts]),
-            reasons=[reason for part in parts for reason in part.reasons],
-            sources=b"".join([part.sources for part in parts]),
-            function=parts[0].function,
-            prefix=parts[0].prefix,
-            input_files=pa.concat_arrays([part.input_files for part in parts]),
-            first_input=offsets_of_counts(np.concatenate(counts)),
-            current_files=pa.concat_arrays([part.current_files for part in parts]),
-        )
+    def _checkpoints_in(self, begin: int, end: int) -> Iterator[Sequence[tuple[Any, ...]]]:
+        if self._first_checkpoint is None:
+            return itertools.repeat(())
+        return _lists(self._first_checkpoint, begin, end, *self._checkpoints)
+
+    def _staged_in(self, begin: int, end: int) -> Iterator[StagedFile | None]:
+        if self._staged is None:
+            return itertools.repeat(None)
+        return (found and StagedFile(**found) for found in self._staged.slice(begin, end - begin).to_pylist())
 
 
-@dataclass(frozen=True, slots=True)
-class CheckpointedFragments:
-    """Fragments with only checkpoints stored, all under the plan's filter, in the order of their ids."""
-
-    #: The fragments without their checkpoints.
-    fragments: UntouchedFragments
-    #: The checkpoints of each.
-    checkpoints: CheckpointColumns
-
-    def __len__(self) -> int:
-        return len(self.fragments)
-
-    def task(self, at: int) -> FragmentTask:
-        """Return the task at a place; `tasks` is faster for many."""
-        return next(self.tasks(at, at + 1))
-
-    def tasks(self, begin: int, end: int) -> Iterator[FragmentTask]:
-        """Yield the tasks at places from `begin` to before `end`."""
-        for task, ranges in zip(self.fragments.tasks(begin, end), self.checkpoints.ranges(begin, end), strict=True):
-            yield with_checkpoints(task, *ranges)
-
-    def part(self, begin: int, end: int) -> CheckpointedFragments:
-        """Return the fragments at places from `begin` to before `end`."""
-        return CheckpointedFragments(self.fragments.part(begin, end), self.checkpoints.part(begin, end))
-
-    @classmethod
-    def joined(cls, parts: Sequence[CheckpointedFragments]) -> CheckpointedFragments:
-        """Concatenate at least one part of a plan."""
-        fragments = UntouchedFragments.joined([part.fragments for part in parts])
-        return cls(fragments, CheckpointColumns.joined([part.checkpoints for part in parts]))
+_FLAT = ("sources", "current_file", "extend_current", "row_states", "rows_failed_before")
 
 
-def with_checkpoints(task: FragmentTask, settled: Iterable[RowRange], missing: tuple[RowRange, ...]) -> FragmentTask:
-    """Return a task with checkpoints under its own prefix that settle some ranges."""
-    fragment_id, prefix = task.fragment_id, task.checkpoint_prefix
-    refs = tuple([CheckpointRef(keys.range_key(prefix, fragment_id, covered), covered) for covered in settled])
-    return task._replace(reason=Reason.PARTIAL, missing=missing, checkpoints=refs)
+def _checkpoint(prefix: str, fragment_id: int, ref: tuple[Any, ...]) -> CheckpointRef:
+    start, end, settles, version, *keys = ref
+    covered, key = RowRange(start, end), keys[0] if keys else None
+    return CheckpointRef(range_key(prefix, fragment_id, covered) if key is None else key, covered, settles, version)
+
+
+def _decoded(column: pa.DictionaryArray) -> tuple[Numbers, list[str]]:
+    return column.indices.to_numpy(), column.dictionary.to_pylist()
+
+
+def _filled(column: pa.Array | None, default: object) -> pa.Array | None:
+    if column is None or not column.null_count or pa.types.is_fixed_size_binary(column.type):
+        return column
+    return column.fill_null(default)
+
+
+def _values(column: pa.Array | None, begin: int, end: int, default: Any) -> Iterable[Any]:
+    if column is None:
+        return itertools.repeat(default)
+    part = column.slice(begin, end - begin)
+    values: list[Any] = part.to_numpy(zero_copy_only=False).tolist()
+    return [value or default for value in values] if column.null_count else values
+
+
+def _lists(first: Numbers, begin: int, end: int, *items: Any) -> Iterator[list[tuple[Any, ...]]]:
+    """Yield the items of each list from `begin` to before `end`."""
+    bounds = first[begin : end + 1].tolist()
+    rows = zip(*(item[bounds[0] : bounds[-1]].tolist() for item in items), strict=True)
+    for start, stop in itertools.pairwise(bounds):
+        yield list(itertools.islice(rows, stop - start))
 
 
 class PlannedTasks(Sequence[FragmentTask]):
-    """The tasks of a plan in the order of fragment ids; those in columns are created on access.
+    """The tasks of a plan, in the order of fragment ids: record batches whose rows are made into objects on use.
 
     Args:
-        untouched: Consecutive parts of the plan.
-        stored: The tasks of the other fragments.
-        checkpointed: Consecutive parts of the plan.
+        batches: The tasks; see `task_columns` and `task_batch`. Each batch comes after the one before.
     """
 
-    def __init__(
-        self,
-        untouched: Sequence[UntouchedFragments],
-        stored: Sequence[FragmentTask],
-        checkpointed: Sequence[CheckpointedFragments] = (),
-    ) -> None:
-        self._untouched = UntouchedFragments.joined(untouched) if untouched else None
-        self._checkpointed = CheckpointedFragments.joined(checkpointed) if checkpointed else None
-        #: The tasks of fragments with more than checkpoints, or with checkpoints of other filters.
-        self.stored = stored
-        ids = [np.array([task.fragment_id for task in stored], np.int64)]
-        rows = [np.array([count_offsets(task.missing) for task in stored], np.int64)]
-        #: The columns, and the first of their places, which follow those of `stored`.
-        self._columns: list[tuple[int, UntouchedFragments | CheckpointedFragments]] = []
-        count = len(stored)
-        if self._untouched is not None:
-            self._columns.append((count, self._untouched))
-            ids.append(self._untouched.ids)
-            rows.append(self._untouched.physical_rows)
-            count += len(self._untouched)
-        if self._checkpointed is not None:
-            self._columns.append((count, self._checkpointed))
-            ids.append(self._checkpointed.fragments.ids)
-            rows.append(self._checkpointed.checkpoints.rows_missing)
-        every = np.concatenate(ids)
-        #: Places of tasks.
-        self._order = np.argsort(every, kind="stable")
-        #: Ids of the fragments, in the order of the tasks.
-        self.fragment_ids: Numbers = every[self._order]
-        #: Rows that no checkpoint covers, in the order of the tasks.
-        self.rows_missing: Numbers = np.concatenate(rows)[self._order]
+    def __init__(self, batches: Iterable[pa.RecordBatch] = ()) -> None:
+        #: The tasks as record batches.
+        self.batches = [batch for batch in batches if len(batch)]
+        self._first = [0, *itertools.accumulate(map(len, self.batches))]
+
+    @cached_property
+    def _readers(self) -> list[_TaskReader]:
+        return list(map(_TaskReader, self.batches))
+
+    def checked(self) -> PlannedTasks:
+        """Return the tasks, if this release can read their columns.
+
+        Raises:
+            KeyError: A column is missing.
+            ValueError: A reason is unknown.
+        """
+        for reader in self._readers:
+            _ = reader.rows_missing
+        return self
+
+    @cached_property
+    def fragment_ids(self) -> Numbers:
+        """The ids of the fragments, in the order of the tasks."""
+        return self._joined(batch.column("fragment_id").to_numpy() for batch in self.batches)
+
+    @cached_property
+    def rows_missing(self) -> Numbers:
+        """The rows of each fragment that no checkpoint and no file covers, in the order of the tasks."""
+        return self._joined(reader.rows_missing for reader in self._readers)
+
+    @property
+    def live_rows(self) -> int:
+        """Return the rows of all fragments that are not deleted."""
+        return sum(int((reader.physical_rows - reader.deleted_rows).sum()) for reader in self._readers)
 
     @property
     def from_checkpoints(self) -> int:
-        """Return the number of fragments with stored checkpoints and no finished file."""
-        others = sum(1 for task in self.stored if task.checkpoints and task.staged is None)
-        return others + (0 if self._checkpointed is None else len(self._checkpointed))
+        """Count the fragments that have checkpoints and no finished file."""
+        return sum(int((reader.has_checkpoints & ~reader.is_staged).sum()) for reader in self._readers)
 
-    @classmethod
-    def of(cls, tasks: Sequence[FragmentTask]) -> PlannedTasks:
-        """Return tasks as columns, or unchanged if they are columns already."""
-        return tasks if isinstance(tasks, cls) else cls((), tasks)
+    @property
+    def staged(self) -> PlannedTasks:
+        """Return the tasks of fragments with a finished file."""
+        return self._where(reader.is_staged for reader in self._readers)
 
     def without_staged(self) -> PlannedTasks:
         """Return the tasks of fragments whose file is still to be written."""
-        untouched = () if self._untouched is None else (self._untouched,)
-        checkpointed = () if self._checkpointed is None else (self._checkpointed,)
-        return PlannedTasks(untouched, [task for task in self.stored if task.staged is None], checkpointed)
+        return self._where(~reader.is_staged for reader in self._readers)
+
+    def of_fragments(self, ids: Collection[int]) -> PlannedTasks:
+        """Return the tasks of those of some fragments that have one."""
+        wanted = np.array(sorted(ids), np.int64)
+        masks = row_ids.isin_sorted(wanted, self.fragment_ids)
+        return self._where(masks[begin:end] for begin, end in itertools.pairwise(self._first))
 
     def of_fragment(self, fragment_id: int) -> FragmentTask:
         """Return a fragment's task.
 
         Raises:
-            KeyError: it has none.
+            KeyError: It has none.
         """
         return self[self.place_of(fragment_id)]
 
@@ -568,15 +681,23 @@ class PlannedTasks(Sequence[FragmentTask]):
         """Return the place of a fragment's task.
 
         Raises:
-            KeyError: it has none.
+            KeyError: It has none.
         """
         at = int(np.searchsorted(self.fragment_ids, fragment_id))
         if at == len(self) or self.fragment_ids[at] != fragment_id:
             raise KeyError(fragment_id)
         return at
 
+    def _where(self, masks: Iterable[Mask]) -> PlannedTasks:
+        pairs = zip(self.batches, masks, strict=True)
+        return PlannedTasks(batch if mask.all() else batch.filter(pa.array(mask)) for batch, mask in pairs)
+
+    @staticmethod
+    def _joined(columns: Iterable[Numbers]) -> Numbers:
+        return np.concatenate([np.zeros(0, np.int64), *columns])
+
     def __len__(self) -> int:
-        return len(self._order)
+        return self._first[-1]
 
     @overload
     def __getitem__(self, at: int) -> FragmentTask: ...
@@ -585,27 +706,16 @@ class PlannedTasks(Sequence[FragmentTask]):
     def __getitem__(self, at: int | slice) -> FragmentTask | Sequence[FragmentTask]:
         if isinstance(at, slice):
             return [self[i] for i in range(*at.indices(len(self)))]
-        place = int(self._order[at])
-        for begin, columns in reversed(self._columns):
-            if place >= begin:
-                return columns.task(place - begin)
-        return self.stored[place]
+        if not -len(self) <= at < len(self):
+            raise IndexError(at)
+        at %= len(self)
+        part = bisect.bisect_right(self._first, at) - 1
+        row = at - self._first[part]
+        return next(self._readers[part].tasks(row, row + 1))
 
     def __iter__(self) -> Iterator[FragmentTask]:
-        for begin in range(0, len(self), AT_ONCE):
-            part = self._order[begin : begin + AT_ONCE]
-            bounds = [0, *(first for first, _ in self._columns), len(self)]
-            kinds = np.searchsorted(bounds, part, side="right") - 1
-            made = [self._of_kind(kind, part[kinds == kind]) for kind in range(len(bounds) - 1)]
-            yield from map(next, map(made.__getitem__, kinds.tolist()))
-
-    def _of_kind(self, kind: int, places: Numbers) -> Iterator[FragmentTask]:
-        """Yield the tasks at places of one kind: 0 is `stored`, others are in columns."""
-        if not kind or not len(places):
-            return map(self.stored.__getitem__, places.tolist())
-        begin, columns = self._columns[kind - 1]
-        # They are consecutive, as all kinds are in the order of ids.
-        return columns.tasks(int(places[0]) - begin, int(places[-1]) - begin + 1)
+        for reader in self._readers:
+            yield from reader.tasks(0, len(reader.fragment_ids))
 
     def __eq__(self, other: object) -> bool:
         return tuple(self) == (tuple(other) if isinstance(other, PlannedTasks) else other)
@@ -613,8 +723,20 @@ class PlannedTasks(Sequence[FragmentTask]):
     def __hash__(self) -> int:
         return hash(tuple(self))
 
+    def __repr__(self) -> str:
+        return f"<{len(self)} tasks>"
+
+
+def planned_tasks(tasks: Iterable[FragmentTask]) -> PlannedTasks:
+    """Return tasks in any order as `PlannedTasks`."""
+    if isinstance(tasks, PlannedTasks):
+        return tasks
+    known = sorted(tasks, key=operator.attrgetter("fragment_id"))
+    parts = (known[begin : begin + BATCH_TASKS] for begin in range(0, len(known), BATCH_TASKS))
+    return PlannedTasks(map(task_batch, parts))
+
 
 @lru_cache(maxsize=64)
 def whole_range(rows: int) -> tuple[RowRange, ...]:
-    """Return all rows as a range, cached: most fragments of a table have the same number of rows."""
+    """Return all rows as a range. Cached: most fragments of a table have the same number of rows."""
     return (RowRange(0, rows),)

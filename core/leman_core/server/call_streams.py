@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import threading
 import time
+from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterable
 from typing import Any, TypeVar, cast
 
@@ -182,35 +182,10 @@ async def with_idle_limit(
 _Message = TypeVar("_Message", bound=Message)
 
 
-class _Unread:
-    """The serialized messages of one stream that its reader has not taken yet; None is the end."""
-
-    def __init__(self, all_unread: Limiter) -> None:
-        self.messages: asyncio.Queue[tuple[type[Message], bytes] | None] = asyncio.Queue()
-        self.gone = threading.Event()
-        self._all = all_unread
-        self._size = 0
-
-    def put(self, kind: type[Message], message: bytes) -> None:
-        if not self.gone.is_set():
-            self.messages.put_nowait((kind, message))
-            self.count(len(message))
-
-    def count(self, size: int) -> None:
-        self._size += size
-        self._all.used += size
-
-    def close(self) -> None:
-        self.gone.set()
-        self.count(-self._size)
-
-
 class BufferedStream:
     """Streams of answers that do not hold their sources while a reader is slow, for one event loop.
 
-    The sources of messages may be large, and a reader may be slow or stopped. So a thread of the pool makes all
-    messages at once, and only the serialized messages wait for the reader: objects would take three times as much
-    memory.
+    A thread of the pool makes all messages of a stream at once, and only these wait for the reader.
 
     Args:
         pool: Makes the messages.
@@ -241,24 +216,14 @@ class BufferedStream:
             Exception: what `make` raises.
         """
         self._unread.check()
-        unread = _Unread(self._unread)
-        loop = asyncio.get_running_loop()
-
-        def work() -> None:
-            for message in make():
-                if unread.gone.is_set():
-                    return
-                loop.call_soon_threadsafe(unread.put, type(message), message.SerializeToString())
-
-        making = asyncio.ensure_future(self._pool.run(work))
-        making.add_done_callback(lambda _: unread.messages.put_nowait(None))
+        messages = await self._pool.run(lambda: deque((message, message.ByteSize()) for message in make()))
+        waiting = sum(size for _, size in messages)
+        self._unread.used += waiting
         try:
-            while (item := await unread.messages.get()) is not None:
-                kind, message = item
-                yield kind.FromString(message)  # type: ignore[misc] # the kind that `make` made
-                unread.count(-len(message))
-            making.result()
+            while messages:
+                message, size = messages.popleft()
+                yield message
+                self._unread.used -= size
+                waiting -= size
         finally:
-            unread.close()
-            if not making.cancel() and not making.cancelled():
-                making.exception()  # mark as retrieved, as the reader may have gone
+            self._unread.used -= waiting

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import errno
 import json
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -46,7 +46,7 @@ def trace_compactions(
     uri: str,
     version: int,
     files: Collection[str],
-    further: Callable[[Fragment], str],
+    further: Callable[[Sequence[Fragment]], Iterable[str]],
     most_versions: int = MOST_VERSIONS,
 ) -> CompactionHistory:
     """Read transactions from `version` on, newest first, until the origin of all `files` is found.
@@ -57,7 +57,8 @@ def trace_compactions(
         uri: The table.
         version: The version to begin with.
         files: The files.
-        further: Returns the file of an old fragment whose origin is needed, too; empty: none.
+        further: Returns the files of old fragments whose origin is needed, too; empty ones are ignored.
+        most_versions: How many transactions are read.
 
     Raises:
         NotFound: HISTORY_UNREADABLE if the history is gone or cannot be decoded.
@@ -70,7 +71,10 @@ def trace_compactions(
 
 
 def _traced(
-    dataset: lance.LanceDataset, wanted: set[str], further: Callable[[Fragment], str], most_versions: int
+    dataset: lance.LanceDataset,
+    wanted: set[str],
+    further: Callable[[Sequence[Fragment]], Iterable[str]],
+    most_versions: int,
 ) -> CompactionHistory:
     found: dict[str, Rewrite] = {}
     unknown = False
@@ -84,7 +88,7 @@ def _traced(
                 found.update(dict.fromkeys(made, rewrite))
                 wanted -= made
                 if made:
-                    wanted.update(name for old in rewrite.old if (name := further(old)))
+                    wanted.update(filter(None, further(rewrite.old)))
         elif transaction.kind is Kind.OVERWRITE and not unknown:
             wanted.clear()  # it added the remaining files
         else:

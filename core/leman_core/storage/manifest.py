@@ -240,7 +240,7 @@ def walk_fragments(dataset: lance.LanceDataset, ids: Collection[int] | None = No
             deleted = metadata.physical_rows - fragment.count_rows() if known is None else known
         files = tuple(DataFile(str(f.path), tuple(f.fields)) for f in metadata.files)
         fragments.append(Fragment(metadata.id, metadata.physical_rows, deleted, files, deletion_file))
-    return FragmentColumns.of(fragments)
+    return FragmentColumns.from_fragments(fragments)
 
 
 def parse_fragments(serialized: bytes | None) -> FragmentColumns | None:
@@ -292,9 +292,9 @@ class _Parsed:
         """Return all fragments as columns."""
         ids, rows, deleted, files, held = map(np.concatenate, self._numbers)
         return FragmentColumns(
-            ids,
-            rows,
-            deleted,
+            ids=ids,
+            physical_rows=rows,
+            deleted_rows=deleted,
             first_file=offsets_of_counts(files),
             paths=pa.concat_arrays(self._paths),
             held=held,

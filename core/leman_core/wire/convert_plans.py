@@ -1,13 +1,12 @@
-"""Convert requests and plans of backfills to protobuf and back.
+"""Requests and plans of backfills, protobuf ↔ model.
 
-See `convert_values` for the errors. Written out field by field: a plan may have a million tasks.
+The tasks of a plan are Arrow record batches. Earlier releases read and write them as `FragmentTask` messages.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-import numpy as np
 import pyarrow as pa
 
 from leman._format.column_bindings import FunctionVersion, InputSource
@@ -30,13 +29,7 @@ from leman_core.model.plan import (
     TracedFile,
     ValueState,
 )
-from leman_core.model.plan_columns import (
-    CheckpointColumns,
-    CheckpointedFragments,
-    UntouchedFragments,
-    as_texts,
-    offsets_of_counts,
-)
+from leman_core.model.plan_columns import PlannedTasks
 from leman_core.model.row_positions import RowRange
 from leman_core.model.service_errors import InvalidArgument
 from leman_core.model.table import IndexCoverage, TableField
@@ -211,7 +204,7 @@ def reason_count_from_proto(message: planner_pb2.ReasonCount) -> ReasonCount:
 
 
 def value_state_from_proto(state: int) -> ValueState | None:
-    """Return the requested state; None: any."""
+    """Return the state; None: no state is asked for."""
     if state not in _STATE_FROM:
         raise InvalidArgument("UNKNOWN_VALUE", f"state is {state}; known are 0 to {max(_STATE_FROM)}", field="state")
     return _STATE_FROM[state]
@@ -323,7 +316,7 @@ def source_from_proto(message: plan_pb2.InputSource) -> InputSource:
 
 
 def add_task(batch: plan_pb2.FragmentTaskBatch, task: FragmentTask) -> plan_pb2.FragmentTask:
-    """Add the task as the batch's last message and return it; it is built in place, which halves the time."""
+    """Add the task as the batch's last message, and return it."""
     message = batch.tasks.add(
         fragment_id=task.fragment_id,
         physical_rows=task.physical_rows,
@@ -333,7 +326,7 @@ def add_task(batch: plan_pb2.FragmentTaskBatch, task: FragmentTask) -> plan_pb2.
         checkpoint_prefix=task.checkpoint_prefix,
         input_files=task.input_files,
     )
-    if task.current_file:  # an argument costs time even if it is empty
+    if task.current_file:  # an argument costs also where it is empty
         message.current_file = task.current_file
     if task.extend_current:
         message.extend_current = True
@@ -370,62 +363,25 @@ def task_from_proto(message: plan_pb2.FragmentTask) -> FragmentTask:
     )
 
 
-def untouched_to_proto(untouched: UntouchedFragments) -> plan_pb2.UntouchedFragments:
-    codes = {reason: reason_to_proto(reason) for reason in Reason}
-    counts = np.diff(untouched.first_input)
-    current = as_texts(untouched.current_files)
-    return plan_pb2.UntouchedFragments(
-        fragment_ids=untouched.ids.tolist(),
-        physical_rows=untouched.physical_rows.tolist(),
-        deleted_rows=untouched.deleted_rows.tolist() if untouched.deleted_rows.any() else (),
-        reasons=[codes[reason] for reason in untouched.reasons],
-        sources=untouched.sources,
-        prefix=untouched.prefix,
-        input_files=as_texts(untouched.input_files),
-        input_file_counts=() if (counts == 1).all() else counts.tolist(),
-        current_files=current if any(current) else (),
-    )
+def tasks_to_bytes(batch: pa.RecordBatch) -> bytes:
+    """Return tasks as an Arrow IPC stream of one record batch."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    return bytes(sink.getvalue())
 
 
-def untouched_from_proto(message: plan_pb2.UntouchedFragments, function: str) -> UntouchedFragments:
-    """`function`: the first of `PlanHeader.versions`."""
-    rows = len(message.fragment_ids)
-    reasons = {number: reason_from_proto(number) for number in set(message.reasons)}
-    return UntouchedFragments(
-        ids=np.array(message.fragment_ids, np.int64),
-        physical_rows=np.array(message.physical_rows, np.int64),
-        deleted_rows=np.array(message.deleted_rows or [0] * rows, np.int64),
-        reasons=[reasons[number] for number in message.reasons],
-        sources=message.sources,
-        function=function,
-        prefix=message.prefix,
-        input_files=pa.array(message.input_files, pa.large_string()),
-        first_input=offsets_of_counts(message.input_file_counts or [1] * rows),
-        current_files=pa.array(message.current_files or [""] * rows, pa.large_string()),
-    )
+def tasks_from_bytes(streams: Iterable[bytes]) -> PlannedTasks:
+    """Return the tasks that `tasks_to_bytes` gave, batch by batch.
 
-
-def checkpointed_to_proto(checkpointed: CheckpointedFragments) -> plan_pb2.CheckpointedFragments:
-    stored = checkpointed.checkpoints
-    counts = np.diff(stored.first)
-    return plan_pb2.CheckpointedFragments(
-        fragments=untouched_to_proto(checkpointed.fragments),
-        checkpoint_counts=() if (counts == 1).all() else counts.tolist(),
-        starts=stored.starts.tolist(),
-        ends=stored.ends.tolist(),
-    )
-
-
-def checkpointed_from_proto(message: plan_pb2.CheckpointedFragments, function: str) -> CheckpointedFragments:
-    """`function`: the first of `PlanHeader.versions`."""
-    fragments = untouched_from_proto(message.fragments, function)
-    checkpoints = CheckpointColumns(
-        rows=fragments.physical_rows,
-        first=offsets_of_counts(message.checkpoint_counts or [1] * len(fragments)),
-        starts=np.array(message.starts, np.int64),
-        ends=np.array(message.ends, np.int64),
-    )
-    return CheckpointedFragments(fragments, checkpoints)
+    Raises:
+        InvalidArgument: UNKNOWN_VALUE – a release wrote them that this one does not know.
+    """
+    try:
+        return PlannedTasks(batch for stream in streams for batch in pa.ipc.open_stream(stream)).checked()
+    except (pa.ArrowException, KeyError, ValueError, OSError) as error:
+        text = f"The tasks of the plan cannot be read: {error}. Run a planner and an executor of the same release"
+        raise InvalidArgument("UNKNOWN_VALUE", text, field="task_batch") from None
 
 
 def traced_to_proto(traced: TracedFile) -> plan_pb2.TracedFile:

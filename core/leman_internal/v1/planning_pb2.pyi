@@ -29,17 +29,12 @@ class CreatePlanRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     SPEC_FIELD_NUMBER: _builtins.int
-    READS_UNTOUCHED_FIELD_NUMBER: _builtins.int
-    READS_CHECKPOINTED_FIELD_NUMBER: _builtins.int
     READS_COMPARED_FIELD_NUMBER: _builtins.int
-    reads_untouched: _builtins.bool
-    """Whether the caller reads UntouchedFragments. A caller of an earlier release does not, and would miss these
-    fragments: it gets a FragmentTask for each.
-    """
-    reads_checkpointed: _builtins.bool
-    """The same for CheckpointedFragments; such a caller reads UntouchedFragments, too."""
+    READS_BATCHES_FIELD_NUMBER: _builtins.int
     reads_compared: _builtins.bool
     """Whether the caller reads ComparedFile. A caller of an earlier release computes these rows."""
+    reads_batches: _builtins.bool
+    """Whether the caller reads CreatePlanResponse.task_batch. A caller of an earlier release gets FragmentTaskBatch."""
     @_builtins.property
     def spec(self) -> _planner_pb2.BackfillSpec:
         """The request."""
@@ -48,13 +43,12 @@ class CreatePlanRequest(_message.Message):
         self,
         *,
         spec: _planner_pb2.BackfillSpec | None = ...,
-        reads_untouched: _builtins.bool = ...,
-        reads_checkpointed: _builtins.bool = ...,
         reads_compared: _builtins.bool = ...,
+        reads_batches: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["spec", b"spec"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["reads_checkpointed", b"reads_checkpointed", "reads_compared", b"reads_compared", "reads_untouched", b"reads_untouched", "spec", b"spec"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["reads_batches", b"reads_batches", "reads_compared", b"reads_compared", "spec", b"spec"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -62,8 +56,8 @@ Global___CreatePlanRequest: _TypeAlias = CreatePlanRequest  # noqa: Y015
 
 @_typing.final
 class CreatePlanResponse(_message.Message):
-    """One message of the stream: the first holds the header, the others hold tasks, untouched or checkpointed
-    fragments, traced files, migrated rows or compared files.
+    """One message of the stream: the first holds the header, the others hold tasks, traced files, migrated rows or compared
+    files.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -72,16 +66,19 @@ class CreatePlanResponse(_message.Message):
     TASKS_FIELD_NUMBER: _builtins.int
     TRACED_FIELD_NUMBER: _builtins.int
     MIGRATED_FIELD_NUMBER: _builtins.int
-    UNTOUCHED_FIELD_NUMBER: _builtins.int
-    CHECKPOINTED_FIELD_NUMBER: _builtins.int
     COMPARED_FIELD_NUMBER: _builtins.int
+    TASK_BATCH_FIELD_NUMBER: _builtins.int
+    task_batch: _builtins.bytes
+    """Further messages: an Arrow IPC stream of one record batch of tasks, in the order of fragment ids. Its columns are
+    those of leman_core.model.plan_columns.
+    """
     @_builtins.property
     def header(self) -> _plan_pb2.PlanHeader:
         """First message."""
 
     @_builtins.property
     def tasks(self) -> _plan_pb2.FragmentTaskBatch:
-        """Further messages."""
+        """Further messages; sent to a caller that does not read `task_batch`."""
 
     @_builtins.property
     def traced(self) -> _plan_pb2.TracedFileBatch:
@@ -89,14 +86,6 @@ class CreatePlanResponse(_message.Message):
 
     @_builtins.property
     def migrated(self) -> _plan_pb2.MigratedRowsBatch:
-        """Further messages."""
-
-    @_builtins.property
-    def untouched(self) -> _plan_pb2.UntouchedFragments:
-        """Further messages."""
-
-    @_builtins.property
-    def checkpointed(self) -> _plan_pb2.CheckpointedFragments:
         """Further messages."""
 
     @_builtins.property
@@ -110,15 +99,14 @@ class CreatePlanResponse(_message.Message):
         tasks: _plan_pb2.FragmentTaskBatch | None = ...,
         traced: _plan_pb2.TracedFileBatch | None = ...,
         migrated: _plan_pb2.MigratedRowsBatch | None = ...,
-        untouched: _plan_pb2.UntouchedFragments | None = ...,
-        checkpointed: _plan_pb2.CheckpointedFragments | None = ...,
         compared: _plan_pb2.ComparedFileBatch | None = ...,
+        task_batch: _builtins.bytes = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["checkpointed", b"checkpointed", "compared", b"compared", "header", b"header", "migrated", b"migrated", "part", b"part", "tasks", b"tasks", "traced", b"traced", "untouched", b"untouched"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["compared", b"compared", "header", b"header", "migrated", b"migrated", "part", b"part", "task_batch", b"task_batch", "tasks", b"tasks", "traced", b"traced"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpointed", b"checkpointed", "compared", b"compared", "header", b"header", "migrated", b"migrated", "part", b"part", "tasks", b"tasks", "traced", b"traced", "untouched", b"untouched"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["compared", b"compared", "header", b"header", "migrated", b"migrated", "part", b"part", "task_batch", b"task_batch", "tasks", b"tasks", "traced", b"traced"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_part: _TypeAlias = _typing.Literal["header", "tasks", "traced", "migrated", "untouched", "checkpointed", "compared"]  # noqa: Y015
+    _WhichOneofReturnType_part: _TypeAlias = _typing.Literal["header", "tasks", "traced", "migrated", "compared", "task_batch"]  # noqa: Y015
     _WhichOneofArgType_part: _TypeAlias = _typing.Literal["part", b"part"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_part) -> _WhichOneofReturnType_part | None: ...
 

@@ -25,7 +25,7 @@ from leman_core.model.plan import (
     StagedFile,
     TracedFile,
 )
-from leman_core.model.plan_columns import CheckpointedFragments, PlannedTasks, UntouchedFragments
+from leman_core.model.plan_columns import planned_tasks
 from leman_core.model.service_errors import Internal
 from leman_core.model.table import IndexCoverage
 from leman_core.model.view import RefreshPlan, RefreshSpec, ViewCommit
@@ -56,17 +56,15 @@ class PlannerClient:
     async def _create_plan(self, spec: BackfillSpec) -> Plan:
         header: PlanHeader | None = None
         tasks: list[FragmentTask] = []
-        untouched: list[UntouchedFragments] = []
-        checkpointed: list[CheckpointedFragments] = []
+        batches: list[bytes] = []
         traced: list[TracedFile] = []
         migrated: list[MigratedRows] = []
         compared: list[ComparedFile] = []
         try:
             request = planning_pb2.CreatePlanRequest(
                 spec=convert_plans.spec_to_proto(spec),
-                reads_untouched=True,
-                reads_checkpointed=True,
                 reads_compared=True,
+                reads_batches=True,
             )
             async for message in self._plans.CreatePlan(request):
                 if message.HasField("header"):
@@ -77,17 +75,15 @@ class PlannerClient:
                     migrated.extend(convert_plans.migrated_from_proto(c) for c in message.migrated.rows)
                 elif message.HasField("compared"):
                     compared.extend(convert_plans.compared_from_proto(f) for f in message.compared.files)
-                elif message.HasField("untouched") and header is not None:
-                    untouched.append(convert_plans.untouched_from_proto(message.untouched, header.versions[0]))
-                elif message.HasField("checkpointed") and header is not None:
-                    checkpointed.append(convert_plans.checkpointed_from_proto(message.checkpointed, header.versions[0]))
-                else:
+                elif message.HasField("task_batch"):
+                    batches.append(message.task_batch)
+                else:  # from a planner of an earlier release
                     tasks.extend(convert_plans.task_from_proto(t) for t in message.tasks.tasks)
         except grpc.RpcError as error:
             raise error_from_rpc(error) from None
         if header is None:
             raise Internal("PLAN_WITHOUT_HEADER", "the planner sent a plan without its header")
-        planned = PlannedTasks(untouched, tasks, checkpointed)
+        planned = convert_plans.tasks_from_bytes(batches) if batches else planned_tasks(tasks)
         return Plan(header, planned, tuple(traced), tuple(migrated), tuple(compared))
 
     async def find_udf(self, database: str, name: str, version: str) -> FunctionVersion:

@@ -19,7 +19,7 @@ from typing import Any
 
 from leman_core.model.job import Attempt, ColumnCommit
 from leman_core.model.plan import FragmentReplacement, FragmentTask, OutputField, Plan, PlanHeader, StagedFile
-from leman_core.model.plan_columns import PlannedTasks
+from leman_core.model.plan_columns import planned_tasks
 from leman_core.model.row_positions import RowRange
 from leman_core.model.service_errors import ATTEMPT_FENCED, LemanError, Unavailable
 from leman_core.model.work import FragmentWork, UnitOutcome, WorkContext, WorkUnit
@@ -69,7 +69,7 @@ class SharedColumn:
 
 
 def _with_tasks(plan: Plan, tasks: Sequence[FragmentTask]) -> Plan:
-    return replace(plan, tasks=PlannedTasks.of(list(tasks)))
+    return replace(plan, tasks=planned_tasks(tasks))
 
 
 class SharedReads:
@@ -87,7 +87,7 @@ class SharedReads:
         for column in columns:
             if not column.is_simple:
                 continue
-            for task in PlannedTasks.of(column.plan.tasks):
+            for task in planned_tasks(column.plan.tasks):
                 if _is_whole(task):
                     column.tasks[task.fragment_id] = task
                     by_fragment.setdefault((column.plan.header.read_version, task.fragment_id), []).append(column)

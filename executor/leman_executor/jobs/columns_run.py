@@ -15,6 +15,7 @@ from leman._format.column_bindings import FunctionVersion
 from leman._format.stored_functions import UdfKind
 from leman_core.model.job import Job, JobError, JobState, Progress
 from leman_core.model.plan import BackfillSpec, FragmentTask, OnStaleInput, Plan, ReasonCount, summarize_plan
+from leman_core.model.plan_columns import planned_tasks
 from leman_core.model.service_errors import Aborted, FailedPrecondition, LemanError
 from leman_core.storage.locations import table_uri
 from leman_executor.jobs import job_run
@@ -111,7 +112,7 @@ class ColumnsMetrics(JobMetrics):
         shown, self._shown_before = self._shown_before, 0
         for name, plan in plans.items():
             shown = self.parts[name].show(plan, shown)
-            rows = sum(task.physical_rows - task.deleted_rows for task in plan.tasks)
+            rows = planned_tasks(plan.tasks).live_rows
             done -= plan.header.rows_to_compute
             stored += 0 if plan.header.where else rows - plan.header.rows_to_compute
         self._done_before = max(0, done)

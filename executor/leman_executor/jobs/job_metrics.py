@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from leman._format.stored_functions import ErrorPolicy
 from leman_core.model.job import Progress
 from leman_core.model.plan import FragmentTask, Plan, PlanHeader, StagedFile
+from leman_core.model.plan_columns import planned_tasks
 from leman_core.model.work import FragmentResult, ProgressReport, Timings, UnitOutcome
 
 
@@ -170,7 +171,7 @@ class JobMetrics:
 
         With a filter it is unknown which rows of the remaining fragments were requested, so nothing is counted.
         """
-        waiting = sum(task.physical_rows - task.deleted_rows for task in plan.tasks) - plan.header.rows_to_compute
+        waiting = planned_tasks(plan.tasks).live_rows - plan.header.rows_to_compute
         rows = 0 if self._filtered else self._safe_before - waiting
         before, left = self._attempts, len(plan.tasks)
         self._attempts = replace(
@@ -194,7 +195,7 @@ class JobMetrics:
             return 0
         live = {t.fragment_id: t.physical_rows - t.deleted_rows for t in plan.tasks if t.extend_current}
         shown = {i: min(live[i], n) for i, n in self._shown.items() if i in live}
-        known = sum(t.physical_rows - t.deleted_rows for t in plan.tasks) - plan.header.rows_to_compute
+        known = planned_tasks(plan.tasks).live_rows - plan.header.rows_to_compute
         unplaced = max(0, min(left, known) - sum(shown.values()))
         for fragment_id, most in live.items():
             more = min(unplaced, most - shown.get(fragment_id, 0))

@@ -20,7 +20,7 @@ import structlog
 
 from leman._format.stored_functions import UdfKind
 from leman_core.model.plan import CheckpointRef, FragmentTask, Plan, PlanHeader, StagedFile
-from leman_core.model.plan_columns import PlannedTasks
+from leman_core.model.plan_columns import planned_tasks
 from leman_core.model.row_positions import count_offsets, merge_ranges
 from leman_core.model.service_errors import LemanError, Unavailable
 from leman_core.model.work import WorkContext
@@ -467,11 +467,10 @@ class PlanExecution:
             await committing
 
     def _collect_staged(self) -> None:
-        tasks = PlannedTasks.of(self._plan.tasks)
-        staged = [t for t in tasks.stored if t.staged is not None]
-        reused = tasks.from_checkpoints
+        tasks = planned_tasks(self._plan.tasks)
+        staged, reused = tasks.staged, tasks.from_checkpoints
         if staged or reused:
-            rows = sum(t.physical_rows - t.deleted_rows for t in staged)
+            rows = staged.live_rows
             told = [f"Collected {len(staged)} checkpointed fragments with {rows} rows"] if staged else []
             told += [f"{reused} {'continues' if reused == 1 else 'continue'} from checkpoints"] if reused else []
             self._status.note("collected", "; ".join(told) if staged else f"Fragments: {told[0]}")
@@ -550,7 +549,7 @@ class PlanExecution:
 
     async def _forget_unusable(self) -> bool:
         """Keep plans from finding files that were refused as damaged, missing or incomplete. Return whether one was."""
-        tasks = PlannedTasks.of(self._plan.tasks)
+        tasks = planned_tasks(self._plan.tasks)
         unusable = [o for o in self._committer.rejected if o.reason.startswith(("FILE_", "ROW_COUNT", "TYPE_"))]
         for outcome in unusable:
             file = self._committer.files[outcome.fragment_id]

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from leman_core.model.databases import StoreOptions
 from leman_core.model.plan import CheckpointRef, FragmentTask, Plan
-from leman_core.model.plan_columns import PlannedTasks
+from leman_core.model.plan_columns import planned_tasks
 from leman_core.model.row_positions import count_offsets, subtract_ranges
 from leman_core.model.service_errors import LemanError
 from leman_core.model.work import (
@@ -114,7 +114,7 @@ class PlanUnits:
         self.server_breaks = ServerBreaks(f"{self._udf.name}@{self._udf.version}")
         self._servers_left_out: set[str] = set()
         self._told_of_split = False
-        self._tasks = PlannedTasks.of(plan.tasks)
+        self._tasks = planned_tasks(plan.tasks)
         self._work_queue = work_queue
         self._committer = committer
         self._left = left

@@ -124,7 +124,11 @@ class Ancestry:
         most = compaction_history.versions_to_look_at(len(self.fragments))
         try:
             found = compaction_history.trace_compactions(
-                self._uri, self._version, files, lambda old: "" if is_end(old) else self._compacted(old)[0], most
+                self._uri,
+                self._version,
+                files,
+                lambda fragments: (self._compacted(old)[0] for old in fragments if not is_end(old)),
+                most,
             )
         except LemanError:
             return

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from leman_core.model.plan import CheckpointRef, FragmentTask
-from leman_core.model.plan_columns import PlannedTasks
+from leman_core.model.plan_columns import PlannedTasks, planned_tasks
 from leman_core.model.row_positions import RowRange, count_offsets, merge_ranges, subtract_ranges
 from leman_core.model.work import FragmentResult, FragmentWork, RowError, Timings, UnitOutcome, WorkUnit, scope_of
 
@@ -398,7 +398,7 @@ class WorkQueue:
         diversity: int = 0,
         first_unit: int = 0,
     ) -> None:
-        self._open = OpenFragments(PlannedTasks.of(tasks).without_staged())
+        self._open = OpenFragments(planned_tasks(tasks).without_staged())
         self._workers = workers
         self._sizes = UnitSizes(workers, seconds_per_row)
         self._task_size = task_size

@@ -1,35 +1,20 @@
-"""Rows of compacted fragments: which are computed already, and which stored rows are to be stored again. Pure.
+"""Rows of compacted fragments: which are computed already, and which stored rows to store again. Pure.
 
-Tell which rows of a fragment are computed where names of files do not. Pure: the archive reads what is needed.
+`RowTracer` finds the computed rows of a fragment whose file compaction wrote. Such a fragment holds the live rows of
+older ones, in their order; their states are known from names of files, row states and records. Example: fragment 0
+(rows a b c, all computed, b deleted) and fragment 1 (rows d e, nothing computed) became fragment 5 with rows a c d e.
+Its states are computed, computed, untouched, untouched: the plan has rows 2 and 3.
 
-That is so where a compaction wrote the column's file, and where an input is a computed column that got another file.
+`CheckpointMigrator` finds stored rows that a plan cannot use where they are: of fragments that compaction removed, in
+files that another function's replaced, or computed from earlier files of the inputs. They are stored again as
+checkpoints of the fragments that have the rows now (`MigratedRows`), where the next plan finds them. A replaced file
+is not installed again: `cleanup_old_versions` may delete it at any moment. Example: fragment 0 (rows 0 to 9, row 3
+deleted) and fragment 1 (rows 0 to 4) became fragment 7. The checkpoint of rows 4 to 9 of fragment 0 then covers rows 3
+to 8 of fragment 7, and that of rows 0 to 4 of fragment 1 rows 9 to 13.
 
-A compacted fragment holds the live rows of older ones, in their order, in a file whose name says nothing. What is known
-of the older fragments holds for their rows there: by the names of their files, by row states, by what an earlier run
-recorded, or, where a compaction made them too, in the same way again.
-
-Fragment 0 (rows a b c, all computed by this version, b deleted) and fragment 1 (rows d e, nothing computed) became
-fragment 5, which holds a c d e. Its states are those of the live rows, one fragment after the other: computed,
-computed, untouched, untouched. The plan then wants rows 2 and 3 of fragment 5, and no others.
-
-Where a computed column that is an input got another file, that file lists its predecessors, and the rows that differ
-from each (`leman_core.model.row_states`). The tracer looks at the fragment as it was with a predecessor: what is
-known of the rows then still holds for those that do not differ (`docs/decisions/0054-stale-by-rows.md`).
-
-Decide which stored rows are to be stored again, and where. Pure: the reader is asked for what has to be read.
-
-A plan cannot use checkpoints and finished files of fragments that compaction took away, nor files that another
-function's replaced, nor what was computed from files that its inputs had before. Their rows are stored again, as
-checkpoints under the fragments that have them now (`MigratedRows`); the next plan finds them there. A file that was
-replaced is not installed again: `cleanup_old_versions` may delete it at any moment.
-
-Where a row went: the live rows of the old fragments lie in the new one in their order. Fragment 0 has rows 0 to 9 of
-which 3 is deleted, fragment 1 rows 0 to 4, and both became fragment 7. The checkpoint of rows 4 to 9 of fragment 0 then
-covers rows 3 to 8 of fragment 7, and that of rows 0 to 4 of fragment 1 rows 9 to 13. Where fragment 7 was compacted
-again, the walk continues from it.
-
-Where a computed column is an input and got another file, that file says which rows differ
-(`leman_core.model.row_states`): stored values of the others are good still.
+If an input is a computed column with a new file, that file lists its predecessors and the rows that differ from each
+(`leman_core.model.row_states`). What was known with a predecessor still holds for the other rows
+(`docs/decisions/0054-stale-by-rows.md`).
 """
 
 from __future__ import annotations
@@ -47,20 +32,20 @@ import numpy.typing as npt
 
 from leman_core.model import keys, row_states
 from leman_core.model.plan import MigratedRows, Plan, Reason
+from leman_core.model.plan_columns import planned_tasks
 from leman_core.model.row_positions import RowRange, split_range, subtract_ranges
 from leman_core.model.row_states import Predecessor, RowState, States, StateSummary
 from leman_core.model.table import CompactionHistory, DataFile, Fragment, Rewrite
 from leman_core.storage.checkpoint_records import FragmentRecord
-from leman_planner.planning.fragment_status import FragmentStatus, Moved, Statuses, inspect_fragment, unnamed_file
-from leman_planner.planning.fragment_tasks import Tasks
+from leman_planner.planning.fragment_status import FragmentStatus, Moved, Statuses, inspect_fragments, unnamed_file
 from leman_planner.planning.request_resolution import ResolvedRequest
 from leman_planner.planning.stored_work import Slot, StoredWork
 
-#: How many combinations of earlier files of the inputs are looked at.
+#: The most combinations of earlier files of the inputs that are tried.
 _MOST_COMBINATIONS = 64
-#: Stands for the filter that is asked for: its id is another one for every fragment.
+#: Stands for the filter of the request, whose id may differ in every fragment.
 _ASKED = "asked"
-#: Where nothing is settled for several reasons, the first of these is given.
+#: If nothing is settled for several reasons, the first of these is reported.
 _GRAVEST = (
     Reason.HISTORY_LOST,
     Reason.UDF_CHANGED,
@@ -74,22 +59,22 @@ Part = TypeVar("Part")
 
 
 class Archive(Protocol):
-    """What reads what older fragments left; it returns None where that is gone or damaged."""
+    """Reads what is left of older fragments; returns None if it is gone or damaged."""
 
     def record(self, status: FragmentStatus) -> FragmentRecord | None:
-        """Return what an earlier run recorded about the file that compaction wrote for a fragment."""
+        """Return the record of a file that compaction wrote for a fragment."""
         ...
 
     def states(self, status: FragmentStatus) -> bytes | None:
-        """Return row states of an old fragment's partial column file."""
+        """Return the row states of an old fragment's partial column file."""
         ...
 
     def live(self, version: int, fragment: Fragment) -> Live | None:
-        """Tell which physical rows of an old fragment were not deleted in a version."""
+        """Return which physical rows of an old fragment were not deleted in a version."""
         ...
 
     def predecessors(self, file: str) -> Sequence[Predecessor]:
-        """Return the files that an input's column file follows; none where that is not known."""
+        """Return the predecessors of an input's column file; nothing if they are unknown."""
         ...
 
 
@@ -98,9 +83,9 @@ class _Rows:
     """Rows in order, and what is known of them."""
 
     count: int
-    #: A single state where all rows have the same. Their versions are places in `ResolvedRequest.versions`.
+    #: A single state if all rows have the same. Versions are places in `ResolvedRequest.versions`.
     states: States | int
-    #: The reason where nothing is settled.
+    #: The reason if nothing is settled.
     why: Reason
     #: The filters that are settled; None: all are.
     filters: frozenset[str] | None = None
@@ -117,7 +102,7 @@ class _Rows:
 
 
 class RowTracer:
-    """What traces the fragments of one request along one history of compactions."""
+    """Traces the fragments of one request through a history of compactions."""
 
     def __init__(self, resolved: ResolvedRequest, compactions: CompactionHistory, archive: Archive) -> None:
         self._resolved = resolved
@@ -126,7 +111,7 @@ class RowTracer:
         self._made: dict[int, _Rows | None] = {}
 
     def trace(self, status: FragmentStatus) -> FragmentStatus:
-        """Return the status of a fragment with what is known of its rows, or why nothing is."""
+        """Return the status of a fragment with its known row states, or with the reason why there are none."""
         record = self._archive.record(status)
         rows = self._recorded(status, record) if record is not None else self._rows(status)
         if not rows.are_known:
@@ -138,7 +123,7 @@ class RowTracer:
         whole = summary.computed == rows.count
         recorded = record is not None and record.fingerprint == status.fingerprint
         if status.reason is Reason.INPUT_CHANGED:
-            recorded = True  # the files that are there tell
+            recorded = True  # the present files say it
         moved = Moved(summary, b"" if whole else row_states.encode_states(rows.array(), filters, older), recorded)
         reason = Reason.PARTIAL
         if not summary.untouched + summary.failed_older:
@@ -153,7 +138,7 @@ class RowTracer:
         return self._of_earlier_inputs(status.fragment) or rows
 
     def _of_these_inputs(self, status: FragmentStatus) -> _Rows:
-        """Return what is known of the rows without a look at earlier files of the inputs."""
+        """Return what is known of the rows without earlier files of the inputs."""
         count = status.fragment.physical_rows
         if status.reason is Reason.REUSED:
             return _Rows(count, row_states.with_version(RowState.COMPUTED, status.version), Reason.REUSED)
@@ -166,12 +151,12 @@ class RowTracer:
         return _untouched(count, status.reason)
 
     def _of_earlier_inputs(self, fragment: Fragment) -> _Rows | None:
-        """Return the rows by what was computed from earlier files of its inputs; None where nothing was.
+        """Return the rows with values computed from earlier files of the inputs; None if there are none.
 
         No filter counts as settled: it may match other rows by now.
         """
         for earlier, changed in fragment_before(fragment, self._resolved.input_ids, self._archive.predecessors):
-            status = next(inspect_fragment(self._resolved, (earlier,)))
+            status = inspect_fragments(self._resolved, (earlier,))[0]
             rows = self._of_these_inputs(status)
             if rows.are_known:
                 states = np.where(changed, np.uint8(RowState.UNTOUCHED), rows.array())
@@ -201,10 +186,9 @@ class RowTracer:
         return summary.filters | {_ASKED} if asked in summary.filters else summary.filters
 
     def _compacted(self, status: FragmentStatus) -> _Rows:
-        """Return the rows of a fragment by those that a compaction made it of.
+        """Return the rows of a fragment from those of the fragments that compaction merged into it.
 
-        They are external writes where no compaction is known of the file, and count as lost where the history is too
-        short to tell. A file that an update gave the fragment later makes its inputs other ones.
+        The reason is EXTERNAL_WRITE if no compaction wrote the file, and HISTORY_LOST if the history is too short.
         """
         fragment, file = status.fragment, status.current_file
         rewrite = self._compactions.rewrites.get(file)
@@ -225,16 +209,13 @@ class RowTracer:
         return rows
 
     def _joined(self, rewrite: Rewrite) -> _Rows | None:
-        """Join the live rows of the old fragments, one after the other.
-
-        A new fragment's rows are cut out of them: of 100 live rows that became fragments of 60 and 40 rows, the second
-        has rows 60 to 100.
+        """Join the live rows of the old fragments. Each new fragment has a range of them.
 
         Returns:
-            None where the old fragments have more or fewer live rows than the new ones have rows.
+            None if the old fragments have not as many live rows as the new ones have rows.
         """
         parts: list[_Rows] = []
-        for status in inspect_fragment(self._resolved, rewrite.old):
+        for status in inspect_fragments(self._resolved, rewrite.old):
             part = self._alive(rewrite, status)
             if part is None:
                 return None
@@ -262,12 +243,12 @@ class RowTracer:
 def fragment_before(
     fragment: Fragment, field_ids: Sequence[int], predecessors: Callable[[str], Sequence[Predecessor]]
 ) -> Iterator[tuple[Fragment, npt.NDArray[np.bool_]]]:
-    """Yield a fragment as it was when some columns had earlier files, with the rows of these columns that differ now.
+    """Yield a fragment as it was with earlier files of some columns, and the rows of these columns that differ now.
 
     Args:
-        fragment: the fragment as it is.
-        field_ids: those of the columns that matter.
-        predecessors: returns those of a column file; see `leman_core.model.row_states`.
+        fragment: The fragment as it is now.
+        field_ids: The fields of the columns.
+        predecessors: Returns the predecessors of a column file; see `leman_core.model.row_states`.
     """
     followed = {file: predecessors(file) for file in fragment.files_of(field_ids)}
     followed = {file: found for file, found in followed.items() if found}
@@ -310,15 +291,14 @@ def _join(parts: Sequence[_Rows]) -> _Rows:
     return _Rows(count, np.concatenate([part.array() for part in parts]), why, filters)
 
 
-def files_to_trace(resolved: ResolvedRequest, recorded: Callable[[FragmentStatus], bool]) -> Callable[[Fragment], str]:
-    """Return, for `compactions.trace`, what tells which file of an old fragment is to be traced too."""
-
-    def name(fragment: Fragment) -> str:
-        status = next(inspect_fragment(resolved, (fragment,)))
+def files_to_trace(
+    resolved: ResolvedRequest, fragments: Sequence[Fragment], recorded: Callable[[FragmentStatus], bool]
+) -> Iterator[str]:
+    """Yield the files of old fragments whose origin has to be traced too, unless they are recorded."""
+    for status in inspect_fragments(resolved, fragments):
         file = unnamed_file(resolved, status)
-        return "" if file and recorded(status) else file
-
-    return name
+        if file and not recorded(status):
+            yield file
 
 
 #: Rows of a file that go into one checkpoint.
@@ -328,53 +308,53 @@ _NONE: Live = np.zeros(0, np.bool_)
 
 
 class CheckpointReader(Protocol):
-    """What reads older stored work; it returns None where that is gone or damaged."""
+    """Reads older stored work; returns None if it is gone or damaged."""
 
     def record(self, key: str) -> FragmentRecord | None:
         """Read a fragment record."""
         ...
 
     def live(self, version: int, fragment: Fragment) -> Live | None:
-        """Tell which physical rows of an old fragment were not deleted in a version."""
+        """Return which physical rows of an old fragment were not deleted in a version."""
         ...
 
     def predecessors(self, file: str) -> Sequence[Predecessor]:
-        """Return the files that an input's column file follows; none where that is not known."""
+        """Return the predecessors of an input's column file; nothing if they are unknown."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class _Target:
-    """A fragment that is to get rows."""
+    """A fragment that gets rows."""
 
     fragment: Fragment
     sources: str
 
     missing: tuple[RowRange, ...] | None
-    """The rows that it lacks; None: it is gone too, and others have its rows by now."""
+    """The rows that it lacks; None: it is gone too, and other fragments have its rows."""
 
     is_traced: bool = False
-    """What was committed before the compaction is known to hold still."""
+    """Values that were committed before the compaction are still in use."""
 
     changed: Live | None = None
-    """Which rows have other inputs than those that are stored; None: none has."""
+    """Which rows have other inputs than the stored ones; None: none has."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Made:
-    """A fragment as compaction made it, perhaps."""
+    """A fragment as compaction created it, if one did."""
 
-    #: With the files that its inputs had then.
+    #: With the files of its inputs at that time.
     fragment: Fragment
-    #: The file that tells which compaction that was; empty: there is none.
+    #: The file that identifies the compaction; empty: there was none.
     file: str
-    #: Which rows have other inputs since then; None: none has.
+    #: Which rows have other inputs now; None: none has.
     changed: Live | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """Rows of one key: `ranges` of them go into a checkpoint each, under the filter `filter_id`."""
+    """Rows under one key; each of `ranges` becomes a checkpoint under the filter `filter_id`."""
 
     key: str
     filter_id: str
@@ -388,18 +368,18 @@ class _Move:
     fragment: Fragment
 
     at: int
-    """The new offset of its first live row; less than 0 where another fragment has the first ones."""
+    """The new offset of its first live row; negative if another fragment has the first ones."""
 
     before: int = 0
-    """The version that tells which of its rows were live; 0: all."""
+    """The version that says which of its rows were live; 0: all."""
 
     live: Live | None = None
-    """Which of its rows were, once that is read."""
+    """Which of its rows were live, once that is read."""
 
     _ranks: list[int] = field(default_factory=list)
 
     def rank(self, offset: int) -> int:
-        """Return the new offset of the first live row from an old offset on."""
+        """Return the new offset of the first live row at or after an old offset."""
         if self.live is None:
             return self.at + offset
         if not self._ranks:
@@ -408,13 +388,15 @@ class _Move:
 
 
 class CheckpointMigrator:
-    """What decides for one plan, which was made from the stored work."""
+    """Decides for one plan, which was made from the stored work."""
 
     def __init__(self, resolved: ResolvedRequest, stored_work: StoredWork, reader: CheckpointReader) -> None:
         self._resolved = resolved
         self._stored_work = stored_work
         self._reader = reader
         self._stored = self._by_slot([*stored_work.records, *stored_work.gone, *stored_work.outdated])
+        #: The statuses of the old fragments of a compaction, by its id.
+        self._inspected: dict[int, list[FragmentStatus]] = {}
 
     def _by_slot(self, listed: Iterable[str]) -> dict[Slot, list[keys.FamilyKey]]:
         found: dict[Slot, list[keys.FamilyKey]] = defaultdict(list)
@@ -424,19 +406,16 @@ class CheckpointMigrator:
 
     @cached_property
     def _covered(self) -> dict[Slot, list[keys.FamilyKey]]:
-        """Return what is stored where the plan finds it, so that its ranges are left out.
-
-        It is put together only where there is something to be migrated.
-        """
+        """Stored work where the plan finds it: its ranges are not migrated. Built only if something is."""
         found = [stored.key for stored in self._stored_work.found or ()]
         return self._by_slot([*found, *self._stored_work.gone])
 
     def replaced(self, plan: Plan, statuses: Statuses) -> Iterator[MigratedRows]:
-        """Yield the rows of files that were replaced, or that belong to another column by now."""
-        stored = {fragment_id for _, fragment_id in self._stored}  # of a million fragments it may be one
-        known = plan.tasks.of(stored) if isinstance(plan.tasks, Tasks) else plan.tasks
+        """Yield the rows of files that were replaced, or that now belong to another column."""
+        stored = {fragment_id for _, fragment_id in self._stored}  # few of perhaps a million fragments
+        known = planned_tasks(plan.tasks).of_fragments(stored)
         tasks = {task.fragment_id: task for task in known if task.missing}
-        for status in statuses.some(np.flatnonzero(statuses.fragments.with_ids(stored))):
+        for status in statuses.take(np.flatnonzero(statuses.fragments.with_ids(stored))):
             task = tasks.get(status.fragment.fragment_id)
             if task is None or task.extend_current or status.reason is Reason.PARTIAL:
                 continue
@@ -445,11 +424,11 @@ class CheckpointMigrator:
                 yield from self._migrated(source, target, _Move(status.fragment, 0))
 
     def followed(self, plan: Plan, statuses: Statuses) -> Iterator[MigratedRows]:
-        """Yield the rows that were computed from earlier files of the inputs, and whose inputs did not change since."""
+        """Yield the rows that were computed from earlier files of the inputs and whose inputs are unchanged."""
         outdated = {key.fragment_id for key in self._resolved.family.parse_all(self._stored_work.outdated)}
-        known = plan.tasks.of(outdated) if isinstance(plan.tasks, Tasks) else plan.tasks
+        known = planned_tasks(plan.tasks).of_fragments(outdated)
         tasks = {task.fragment_id: task for task in known if task.missing}
-        for status in statuses.some(np.flatnonzero(statuses.fragments.with_ids(outdated))):
+        for status in statuses.take(np.flatnonzero(statuses.fragments.with_ids(outdated))):
             task = tasks.get(status.fragment.fragment_id)
             for earlier, changed in self._as_before(status.fragment) if task is not None else ():
                 target = _Target(status.fragment, status.sources, task.missing if task else None, changed=changed)
@@ -459,7 +438,7 @@ class CheckpointMigrator:
                     yield from self._migrated(source, target, _Move(status.fragment, 0))
 
     def made(self, fragment: Fragment) -> _Made:
-        """Return a fragment as compaction made it, perhaps before its inputs got other files."""
+        """Return a fragment as compaction created it, if one did, before its inputs got other files."""
         states: Iterable[tuple[Fragment, Live | None]] = itertools.chain([(fragment, None)], self._as_before(fragment))
         for then, changed in states:
             files = then.files_of(self._resolved.input_ids)
@@ -473,7 +452,7 @@ class CheckpointMigrator:
     def moved(
         self, plan: Plan, statuses: Iterable[FragmentStatus], compactions: CompactionHistory
     ) -> Iterator[MigratedRows]:
-        """Yield the rows of fragments that were compacted, each for the one that has them next."""
+        """Yield the rows of compacted fragments, for the fragments that have them now."""
         by_id = {status.fragment.fragment_id: status for status in statuses}
         waiting = []
         for task in plan.tasks:
@@ -489,35 +468,36 @@ class CheckpointMigrator:
             rewrite = compactions.rewrites.get(made.file)
             if rewrite is None:
                 continue
-            for move in self._moves(rewrite, made):
-                yield from self._from(move, replace(target, changed=made.changed))
+            for move, status in self._moves(rewrite, made):
+                yield from self._from(move, status, replace(target, changed=made.changed))
                 if move.fragment.fragment_id not in seen:
                     seen.add(move.fragment.fragment_id)
-                    sources = keys.sources(self._resolved.input_pairs(move.fragment))
-                    waiting.append(_Target(move.fragment, sources, None, target.is_traced))
+                    waiting.append(_Target(move.fragment, status.sources, None, target.is_traced))
 
-    def _moves(self, rewrite: Rewrite, found: _Made) -> Iterator[_Move]:
-        """Yield where the rows of the old fragments went; nothing where the new one is not as compaction made it."""
+    def _moves(self, rewrite: Rewrite, found: _Made) -> Iterator[tuple[_Move, FragmentStatus]]:
+        """Yield where the rows of the old fragments went; nothing if the new one changed since the compaction."""
         fragment = found.fragment
         made, before = rewrite.place_of(found.file)
         same = self._resolved.input_pairs(made) == self._resolved.input_pairs(fragment)
         rows = sum(old.live_rows for old in rewrite.old)
         if not same or rows != sum(new.physical_rows for new in rewrite.new):
             return
+        if id(rewrite) not in self._inspected:
+            self._inspected[id(rewrite)] = list(inspect_fragments(self._resolved, rewrite.old))
         begin = -before
-        for old in rewrite.old:
+        for status in self._inspected[id(rewrite)]:
+            old = status.fragment
             if begin < fragment.physical_rows and begin + old.live_rows > 0:
-                yield _Move(old, begin, rewrite.before if old.deleted_rows else 0)
+                yield _Move(old, begin, rewrite.before if old.deleted_rows else 0), status
             begin += old.live_rows
 
-    def _from(self, move: _Move, target: _Target) -> Iterator[MigratedRows]:
+    def _from(self, move: _Move, status: FragmentStatus, target: _Target) -> Iterator[MigratedRows]:
         old = move.fragment
-        status = next(inspect_fragment(self._resolved, (old,)))
         if target.is_traced and status.reason is Reason.REUSED:
             return
         known = status.current_file if target.is_traced else ""
         files = list(self._files(old, status.sources, known))
-        whole = [source for source in files if source.filter_id == _NO_FILTER]  # it has all that checkpoints have
+        whole = [source for source in files if source.filter_id == _NO_FILTER]  # it has all rows of the checkpoints
         sources = whole[:1] or [*files, *self._checkpoints(old, status.sources)]
         if sources and move.before:
             move.live = self._reader.live(move.before, old)
@@ -540,15 +520,15 @@ class CheckpointMigrator:
             record = self._reader.record(key) if covered is None else None
             if record is None or record.file == current or not self._is_about(record, fragment):
                 continue
-            # rows of earlier versions are left: the column may keep other ones by now
+            # rows of earlier versions do not count: the column may keep other versions by now
             settled = record.rows_computed + record.rows_failed
             whole = not record.rows_older and settled >= record.physical_rows
             ranges = tuple(split_range(RowRange(0, record.physical_rows), CHUNK_ROWS))
-            # which rows a filter asked for is forgotten by now, so that they are stored under a filter of their own
+            # the filter that selected the rows is unknown by now, so they are stored under an id of their own
             yield _Source(key, _NO_FILTER if whole else keys.md5(f"rows of {record.file}"), ranges)
 
     def _is_about(self, record: FragmentRecord, fragment: Fragment) -> bool:
-        """Return whether a record has values of this function version and these inputs, for any column."""
+        """Return whether a record has values of this function and these inputs, for any column."""
         udf, name = self._resolved.udf, keys.parse_column_file_name(record.file)
         wanted = keys.fingerprint(udf.name, udf.version, record.column_id, self._resolved.input_pairs(fragment))
         return (
@@ -570,7 +550,7 @@ class CheckpointMigrator:
             if covered is None:
                 continue
             changed = _NONE if target.changed is None else target.changed[covered.start : covered.end]
-            # of rows that are left out the checkpoint says nothing
+            # the checkpoint says nothing about rows that are left out
             filter_id = keys.md5(f"rows of {source.key}") if changed.any() else source.filter_id
             if not subtract_ranges([covered], known.get(filter_id, ())) or (len(changed) and changed.all()):
                 continue
@@ -591,6 +571,6 @@ class CheckpointMigrator:
 
 
 def compaction_origin(resolved: ResolvedRequest, fragment: Fragment) -> str:
-    """Return the file that tells which compaction made a fragment; empty: it is one of Leman's, or none is read."""
+    """Return the file that identifies the compaction that created a fragment; empty: Leman wrote it, or no input."""
     file = next((f for i in resolved.input_ids if (f := fragment.file_of(i))), "")
     return "" if keys.parse_column_file_name(file) is not None else file

@@ -1,15 +1,7 @@
-"""What each fragment holds for a column, and whether it may be reused; for all fragments in columns. Pure.
+"""Decide what each fragment holds for a column and whether its values may be reused. Pure.
 
-Decide whether what a fragment holds is still right.
-
-Pure.
-
-Names in the manifest tell, and row states of partial files.
-
-The statuses of all fragments of a table, in columns. Pure.
-
-What is decided about one fragment stands in `leman_planner.planning.fragment_status`; here the same is decided about
-all, a column at a time: `inspect` gives what `inspect_fragment` does.
+The names of files in the manifest decide, and the row states of partial files. All fragments are decided about in
+columns; `tests/unit/planner/decision_oracle.py` states the same rules for one fragment.
 """
 
 from __future__ import annotations
@@ -26,7 +18,7 @@ import pyarrow.compute as pc
 
 from leman_core.model import keys, row_states
 from leman_core.model.plan import SETTLED, Reason
-from leman_core.model.plan_columns import AT_ONCE, FragmentColumns, Numbers, ObjectColumns, as_texts
+from leman_core.model.plan_columns import AT_ONCE, FragmentColumns, Mask, Numbers, ObjectColumns, as_texts
 from leman_core.model.row_states import StateSummary
 from leman_core.model.table import Fragment
 from leman_planner.planning.request_resolution import ResolvedRequest
@@ -34,134 +26,44 @@ from leman_planner.planning.request_resolution import ResolvedRequest
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """Rows of a fragment that compaction moved."""
+    """The rows of a fragment that compaction moved."""
 
     summary: StateSummary
-    #: What `leman_core.model.row_states.encode_states` makes of them; empty where every row is computed.
+    #: Their encoded states (`leman_core.model.row_states.encode_states`); empty if every row is computed.
     states: bytes
-    #: Whether an earlier run stored it.
+    #: Whether an earlier run recorded them.
     recorded: bool
 
 
 class FragmentStatus(NamedTuple):
-    """One fragment as its manifest entry shows it."""
+    """One fragment, as its manifest entry shows it."""
 
     fragment: Fragment
-    #: PARTIAL: the row states of `current_file` decide, or those that `moved` has.
+    #: With PARTIAL, the row states of `current_file` or of `moved` decide.
     reason: Reason
     fingerprint: str
     sources: str
     current_file: str
     moved: Moved | None = None
-    #: Whose values a complete file has, as a place in `ResolvedRequest.versions`.
+    #: The version of the values in a complete file, as a place in `ResolvedRequest.versions`.
     version: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class ReuseDecision:
-    """What the fragment's values are worth."""
-
-    reason: Reason
-    #: Present where its file holds some values of this fingerprint.
-    states: StateSummary | None = None
-
-    @property
-    def settled(self) -> bool:
-        return self.reason in SETTLED
-
-
-#: The reasons that a file with the wanted values gives.
-_OF_THIS = frozenset({Reason.REUSED, Reason.PARTIAL})
-_PLAIN = {reason: ReuseDecision(reason) for reason in Reason}
-
-
-def inspect_fragment(resolved: ResolvedRequest, fragments: Iterable[Fragment]) -> Iterator[FragmentStatus]:
-    """Yield the statuses of some fragments, which need not belong to the table's latest version."""
-    function = resolved.versions[0]
-    output_ids = frozenset(resolved.output.field.field_ids)
-    for fragment in fragments:
-        sources = keys.sources(resolved.input_pairs(fragment))
-        fingerprint = keys.fingerprint_of(function, sources)
-        files = fragment.files_of(output_ids)
-        reason, version = _reason(resolved, fragment, files, fingerprint)
-        if reason not in _OF_THIS and resolved.is_past(fragment):
-            reason = Reason.PAST_INPUT
-        yield FragmentStatus(fragment, reason, fingerprint, sources, files[0] if files else "", None, version)
-
-
 def unnamed_file(resolved: ResolvedRequest, status: FragmentStatus) -> str:
-    """Return the column's file where its name says nothing: an update or a compaction wrote it. Empty elsewhere."""
+    """Return the column's file if an update or a compaction wrote it, so that its name says nothing; else empty."""
     if status.reason is not Reason.EXTERNAL_WRITE or keys.parse_column_file_name(status.current_file) is not None:
         return ""
     files = status.fragment.files_of(resolved.output.field.field_ids)
     return status.current_file if len(files) == 1 else ""
 
 
-def decide_reuse(
-    resolved: ResolvedRequest, status: FragmentStatus, states: Mapping[str, StateSummary]
-) -> ReuseDecision:
-    """Decide what a fragment's values are worth to the request.
-
-    Args:
-        states: by file name. A partial file whose states cannot be read is worth nothing.
-    """
-    summary = None
-    if status.reason is Reason.PARTIAL or status.moved is not None:
-        summary = _summary(resolved, status, states)
-    if resolved.failed_only:
-        return _decide_failed(status, summary)
-    if status.reason is not Reason.PARTIAL:
-        return _PLAIN[status.reason] if summary is None else ReuseDecision(status.reason, summary)
-    if summary is None:
-        return ReuseDecision(Reason.EXTERNAL_WRITE)
-    if summary.untouched + summary.failed_older == 0:
-        return ReuseDecision(Reason.REUSED, summary)
-    if resolved.selective and keys.md5_of_few(resolved.filter_identity(status.fragment)) in summary.filters:
-        return ReuseDecision(Reason.REUSED_FILTER, summary)
-    return ReuseDecision(Reason.PARTIAL, summary)
-
-
-def _summary(
-    resolved: ResolvedRequest, status: FragmentStatus, states: Mapping[str, StateSummary]
-) -> StateSummary | None:
-    """Return the row states as the request's version sees them; None where the fragment has none that count."""
-    if status.moved is not None:
-        return status.moved.summary
-    found = states.get(status.current_file)
-    name = keys.parse_column_file_name(status.current_file)
-    if found is None or name is None:
-        return None
-    return row_states.summary_for_version(found, name.function_part, resolved.versions)
-
-
-def _decide_failed(status: FragmentStatus, summary: StateSummary | None) -> ReuseDecision:
-    """Decide for a request for failed rows: a fragment without any is settled, whatever it lacks."""
-    if summary is not None and summary.failed + summary.failed_older:
-        return ReuseDecision(Reason.PARTIAL, summary)
-    whole = status.reason in SETTLED or (summary is not None and not summary.untouched)
-    return ReuseDecision(Reason.REUSED if whole else Reason.REUSED_FILTER, summary)
-
-
-def _reason(
-    resolved: ResolvedRequest, fragment: Fragment, files: tuple[str, ...], fingerprint: str
-) -> tuple[Reason, int]:
-    """Return the reason, and whose values the file has as a place in `ResolvedRequest.versions`."""
-    if fragment.live_rows == 0:
-        return Reason.REUSED, 0
-    if not files:
-        return Reason.MISSING, 0
-    if len(files) > 1:
-        return Reason.EXTERNAL_WRITE, 0
-    return file_reason(resolved.versions, files[0], fingerprint[16:])
-
-
 def file_reason(versions: tuple[str, ...], file: str, inputs: str) -> tuple[Reason, int]:
-    """Return the reason that a fragment's only file gives, and whose values it has as a place in `versions`.
+    """Return the reason by the name of a fragment's only file, and the version of its values as a place in `versions`.
 
     Args:
-        versions: those of `ResolvedRequest`.
-        file: its name.
-        inputs: the second half of the fragment's fingerprint.
+        versions: Those of `ResolvedRequest`.
+        file: The name of the file.
+        inputs: The second half of the fragment's fingerprint.
     """
     name = keys.parse_column_file_name(file)
     if name is None:
@@ -175,28 +77,28 @@ def file_reason(versions: tuple[str, ...], file: str, inputs: str) -> tuple[Reas
     return Reason.PARTIAL if partial else Reason.REUSED, versions.index(function)
 
 
-Mask: TypeAlias = npt.NDArray[np.bool_]
 Codes: TypeAlias = npt.NDArray[np.uint8]
 
-#: A reason's place in it is its code.
+#: The code of a reason is its place here.
 REASONS = tuple(Reason)
 CODE = {reason: code for code, reason in enumerate(REASONS)}
-#: By code, whether it leaves nothing to do.
+#: By code, whether the reason leaves nothing to do.
 SETTLES = np.array([reason in SETTLED for reason in REASONS])
 _DIGEST = 16
+_DIGEST_TYPE = np.dtype((np.void, _DIGEST))
 
 
 class Statuses(ObjectColumns[FragmentStatus]):
-    """One status for each fragment, in the order of the manifest; each is made when it is looked at, and not kept.
+    """One status for each fragment, in the order of the manifest.
 
     Args:
-        fragments: what they are of.
-        reasons: codes.
-        versions: places in `ResolvedRequest.versions`.
+        fragments: The fragments.
+        reasons: Codes.
+        versions: Places in `ResolvedRequest.versions`.
         sources: md5 of the inputs of each fragment, 16 bytes each.
-        files: the output's first file of each fragment, as a place in the paths of the fragments; -1: none.
-        function: what fingerprints begin with.
-        others: by place, what holds instead of what the columns say.
+        files: The output's first file in each fragment, as a place in the paths of the fragments; -1: none.
+        function: The first half of fingerprints.
+        others: By place, statuses that replace those of the columns.
     """
 
     __slots__ = ("_files", "_function", "_sources", "fragments", "others", "reasons", "versions")
@@ -221,46 +123,42 @@ class Statuses(ObjectColumns[FragmentStatus]):
         self.others = others
 
     def having(self, reason: Reason) -> Iterator[tuple[int, FragmentStatus]]:
-        """Yield the statuses with a reason, each with its place, in the order of the manifest."""
+        """Return the statuses with a reason, each with its place."""
         places = np.flatnonzero(self.reasons == CODE[reason])
-        return zip(places.tolist(), self.some(places), strict=True)
+        return zip(places.tolist(), self.take(places), strict=True)
 
     @property
     def with_states(self) -> Mask:
-        """Tell of each fragment whether row states may decide about it."""
+        """Return which fragments have row states that may decide."""
         found: Mask = self.reasons == CODE[Reason.PARTIAL]
         found[[at for at, status in self.others.items() if status.moved is not None]] = True
         return found
 
     @property
     def in_order(self) -> Numbers:
-        """Return all places in the order of fragment ids."""
+        """Return all places, in the order of fragment ids."""
         return np.argsort(self.fragments.ids, kind="stable")
 
     def with_file(self, places: Numbers) -> Mask:
-        """Tell of some fragments whether the output has a file in them."""
+        """Return in which of some fragments the output has a file."""
         found: Mask = self._files[places] >= 0
         return found
 
     def current_files(self, places: Numbers) -> list[str]:
-        """Return the output's files of some fragments; empty where there is none."""
-        return self.fragments.names(self._files[places])
+        """Return the output's file in some fragments; empty if there is none."""
+        return as_texts(self.current_paths(places))
 
     def current_paths(self, places: Numbers) -> pa.LargeStringArray:
-        """Return what `current_files` does, as an array."""
+        """Return `current_files` as an array."""
         return self.fragments.paths_at(self._files[places])
 
     def source_digests(self, places: Numbers) -> bytes:
         """Return the md5 of the inputs of some fragments, 16 bytes each."""
-        every = np.frombuffer(self._sources, np.dtype((np.void, _DIGEST)))
+        every = np.frombuffer(self._sources, _DIGEST_TYPE)
         return bytes(every[places].tobytes())
 
-    def sources_at(self, at: int) -> str:
-        """Return the md5 of the inputs of a fragment."""
-        return self._sources[_DIGEST * at : _DIGEST * (at + 1)].hex()
-
     def replaced(self, others: Mapping[int, FragmentStatus]) -> Statuses:
-        """Return the same with other statuses at some places."""
+        """Return a copy with other statuses at some places."""
         reasons, versions = self.reasons.copy(), self.versions.copy()
         for at, status in others.items():
             reasons[at], versions[at] = CODE[status.reason], status.version
@@ -284,82 +182,91 @@ class Statuses(ObjectColumns[FragmentStatus]):
     def _of_columns(self, places: Numbers) -> Iterator[FragmentStatus]:
         digests = self.source_digests(places)
         reasons, versions = self.reasons[places].tolist(), self.versions[places].tolist()
-        rows = zip(self.fragments.some(places), reasons, versions, self.current_files(places), strict=True)
+        rows = zip(self.fragments.take(places), reasons, versions, self.current_files(places), strict=True)
         for at, (fragment, reason, version, file) in enumerate(rows):
             sources = digests[_DIGEST * at : _DIGEST * (at + 1)].hex()
             fingerprint = keys.fingerprint_of(self._function, sources)
             yield FragmentStatus(fragment, REASONS[reason], fingerprint, sources, file, None, version)
 
 
-def inspect_all_fragments(resolved: ResolvedRequest) -> Statuses:
-    """Return one status for each fragment, in the order of the manifest."""
-    fragments = FragmentColumns.of(resolved.table.fragments)
-    if resolved.past is not None:  # inputs lie in fragments of another version: one is looked at after the other
-        return _as_columns(resolved, fragments, list(inspect_fragment(resolved, fragments)))
-    first, holding = _output_files(resolved, fragments)
+def inspect_fragments(resolved: ResolvedRequest, fragments: Iterable[Fragment] | None = None) -> Statuses:
+    """Return one status for each fragment, in the same order.
+
+    Args:
+        resolved: The request.
+        fragments: The fragments, which may be of an earlier version of the table; None: those of the request's table.
+    """
+    known = FragmentColumns.from_fragments(resolved.table.fragments if fragments is None else fragments)
+    first, holding = _output_files(resolved, known)
     reasons = np.where(holding == 0, CODE[Reason.MISSING], CODE[Reason.EXTERNAL_WRITE]).astype(np.uint8)
-    with_rows = fragments.live_rows > 0
+    with_rows = known.live_rows > 0
     reasons[~with_rows] = CODE[Reason.REUSED]
+    sources, is_past = _inputs(resolved, known)
     found = Statuses(
-        fragments,
+        known,
         reasons=reasons,
-        versions=np.zeros(len(fragments), np.int64),
-        sources=_sources(resolved, fragments),
+        versions=np.zeros(len(known), np.int64),
+        sources=sources,
         files=first,
         function=resolved.versions[0],
         others={},
     )
     _judge_files(resolved, found, np.flatnonzero((holding == 1) & with_rows))
-    several = np.flatnonzero(holding > 1)
-    one_by_one = inspect_fragment(resolved, fragments.some(several))
-    return found.replaced(dict(zip(several.tolist(), one_by_one, strict=True))) if len(several) else found
-
-
-def _as_columns(resolved: ResolvedRequest, fragments: FragmentColumns, statuses: Sequence[FragmentStatus]) -> Statuses:
-    return Statuses(
-        fragments,
-        reasons=np.array([CODE[status.reason] for status in statuses], np.uint8),
-        versions=np.array([status.version for status in statuses], np.int64),
-        sources=b"".join([bytes.fromhex(status.sources) for status in statuses]),
-        files=_output_files(resolved, fragments)[0],
-        function=resolved.versions[0],
-        others=dict(enumerate(statuses)),
-    )
+    if resolved.past is not None:
+        is_other = (reasons != CODE[Reason.REUSED]) & (reasons != CODE[Reason.PARTIAL])
+        reasons[is_past & is_other] = CODE[Reason.PAST_INPUT]
+    return found
 
 
 def _output_files(resolved: ResolvedRequest, fragments: FragmentColumns) -> tuple[Numbers, Numbers]:
-    """Return of each fragment the output's file (-1: none), of several that which sorts first; and how many it has."""
+    """Return the output's file in each fragment (-1: none; the first by name), and how many it has there."""
     ids = resolved.output.field.field_ids
     first, holding = fragments.files_with(ids)
     several = np.flatnonzero(holding > 1)
-    for at, fragment in zip(several.tolist(), fragments.some(several), strict=True):
-        names = [file.path for file in fragment.files]
-        first[at] = fragments.first_file[at] + names.index(fragment.files_of(ids)[0])
+    for at, fragment in zip(several.tolist(), fragments.take(several), strict=True):
+        files = fragment.files_of(ids)
+        first[at] = fragments.first_file[at] + [file.path for file in fragment.files].index(files[0])
+        holding[at] = len(files)
     return first, holding
 
 
-def _sources(resolved: ResolvedRequest, fragments: FragmentColumns) -> bytes:
-    """Return the md5 of the inputs of each fragment, 16 bytes each."""
-    ids = resolved.input_ids
+def _inputs(resolved: ResolvedRequest, fragments: FragmentColumns) -> tuple[bytes, Mask]:
+    """Return the md5 of the inputs of each fragment, 16 bytes each, and which fragments have other inputs by now."""
+    past, ids = resolved.past, resolved.input_ids
+    now = [fragments.files_with((field_id,))[0] for field_id in ids]
+    is_past = np.zeros(len(fragments), np.bool_)
+    if past is None:
+        return _digests(ids, fragments, now), is_past
+    none = Fragment(0, 0, 0, ())
+    read = FragmentColumns.from_fragments(past.same.get(at, none) for at in fragments.ids.tolist())
+    then = [read.files_with((field_id,))[0] for field_id in ids]
+    for before, files in zip(then, now, strict=True):
+        is_past |= np.asarray(pc.not_equal(read.paths_at(before), fragments.paths_at(files)))
+    has_moved = ~fragments.with_ids(past.same)
+    digests = np.frombuffer(_digests(ids, read, then), _DIGEST_TYPE).copy()
+    digests[has_moved] = np.void(bytes.fromhex(keys.sources(keys.moved_sources(ids, past.version))))
+    return digests.tobytes(), is_past | has_moved
+
+
+def _digests(ids: Sequence[int], fragments: FragmentColumns, files: Sequence[Numbers]) -> bytes:
     if not ids:
         return bytes.fromhex(keys.sources(())) * len(fragments)
-    files = [fragments.files_with((field_id,))[0] for field_id in ids]
     parts = []
     for begin in range(0, len(fragments), AT_ONCE):
-        names = [fragments.names(column[begin : begin + AT_ONCE]) for column in files]
+        names = [as_texts(fragments.paths_at(column[begin : begin + AT_ONCE])) for column in files]
         parts += keys.sources_of_many(ids, names)
     return b"".join(parts)
 
 
 def _judge_files(resolved: ResolvedRequest, statuses: Statuses, places: Numbers) -> None:
-    """Set the reasons of fragments whose output lies in one file, by its name, and whose values these are."""
+    """Set reasons and versions of fragments whose output is in one file, by its name."""
     for begin in range(0, len(places), AT_ONCE):
         part = places[begin : begin + AT_ONCE]
         digests = statuses.source_digests(part).hex()
         inputs = [digests[at : at + _DIGEST] for at in range(0, len(digests), 2 * _DIGEST)]
         paths = statuses.current_paths(part)
         others = ~_are_current(paths, resolved.versions[0], inputs)
-        statuses.reasons[part] = CODE[Reason.REUSED]  # most are, and so are found all at once
+        statuses.reasons[part] = CODE[Reason.REUSED]  # true of most
         pairs = itertools.compress(zip(as_texts(paths), inputs, strict=True), others)
         found = [file_reason(resolved.versions, name, half) for name, half in pairs]
         statuses.reasons[part[others]] = [CODE[reason] for reason, _ in found]
@@ -367,19 +274,74 @@ def _judge_files(resolved: ResolvedRequest, statuses: Statuses, places: Numbers)
 
 
 def _are_current(paths: pa.LargeStringArray, function: str, inputs: Sequence[str]) -> Mask:
-    """Tell of many files by their names whether each has all values of the function for its fragment's inputs."""
+    """Return which files have, by their names, all values of the function for the inputs of their fragments."""
     whole = pc.match_substring_regex(paths, keys.whole_file_pattern(function))
     same = pc.equal(pc.utf8_slice_codeunits(paths, len(function), 2 * len(function)), pa.array(inputs, paths.type))
     found: Mask = pc.and_(whole, same).to_numpy(zero_copy_only=False)
     return found
 
 
-def outcome_codes(statuses: Statuses, *, failed_only: bool) -> Codes:
-    """Return the codes of what `reuse_decision.decide` gives of fragments about which no row states decide.
+class Decisions(NamedTuple):
+    """Whether the values of each fragment may be reused, by place."""
 
-    Of the others they mean nothing.
+    #: Codes of the reasons.
+    codes: Codes
+    #: The row states of fragments whose file has some values of this fingerprint, for the request's version.
+    states: Mapping[int, StateSummary]
+
+    @property
+    def is_settled(self) -> Mask:
+        """Return which fragments leave nothing to do."""
+        found: Mask = SETTLES[self.codes]
+        return found
+
+
+def decide_reuse(resolved: ResolvedRequest, statuses: Statuses, states: Mapping[str, StateSummary]) -> Decisions:
+    """Decide whether the values of each fragment may be reused.
+
+    Args:
+        resolved: The request.
+        statuses: Those of all fragments.
+        states: By file name. A partial file without an entry is computed again.
     """
-    if not failed_only:
-        return statuses.reasons
-    settled = SETTLES[statuses.reasons]
-    return np.where(settled, CODE[Reason.REUSED], CODE[Reason.REUSED_FILTER]).astype(np.uint8)
+    known = _summaries(resolved, statuses, states)
+    places = np.fromiter(known, np.int64, len(known))
+    codes = statuses.reasons.copy()
+    if resolved.failed_only:  # a fragment without failed rows is settled, whatever it lacks
+        is_whole: Mask = SETTLES[codes]
+        is_whole[places] |= np.array([not summary.untouched for summary in known.values()], np.bool_)
+        codes = np.where(is_whole, CODE[Reason.REUSED], CODE[Reason.REUSED_FILTER]).astype(np.uint8)
+        failed = np.array([summary.failed + summary.failed_older for summary in known.values()], np.int64)
+        codes[places[failed > 0]] = CODE[Reason.PARTIAL]
+        return Decisions(codes, known)
+    is_partial = codes == CODE[Reason.PARTIAL]
+    codes[is_partial] = CODE[Reason.EXTERNAL_WRITE]
+    codes[places[is_partial[places]]] = CODE[Reason.PARTIAL]
+    for at in places[is_partial[places]].tolist():
+        if not known[at].untouched + known[at].failed_older:
+            codes[at] = CODE[Reason.REUSED]
+        elif resolved.selective and _filter_id(resolved, statuses.fragments[at]) in known[at].filters:
+            codes[at] = CODE[Reason.REUSED_FILTER]
+    return Decisions(codes, known)
+
+
+def _filter_id(resolved: ResolvedRequest, fragment: Fragment) -> str:
+    return keys.md5_of_few(resolved.filter_identity(fragment))
+
+
+def _summaries(
+    resolved: ResolvedRequest, statuses: Statuses, states: Mapping[str, StateSummary]
+) -> dict[int, StateSummary]:
+    """Return the row states that count, for the request's version, by place."""
+    places = np.flatnonzero(statuses.with_states)
+    found: dict[int, StateSummary] = {}
+    if not len(places):
+        return found
+    for at, file in zip(places.tolist(), statuses.current_files(places), strict=True):
+        status = statuses.others.get(at)
+        name = keys.parse_column_file_name(file)
+        if status is not None and status.moved is not None:
+            found[at] = status.moved.summary
+        elif name is not None and file in states:
+            found[at] = row_states.summary_for_version(states[file], name.function_part, resolved.versions)
+    return found

@@ -1,19 +1,14 @@
-"""What is to be done about each fragment, given its stored work. Pure.
+"""The task of each fragment with work. Pure.
 
-Fragments of which nothing but checkpoints of the request's own filter is stored: decided about all at once. Pure.
-
-What is decided about one fragment stands in `leman_planner.planning.fragment_tasks`; of a table of 100,000 fragments
-all may be half in checkpoints.
-
-What is to be done about one fragment. Pure.
+Fragments without stored work, or with only checkpoints of the request's own filter, are handled in columns: a table may
+have a million of them. All others are handled one by one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import NamedTuple, overload
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -21,62 +16,43 @@ import pyarrow as pa
 from leman_core.model import keys, row_ids, row_states
 from leman_core.model.plan import CheckpointRef, FragmentTask, Reason, StagedFile
 from leman_core.model.plan_columns import (
-    AT_ONCE,
-    CheckpointColumns,
-    CheckpointedFragments,
+    BATCH_TASKS,
     FragmentColumns,
+    Mask,
     Numbers,
+    PlannedTasks,
     RangeKeys,
-    UntouchedFragments,
+    RangeLists,
+    TaskKeys,
     offsets_of_counts,
+    task_batch,
+    task_columns,
     whole_range,
-    with_checkpoints,
 )
 from leman_core.model.row_positions import RowRange, count_offsets, subtract_ranges
 from leman_core.model.row_states import StateSummary
 from leman_core.storage.checkpoint_records import FragmentRecord
-from leman_planner.planning.fragment_status import REASONS, FragmentStatus, Mask, ReuseDecision, Statuses
+from leman_planner.planning.fragment_status import REASONS, Codes, FragmentStatus, Statuses
 from leman_planner.planning.request_resolution import ResolvedRequest
 from leman_planner.planning.stored_work import FoundCheckpoints, StoredWork
 
 
-class CoveredFragments:
-    """Fragments with work, and the checkpoints of each that are reused.
-
-    Args:
-        fragments: how many the table has.
-        places: of these among them, each once.
-        checkpoints: of each of these.
-    """
-
-    def __init__(self, fragments: int, places: Numbers, checkpoints: CheckpointColumns) -> None:
-        self._checkpoints = checkpoints
-        #: Of each of the table's fragments, its place in `checkpoints`; -1: it is none of these.
-        self._at = np.full(fragments, -1, np.int64)
-        self._at[places] = np.arange(len(places))
-        self.places = places
-
-    @property
-    def mask(self) -> Mask:
-        """Tell of each of the table's fragments whether it is one of these."""
-        return self._at >= 0
-
-    def of(self, places: Numbers) -> CheckpointColumns:
-        """Return the checkpoints of some of these fragments, by their places in the table."""
-        return self._checkpoints.some(self._at[places])
-
-
 def cover_fragments(
     resolved: ResolvedRequest, statuses: Statuses, found: FoundCheckpoints | None, others: Mask
-) -> CoveredFragments:
-    """Return the fragments whose checkpoints all settle their ranges; each other one is to be looked at by itself.
+) -> RangeLists:
+    """Return the ranges of the checkpoints of each fragment that has nothing else stored.
+
+    The list is empty if one of them does not settle its range; such a fragment is handled by itself.
 
     Args:
-        others: of each fragment, whether more than checkpoints is stored of it.
+        resolved: The request.
+        statuses: Those of all fragments.
+        found: The checkpoints; None: there are none.
+        others: Which fragments have other stored work.
     """
     if found is None:
         none = np.zeros(0, np.int64)
-        return _covered(statuses, none, none, none)
+        return _range_lists(len(statuses), none, none, none)
     order = statuses.in_order
     ids = statuses.fragments.ids[order]
     known = found.keys.some(row_ids.isin_sorted(ids, found.keys.fragment_ids))
@@ -87,14 +63,11 @@ def cover_fragments(
     alone[places[usable & ~_settle(resolved, statuses, known, places)]] = False
     alone[statuses.fragments.with_ids(found.strange)] = False
     chosen = usable & alone[places]
-    return _covered(statuses, places[chosen], known.starts[chosen], known.ends[chosen])
+    return _range_lists(len(statuses), places[chosen], known.starts[chosen], known.ends[chosen])
 
 
 def _settle(resolved: ResolvedRequest, statuses: Statuses, found: RangeKeys, places: Numbers) -> Mask:
-    """Tell which checkpoints say of all rows of their range what is to become of them; see `fragment_tasks`.
-
-    It is said of none where each fragment has a filter of its own.
-    """
+    """Return which checkpoints settle all rows of their range; see `_settles`. None does if filters differ."""
     if resolved.failed_only or resolved.filter.columns or resolved.filter.reads_output or not len(found):
         return np.zeros(len(found), np.bool_)
     identity = resolved.filter_identity(statuses.fragments[int(places[0])])
@@ -102,28 +75,25 @@ def _settle(resolved: ResolvedRequest, statuses: Statuses, found: RangeKeys, pla
     return same & ~statuses.with_file(places) if resolved.selective else same
 
 
-def _covered(statuses: Statuses, places: Numbers, begins: Numbers, ends: Numbers) -> CoveredFragments:
-    """Return the fragments at some places with their ranges, without those that lie within ranges before them.
+def _range_lists(fragments: int, places: Numbers, begins: Numbers, ends: Numbers) -> RangeLists:
+    """Return the ranges of each fragment without those that lie within earlier ones.
 
     Args:
-        places: of each range, those of one fragment side by side.
-        begins: in order in each fragment.
-        ends: of ranges that begin at the same row, the last one first.
+        fragments: How many the table has.
+        places: The fragment of each range; ranges of one fragment are adjacent.
+        begins: Ascending in each fragment.
+        ends: Descending among ranges that begin at the same row.
     """
-    apart = int(ends.max(initial=0)) + 1  # so much that no range of one fragment ends behind those of the next
+    apart = int(ends.max(initial=0)) + 1  # keeps ranges of different fragments apart
     nth = np.cumsum(np.diff(places, prepend=-1) != 0) - 1
-    furthest = np.maximum.accumulate(ends + nth * apart)
-    further = np.diff(furthest, prepend=-1) > 0
-    first = offsets_of_counts(np.bincount(nth[further]))
-    covered = places[further][first[:-1]]
-    checkpoints = CheckpointColumns(
-        rows=statuses.fragments.physical_rows[covered], first=first, starts=begins[further], ends=ends[further]
-    )
-    return CoveredFragments(len(statuses), covered, checkpoints)
+    further = np.diff(np.maximum.accumulate(ends + nth * apart), prepend=-1) > 0
+    places, begins, ends = places[further], begins[further], ends[further]
+    order = np.argsort(places, kind="stable")
+    return RangeLists(offsets_of_counts(np.bincount(places, minlength=fragments)), begins[order], ends[order])
 
 
 class PendingFragment(NamedTuple):
-    """A fragment with work: what is stored of it, and what is missing."""
+    """A fragment with work: what is stored, and what is missing."""
 
     status: FragmentStatus
     reason: Reason
@@ -131,170 +101,126 @@ class PendingFragment(NamedTuple):
     missing: tuple[RowRange, ...]
     checkpoints: tuple[CheckpointRef, ...] = ()
     staged: StagedFile | None = None
-    #: Rows that failed and are not to be tried again.
+    #: Rows that failed and are not retried.
     failed_before: int = 0
-    #: Rows among the missing ones for which checkpoints hold values of kept functions: by version, at most so many.
+    #: By version, an upper bound of the missing rows whose values of kept functions checkpoints hold.
     kept: Mapping[int, int] = MappingProxyType({})
 
 
+class HeldValues(NamedTuple):
+    """The decision about a fragment's values; see `Decisions`."""
+
+    reason: Reason
+    states: StateSummary | None
+
+
 class KeptKeys(NamedTuple):
-    """Checkpoints of a fragment that hold values of a function which the column keeps."""
+    """Checkpoints of a fragment with values of a kept function."""
 
     #: The function's place in `ResolvedRequest.versions`, from 1 on.
     version: int
-    #: The request as this function asked it.
+    #: The request for this function.
     resolved: ResolvedRequest
     found: Sequence[keys.FamilyKey]
 
 
-class TaskParts(NamedTuple):
-    """Some of a plan's tasks."""
-
-    #: Fragments of which nothing is stored.
-    untouched: UntouchedFragments | None
-    #: Fragments of which checkpoints are stored and nothing else.
-    checkpointed: CheckpointedFragments | None
-    others: Sequence[FragmentTask]
-
-
-class Tasks(Sequence[FragmentTask]):
-    """The tasks of fragments with work, each made when it is looked at and not kept: a plan may have very many.
+def make_tasks(
+    resolved: ResolvedRequest,
+    statuses: Statuses,
+    codes: Codes,
+    places: Numbers,
+    opened: Mapping[int, PendingFragment],
+    covered: RangeLists,
+) -> PlannedTasks:
+    """Return the tasks of fragments with work.
 
     Args:
-        resolved: the request.
-        statuses: of all fragments.
-        places: of the fragments with work among them, in the order of the tasks.
-        opened: by place, the fragments that were decided about one by one.
-        covered: fragments of which checkpoints are stored. Of those that are neither all rows are missing.
+        resolved: The request.
+        statuses: Those of all fragments.
+        codes: The reasons of all fragments.
+        places: Those of the fragments with work, in the order of their ids.
+        opened: By place, fragments that were handled one by one.
+        covered: What `cover_fragments` returned. All rows of a fragment that is in neither are missing.
     """
+    if not len(places):
+        return PlannedTasks()
+    batches = _TaskBatches(resolved, statuses, codes, opened, covered)
+    parts = (places[begin : begin + BATCH_TASKS] for begin in range(0, len(places), BATCH_TASKS))
+    return PlannedTasks(map(batches.batch, parts))
+
+
+class _TaskBatches:
+    """Makes record batches of tasks; see `make_tasks` for the arguments."""
 
     def __init__(
         self,
         resolved: ResolvedRequest,
         statuses: Statuses,
-        places: Numbers,
+        codes: Codes,
         opened: Mapping[int, PendingFragment],
-        covered: CoveredFragments,
+        covered: RangeLists,
     ) -> None:
         self._resolved = resolved
         self._statuses = statuses
-        self._places = places
+        self._codes = codes
         self._opened = opened
         self._covered = covered
+        self._inputs = _InputFiles(resolved, statuses.fragments)
+        self._prefixes = _Prefixes(resolved.family)
+        # a filter over other columns has its own identity in each fragment
+        self._by_itself = np.full(len(statuses), bool(resolved.filter.columns))
+        self._by_itself[list(opened)] = True
 
-    def __len__(self) -> int:
-        return len(self._places)
+    def batch(self, places: Numbers) -> pa.RecordBatch:
+        """Return the tasks at some places, at least one."""
+        by_itself = self._by_itself[places]
+        if not by_itself.any():
+            return self._columns(places)
+        made = task_batch([self._task(at) for at in places[by_itself].tolist()])
+        if by_itself.all():
+            return made
+        parts = [pa.Table.from_batches([part]) for part in (made, self._columns(places[~by_itself]))]
+        both = pa.concat_tables(parts, promote_options="default").unify_dictionaries().combine_chunks()
+        order = np.argsort(np.concatenate([np.flatnonzero(by_itself), np.flatnonzero(~by_itself)]))
+        return both.take(pa.array(order)).combine_chunks().to_batches()[0]
 
-    @overload
-    def __getitem__(self, at: int) -> FragmentTask: ...
-    @overload
-    def __getitem__(self, at: slice) -> Tasks: ...
-    def __getitem__(self, at: int | slice) -> FragmentTask | Tasks:
-        if isinstance(at, slice):
-            return Tasks(self._resolved, self._statuses, self._places[at], self._opened, self._covered)
-        return next(self._made(self._places[[at]]))
+    def _task(self, at: int) -> FragmentTask:
+        pending = self._opened.get(at) or _untouched(self._statuses[at])
+        return _task(self._resolved, pending, self._prefixes)
 
-    def __iter__(self) -> Iterator[FragmentTask]:
-        return self._made(self._places)
-
-    def of(self, ids: Collection[int]) -> Iterator[FragmentTask]:
-        """Yield the tasks of some fragments, in their order."""
-        return self._made(self._places[self._statuses.fragments.with_ids(ids)[self._places]])
-
-    def _made(self, places: Numbers) -> Iterator[FragmentTask]:
-        for begin in range(0, len(places), AT_ONCE):
-            yield from self._of_part(places[begin : begin + AT_ONCE])
-
-    def _of_part(self, places: Numbers) -> Iterator[FragmentTask]:
-        resolved, prefixes = self._resolved, _Prefixes(self._resolved.family)
-        opened = [self._opened.get(at) for at in places.tolist()]
-        others = self._statuses.some(places[[pending is None for pending in opened]])
-        covered = self._covered.mask[places]
-        checkpoints = self._covered.of(places[covered])
-        ranges = checkpoints.ranges(0, len(checkpoints))
-        for pending, is_covered in zip(opened, covered.tolist(), strict=True):
-            if pending is not None:
-                yield _task(resolved, pending, prefixes)
-            elif is_covered:
-                yield with_checkpoints(_task(resolved, _untouched(next(others)), prefixes), *next(ranges))
-            else:
-                yield _task(resolved, _untouched(next(others)), prefixes)
-
-    def parts(self, most: int, *, checkpointed: bool) -> Iterator[TaskParts]:
-        """Yield the tasks in parts of so many.
-
-        Args:
-            checkpointed: whether fragments of which checkpoints are stored are wanted in columns, too.
-        """
-        inputs = _InputFiles(self._resolved, self._statuses.fragments)
-        is_open, covered = self._one_by_one, self._covered.mask
-        if not checkpointed:
-            is_open |= covered
-        for begin in range(0, len(self._places), most):
-            part = self._places[begin : begin + most]
-            in_columns = part[~is_open[part]]
-            stored, untouched = in_columns[covered[in_columns]], in_columns[~covered[in_columns]]
-            yield TaskParts(
-                self._columns(untouched, inputs) if len(untouched) else None,
-                self._checkpointed(stored, inputs) if len(stored) else None,
-                list(self._made(part[is_open[part]])),
-            )
-
-    @property
-    def _one_by_one(self) -> Mask:
-        if self._resolved.filter.columns:  # each fragment has checkpoints under a filter of its own
-            return np.ones(len(self._statuses), np.bool_)
-        is_open = np.zeros(len(self._statuses), np.bool_)
-        is_open[list(self._opened)] = True
-        return is_open
-
-    def _checkpointed(self, places: Numbers, inputs: _InputFiles) -> CheckpointedFragments:
-        fragments = replace(self._columns(places, inputs), reasons=[Reason.PARTIAL] * len(places))
-        return CheckpointedFragments(fragments, self._covered.of(places))
-
-    def _columns(self, places: Numbers, inputs: _InputFiles) -> UntouchedFragments:
+    def _columns(self, places: Numbers) -> pa.RecordBatch:
         resolved, statuses = self._resolved, self._statuses
-        fragments = statuses.fragments
-        files, first = inputs.of(places)
-        return UntouchedFragments(
-            ids=fragments.ids[places],
-            physical_rows=fragments.physical_rows[places],
-            deleted_rows=fragments.deleted_rows[places],
-            reasons=[REASONS[code] for code in statuses.reasons[places].tolist()],
-            sources=statuses.source_digests(places),
-            function=resolved.versions[0],
-            prefix=_Prefixes(resolved.family)[resolved.filter_identity(fragments[int(places[0])])],
-            input_files=files,
-            first_input=first,
-            current_files=statuses.current_paths(places),
+        codes = pa.array(self._codes[places], pa.int32())
+        return task_columns(
+            fragments=statuses.fragments,
+            places=places,
+            reasons=pa.DictionaryArray.from_arrays(codes, pa.array([reason.value for reason in REASONS])),
+            keys=TaskKeys(
+                function=resolved.versions[0],
+                prefix=self._prefixes[resolved.filter_identity(statuses.fragments[int(places[0])])],
+                sources=statuses.source_digests(places),
+            ),
+            input_files=self._inputs.of(places),
+            current_files=statuses.current_paths(places) if statuses.with_file(places).any() else None,
+            checkpoints=self._covered.take(places),
         )
-
-    def __eq__(self, other: object) -> bool:
-        return tuple(self) == (tuple(other) if isinstance(other, Tasks) else other)
-
-    def __hash__(self) -> int:
-        return hash(tuple(self))
-
-    def __repr__(self) -> str:
-        return repr(tuple(self))
 
 
 class _InputFiles:
-    """The files of the inputs, of all fragments."""
+    """The files of the inputs in all fragments."""
 
     def __init__(self, resolved: ResolvedRequest, fragments: FragmentColumns) -> None:
         self._resolved = resolved
         self._fragments = fragments
         self._first, self._count = fragments.files_with(resolved.input_ids)
 
-    def of(self, places: Numbers) -> tuple[pa.LargeStringArray, Numbers]:
-        """Return those of some fragments one after the other, and where those of each begin."""
+    def of(self, places: Numbers) -> pa.ListArray:
+        """Return the files of some fragments."""
         if self._resolved.past is None and bool((self._count[places] == 1).all()):
-            return self._fragments.paths_at(self._first[places]), np.arange(len(places) + 1)
-        each = [self._resolved.input_files(fragment) for fragment in self._fragments.some(places)]
-        return pa.array([file for files in each for file in files], pa.large_string()), offsets_of_counts(
-            map(len, each)
-        )
+            files = self._fragments.paths_at(self._first[places])
+            return pa.ListArray.from_arrays(pa.array(np.arange(len(places) + 1), pa.int32()), files)
+        each = [self._resolved.input_files(fragment) for fragment in self._fragments.take(places)]
+        return pa.array(each, pa.list_(pa.large_string()))
 
 
 def _untouched(status: FragmentStatus) -> PendingFragment:
@@ -304,49 +230,53 @@ def _untouched(status: FragmentStatus) -> PendingFragment:
 def open_fragment(
     resolved: ResolvedRequest,
     status: FragmentStatus,
-    decision: ReuseDecision,
+    held: HeldValues,
     stored_work: StoredWork,
     records: Sequence[tuple[str, FragmentRecord]],
     found: Sequence[keys.FamilyKey],
     *,
     kept: Sequence[KeptKeys] = (),
 ) -> PendingFragment:
-    """Say what is stored of a fragment with work, and which of its rows are missing.
+    """Return what is stored of a fragment with work, and which rows are missing.
 
     Args:
-        records: the fragment's own, each with the md5 of the filter that its file was made under.
-        found: its checkpoints.
-        kept: its checkpoints of functions whose values the column keeps.
+        resolved: The request.
+        status: The status of the fragment.
+        held: The decision about its values.
+        stored_work: The stored work of all fragments.
+        records: Its records, each with the md5 of the filter of its file.
+        found: Its checkpoints.
+        kept: Its checkpoints of kept functions.
     """
-    extends = decision.states is not None
+    extends = held.states is not None
     failed = 0
-    if decision.states is not None and not resolved.failed_only:
-        failed = stored_work.failed_now(status.fragment.fragment_id, decision.states).live
+    if held.states is not None and not resolved.failed_only:
+        failed = stored_work.failed_now(status.fragment.fragment_id, held.states).live
     rows = status.fragment.physical_rows
     staged = _staged(resolved, status, records, stored_work) if records else None
     if staged is not None:
         return PendingFragment(status, Reason.STAGED, extends, (), (), staged.staged, failed)
     if not (found or kept):
-        return PendingFragment(status, decision.reason, extends, whole_range(rows), (), None, failed)
+        return PendingFragment(status, held.reason, extends, whole_range(rows), (), None, failed)
     filter_id = keys.md5_of_few(resolved.filter_identity(status.fragment))
-    if resolved.failed_only:  # others' checkpoints hold the failures that are to be tried again
+    if resolved.failed_only:  # checkpoints of other filters hold the failures that are retried
         found = [entry for entry in found if entry.filter_id == filter_id]
-    refs, missing = _cover(rows, filter_id if _settles(resolved, status, decision) else None, found)
+    refs, missing = _cover(rows, filter_id if _settles(resolved, status, held) else None, found)
     of_kept, known = _of_kept(status, rows, missing, kept)
     if of_kept:
         refs = sorted([*refs, *of_kept], key=lambda ref: (ref.range, ref.key))
     return PendingFragment(
-        status, Reason.PARTIAL if refs else decision.reason, extends, tuple(missing), tuple(refs), None, failed, known
+        status, Reason.PARTIAL if refs else held.reason, extends, tuple(missing), tuple(refs), None, failed, known
     )
 
 
 def _of_kept(
     status: FragmentStatus, rows: int, missing: Sequence[RowRange], kept: Sequence[KeptKeys]
 ) -> tuple[list[CheckpointRef], dict[int, int]]:
-    """Return the checkpoints of kept functions that hold missing rows, and how many of these rows, by version.
+    """Return the checkpoints of kept functions that hold missing rows, and the number of these rows by version.
 
-    Such a checkpoint settles nothing: rows on which the kept function failed are left to the new one. What it was
-    computed for counts as known all the same, unless another filter chose its rows.
+    Such a checkpoint settles nothing: the new function computes the rows on which the kept one failed. Its rows count
+    as known nevertheless, unless they were selected by another filter.
     """
     refs: list[CheckpointRef] = []
     known: dict[int, int] = {}
@@ -389,7 +319,7 @@ def _task(resolved: ResolvedRequest, pending: PendingFragment, prefixes: _Prefix
 
 
 class _Prefixes(dict[str, str]):
-    """Beginnings of checkpoint prefixes by filter identity."""
+    """Beginnings of checkpoint prefixes, by filter identity."""
 
     def __init__(self, family: keys.KeyFamily) -> None:
         self._family = family
@@ -399,29 +329,31 @@ class _Prefixes(dict[str, str]):
         return found
 
 
-def _settles(resolved: ResolvedRequest, status: FragmentStatus, decision: ReuseDecision) -> bool:
-    """Return whether checkpoints of the same filter say of all rows of their range what is to become of them."""
+def _settles(resolved: ResolvedRequest, status: FragmentStatus, held: HeldValues) -> bool:
+    """Return whether a checkpoint of the same filter settles all rows of its range."""
     if resolved.failed_only:
-        return True  # the file whose rows the filter reads is part of its identity
-    # rows beside the filter keep the values of another function's file: what has them of this one settles nothing
-    others = resolved.selective and status.current_file and decision.states is None
+        return True  # the file with the failed rows is part of the filter's identity
+    # rows outside the filter keep values of another function's file, which a checkpoint of this one lacks
+    others = resolved.selective and status.current_file and held.states is None
     return not resolved.filter.reads_output and not others
 
 
 def _cover(
     rows: int, filter_id: str | None, found: Sequence[keys.FamilyKey]
 ) -> tuple[list[CheckpointRef], list[RowRange]]:
-    """Return the checkpoints to be reused, in order, and the ranges that they leave open.
+    """Return the checkpoints to reuse, in order, and the ranges that they leave open.
 
-    Only checkpoints under the same filter settle a range. Of others it is known which rows they have, but not which of
-    them this filter asks for: under a filter the rest must keep its values, and without one the rows between are open.
+    Only checkpoints of the same filter settle a range. Those of other filters say which rows they hold, but not which
+    of these rows the present filter selects.
 
-    Checkpoints of other filters are named in settled ranges too: a restore may have brought rows back that were deleted
+    Checkpoints of other filters are returned in settled ranges too: a restore may bring back rows that were deleted
     when the settling checkpoint was stored.
 
     Args:
-        filter_id: None: nothing settles. That holds for a filter over the output column itself, which may match other
-            rows by now.
+        rows: The physical rows of the fragment.
+        filter_id: The filter whose checkpoints settle; None: none does, as for a filter over the output column, which
+            may match other rows by now.
+        found: The checkpoints.
     """
     settling: list[CheckpointRef] = []
     others: list[CheckpointRef] = []
@@ -454,7 +386,7 @@ def _staged(
     candidates: Sequence[tuple[str, FragmentRecord]],
     stored_work: StoredWork,
 ) -> FragmentRecord | None:
-    """Return a finished file that only has to be committed; of several the one with the most values."""
+    """Return a finished file that only has to be committed: if there are several, the one with the most values."""
 
     def states(record: FragmentRecord) -> StateSummary | None:
         found = stored_work.states.get(record.file)
@@ -471,7 +403,7 @@ def _usable(
     record: FragmentRecord,
     states: StateSummary | None,
 ) -> bool:
-    """Return whether a finished file may be committed as it is for this request."""
+    """Return whether a finished file may be committed unchanged for this request."""
     name = keys.parse_column_file_name(record.file)
     ids = set(record.output_field_ids)
     if (
@@ -495,7 +427,7 @@ def _usable(
 
 
 def _covers(states: StateSummary | None, filter_id: str) -> bool:
-    """Return whether nothing is left to do in a partial file, for a filter (empty: for all rows)."""
+    """Return whether a partial file settles all rows of a filter (empty: all rows)."""
     if states is None:
         return False
     return states.untouched + states.failed_older == 0 or filter_id in states.filters

@@ -1,4 +1,4 @@
-"""From what is there to what is left to do. Pure: the same stored work gives the same plan."""
+"""Decide what is left to do. Pure: the same table and stored work give the same plan."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 from leman_core.model import row_ids
 from leman_core.model.keys import FamilyKey
 from leman_core.model.plan import KeptRows, Plan, PlanHeader, Reason, ReasonCount, TracedFile
-from leman_core.model.plan_columns import CheckpointColumns, FragmentColumns, Numbers
+from leman_core.model.plan_columns import FragmentColumns, Mask, Numbers, RangeLists
 from leman_core.model.row_positions import count_offsets
 from leman_core.model.row_states import StateSummary
 from leman_core.storage.checkpoint_records import FragmentRecord
@@ -22,15 +22,20 @@ from leman_planner.planning.fragment_status import (
     SETTLES,
     Codes,
     FragmentStatus,
-    Mask,
     Moved,
-    ReuseDecision,
     Statuses,
-    outcome_codes,
+    decide_reuse,
 )
-from leman_planner.planning.fragment_tasks import KeptKeys, PendingFragment, Tasks, cover_fragments, open_fragment
+from leman_planner.planning.fragment_tasks import (
+    HeldValues,
+    KeptKeys,
+    PendingFragment,
+    cover_fragments,
+    make_tasks,
+    open_fragment,
+)
 from leman_planner.planning.request_resolution import ResolvedRequest, given_types, with_names_now
-from leman_planner.planning.stored_work import NONE_FAILED, FailedNow, KeptWork, Slot, StoredWork, decided_at
+from leman_planner.planning.stored_work import NONE_FAILED, FailedNow, KeptWork, Slot, StoredWork
 
 
 @dataclass(slots=True)
@@ -62,7 +67,7 @@ class _Totals:
             self.kept[part] += computed
 
     def collect(self, pending: PendingFragment) -> None:
-        """Count what is stored of a fragment with work."""
+        """Count the stored rows of a fragment with work."""
         self.fragments_collected += 1
         if pending.staged is not None:
             self.rows_collected += pending.staged.physical_rows
@@ -71,15 +76,17 @@ class _Totals:
             settled = count_offsets([ref.range for ref in pending.checkpoints if ref.settles])
             self.rows_collected += settled + sum(pending.kept.values())
 
-    def collect_covered(self, stored: CheckpointColumns, asked: Numbers) -> None:
-        """Count what is stored of fragments with nothing but checkpoints, and what is left.
+    def collect_covered(self, stored: RangeLists, rows: Numbers, asked: Numbers) -> None:
+        """Count the stored and the remaining rows of fragments that have only checkpoints.
 
         Args:
-            asked: the rows of each that are asked for.
+            stored: The ranges of the checkpoints of each fragment.
+            rows: The physical rows of each.
+            asked: The requested rows of each.
         """
-        left = np.minimum(asked, stored.rows_missing)
-        self.fragments_collected += len(stored)
-        self.rows_collected += int(stored.rows_stored.sum())
+        left = np.minimum(asked, stored.gaps(rows).rows)
+        self.fragments_collected += len(rows)
+        self.rows_collected += int(stored.rows.sum())
         self.to_compute += int(left.sum())
         self.reused += int((asked - left).sum())
 
@@ -88,7 +95,7 @@ class _Totals:
 
 
 class Draft(NamedTuple):
-    """A plan, and how many fragments and rows of it are stored already, in checkpoints or finished files."""
+    """A plan, and how many of its fragments and rows are stored already, in checkpoints or finished files."""
 
     plan: Plan
     fragments_collected: int
@@ -97,35 +104,30 @@ class Draft(NamedTuple):
     rows_ready: int
 
 
-def make_plan(resolved: ResolvedRequest, statuses: Statuses, stored_work: StoredWork) -> Plan:
-    """Return the plan alone; see `draft`."""
-    return draft_plan(resolved, statuses, stored_work).plan
-
-
 def draft_plan(resolved: ResolvedRequest, statuses: Statuses, stored_work: StoredWork) -> Draft:
-    """Make a plan from the statuses of all fragments and what is stored.
+    """Make a plan from the statuses of all fragments and the stored work.
 
-    The header counts all fragments by reason. `num_frags` cuts the tasks, and with them `rows_to_compute`. Fragments
-    are decided about one by one where row states, checkpoints or finished files are known of them, and the others, of
-    which there may be a million, all at once.
+    The header counts all fragments by reason. `num_frags` limits the tasks, and with them `rows_to_compute`. Fragments
+    with row states, finished files or checkpoints of several filters are handled one by one, all others in columns.
 
     Args:
-        statuses: those of `statuses.inspect`; those of compacted fragments with what is known of their rows.
+        resolved: The request.
+        statuses: Those of `inspect_fragments`; for compacted fragments those of `trace_files`.
+        stored_work: The stored work.
     """
     fragments = statuses.fragments
     asked = _rows_asked(resolved, fragments)
-    codes = outcome_codes(statuses, failed_only=resolved.failed_only).copy()
     totals = _Totals()
     stored = _Stored(resolved, statuses, stored_work)
-    for at, decision in stored.decisions.items():
-        codes[at] = CODE[decision.reason]
+    codes = stored.codes.copy()
     order = statuses.in_order
     unsettled = order[~SETTLES[codes[order]]]
-    opened = {at: stored.open(at) for at in unsettled[stored.mask[unsettled]].tolist()}
+    opened = stored.open(unsettled[stored.mask[unsettled]])
     for at, pending in opened.items():
         codes[at] = CODE[pending.reason]
     covered = stored.covered
-    codes[covered.places] = CODE[Reason.PARTIAL]
+    is_covered = np.diff(covered.first) > 0
+    codes[is_covered] = CODE[Reason.PARTIAL]
     totals.count(codes, asked)
     totals.reused = int(asked[SETTLES[codes]].sum())
     stored.count_settled(totals, opened)
@@ -134,64 +136,68 @@ def draft_plan(resolved: ResolvedRequest, statuses: Statuses, stored_work: Store
     if resolved.failed_only:
         totals.not_computed = _not_computed(statuses, stored)
     taken = unsettled[: resolved.num_frags or None]
-    from_checkpoints, by_itself = covered.mask[taken], stored.mask[taken]
+    from_checkpoints, by_itself = is_covered[taken], stored.mask[taken]
     totals.to_compute = int(asked[taken[~(from_checkpoints | by_itself)]].sum())
-    totals.collect_covered(covered.of(taken[from_checkpoints]), asked[taken[from_checkpoints]])
+    some = taken[from_checkpoints]
+    if len(some):
+        totals.collect_covered(covered.take(some), fragments.physical_rows[some], asked[some])
     for at in taken[by_itself].tolist():
         stored.count_open(totals, at, opened[at], int(asked[at]))
-    tasks = Tasks(resolved, statuses, taken, opened, covered)
+    tasks = make_tasks(resolved, statuses, codes, taken, opened, covered)
     plan = Plan(_header(resolved, totals), tasks, tuple(newly_traced_files(resolved, _moved(statuses))))
     return Draft(plan, totals.fragments_collected, totals.rows_collected, totals.ready)
 
 
 class _Stored:
-    """The fragments of which something is stored, and what is decided about each that is decided about by itself."""
+    """The stored work of each fragment."""
 
     def __init__(self, resolved: ResolvedRequest, statuses: Statuses, stored_work: StoredWork) -> None:
         self._resolved = resolved
+        self._statuses = statuses
         self._stored_work = stored_work
         self._records = _by_fragment(resolved, stored_work.records)
         self._found: Mapping[int, Sequence[FamilyKey]] = {}
         self._kept = [_by_id(work) for work in stored_work.kept]
         known = {fragment_id for _, fragment_id in self._records}.union(*(found for _, _, found in self._kept))
         mask = statuses.with_states | statuses.fragments.with_ids(known)
-        #: Those of which nothing but checkpoints is stored that settle their ranges.
+        #: The checkpoints of each fragment that has nothing else, and whose checkpoints all settle their ranges.
         self.covered = cover_fragments(resolved, statuses, stored_work.found, mask)
         if stored_work.found is not None:
             found = row_ids.isin_sorted(stored_work.found.fragment_ids, statuses.fragments.ids)
-            mask |= found & ~self.covered.mask
+            mask |= found & (np.diff(self.covered.first) == 0)
             self._found = stored_work.found.of(statuses.fragments.ids[mask])
-        #: Of each fragment, whether it is one of the others.
+        #: Which fragments have other stored work: they are handled one by one.
         self.mask: Mask = mask
-        places = np.flatnonzero(self.mask)
-        rest = places[[at not in stored_work.decided for at in places.tolist()]]
-        decided = {**stored_work.decided, **decided_at(resolved, statuses, stored_work.states, rest)}
-        self._known = {at: status for at, (status, _) in decided.items()}
-        self.decisions = {at: decision for at, (_, decision) in decided.items()}
+        #: See `Decisions`.
+        self.codes, self.states = stored_work.decisions or decide_reuse(resolved, statuses, stored_work.states)
 
-    def open(self, at: int) -> PendingFragment:
-        """Return a fragment with work."""
-        status = self._known[at]
+    def open(self, places: Numbers) -> dict[int, PendingFragment]:
+        """Return fragments with work, by their places."""
+        pairs = zip(places.tolist(), self._statuses.take(places), strict=True)
+        return {at: self._opened(at, status) for at, status in pairs}
+
+    def _opened(self, at: int, status: FragmentStatus) -> PendingFragment:
         fragment_id = status.fragment.fragment_id
         records, found = self._records.get((status.sources, fragment_id), ()), self._found.get(fragment_id, ())
         kept = [KeptKeys(n, asked, by_id[fragment_id]) for n, asked, by_id in self._kept if fragment_id in by_id]
-        return open_fragment(self._resolved, status, self.decisions[at], self._stored_work, records, found, kept=kept)
+        held = HeldValues(REASONS[self.codes[at]], self.states.get(at))
+        return open_fragment(self._resolved, status, held, self._stored_work, records, found, kept=kept)
 
     def count_settled(self, totals: _Totals, opened: Container[int]) -> None:
         """Count the failed rows of fragments with nothing to do."""
-        for at, decision in self.decisions.items():
-            if at not in opened and decision.states is not None and decision.states.failed:
-                totals.failed += self._failed_now(at, decision).asked
+        for at, states in self.states.items():
+            if at not in opened and states.failed:
+                totals.failed += self._failed_now(at).asked
 
     def count_open(self, totals: _Totals, at: int, pending: PendingFragment, asked: int) -> None:
-        """Count what is stored of a fragment with work, and what is left; `asked`: its rows that are asked for."""
-        decision = self.decisions[at]
-        failed = self._failed_now(at, decision)
-        left = _rows_left(self._resolved, pending, decision, failed)
+        """Count the stored and the remaining rows of a fragment with work, of which `asked` are requested."""
+        states = self.states.get(at)
+        failed = self._failed_now(at)
+        left = _rows_left(self._resolved, pending, states, failed)
         if pending.checkpoints or pending.staged is not None:
             totals.collect(pending)
-            # checkpoints may hold rows that the fragment's file has, too: those are counted with the file
-            unknown = asked if decision.states is None else decision.states.untouched + decision.states.failed_older
+            # rows that are also in the fragment's file are counted there
+            unknown = asked if states is None else states.untouched + states.failed_older
             for version, known in pending.kept.items():
                 rows = max(0, min(known, unknown - left))
                 totals.kept[self._resolved.versions[version]] += rows
@@ -200,18 +206,19 @@ class _Stored:
         totals.reused += asked - left
         totals.failed += 0 if self._resolved.failed_only else failed.asked
 
-    def kept_now(self, at: int, states: StateSummary) -> Mapping[str, int]:
+    def kept_now(self, at: int) -> Mapping[str, int]:
         """Return the rows of a fragment with values of earlier versions, by version."""
-        return self._stored_work.kept_now(self._known[at].fragment.fragment_id, states)
+        return self._stored_work.kept_now(int(self._statuses.fragments.ids[at]), self.states[at])
 
-    def _failed_now(self, at: int, decision: ReuseDecision) -> FailedNow:
-        if decision.states is None:
+    def _failed_now(self, at: int) -> FailedNow:
+        states = self.states.get(at)
+        if states is None:
             return NONE_FAILED
-        return self._stored_work.failed_now(self._known[at].fragment.fragment_id, decision.states)
+        return self._stored_work.failed_now(int(self._statuses.fragments.ids[at]), states)
 
 
 def _rows_asked(resolved: ResolvedRequest, fragments: FragmentColumns) -> Numbers:
-    """Return what `ResolvedRequest.rows_asked` does, of all fragments."""
+    """Return `ResolvedRequest.rows_asked` of each fragment."""
     live = fragments.live_rows
     if resolved.past is not None:
         for at in np.flatnonzero(fragments.with_ids(resolved.past.moved)).tolist():
@@ -220,25 +227,23 @@ def _rows_asked(resolved: ResolvedRequest, fragments: FragmentColumns) -> Number
 
 
 def _moved(statuses: Statuses) -> Iterator[FragmentStatus]:
-    """Yield the statuses of compacted fragments, in the order of their ids."""
+    """Return the statuses of compacted fragments, in the order of their ids."""
     return iter(sorted(statuses.others.values(), key=lambda status: status.fragment.fragment_id))
 
 
 def _count_kept(resolved: ResolvedRequest, statuses: Statuses, stored: _Stored, totals: _Totals) -> None:
     """Count the rows with values of earlier versions."""
-    known = [at for at, decision in stored.decisions.items() if decision.states is not None]
-    for at in known:
-        if (states := stored.decisions[at].states) is not None:
-            totals.keep(stored.kept_now(at, states))
+    for at in stored.states:
+        totals.keep(stored.kept_now(at))
     whole = statuses.reasons == CODE[Reason.REUSED]
-    whole[known] = False
+    whole[list(stored.states)] = False
     rows = np.bincount(statuses.versions[whole], statuses.fragments.live_rows[whole], len(resolved.versions))
     for part, count in zip(resolved.versions[1:], rows[1:].tolist(), strict=True):
         totals.kept[part] += int(count)
 
 
 def _by_id(work: KeptWork) -> tuple[int, ResolvedRequest, Mapping[int, Sequence[FamilyKey]]]:
-    """Return a kept function's version and request, and its checkpoints by id of their fragment."""
+    """Return a kept function's version and request, and its checkpoints by fragment id."""
     found = work.stored.found
     return work.version, work.resolved, {} if found is None else found.of(found.fragment_ids)
 
@@ -255,7 +260,7 @@ def _by_fragment(
 
 
 def newly_traced_files(resolved: ResolvedRequest, statuses: Iterable[FragmentStatus]) -> Iterator[TracedFile]:
-    """Yield what this plan found out about files that compaction wrote, and no earlier run recorded."""
+    """Return what is known of files that compaction wrote and no earlier run recorded."""
     return (
         traced_file(resolved, status, status.moved)
         for status in statuses
@@ -264,7 +269,7 @@ def newly_traced_files(resolved: ResolvedRequest, statuses: Iterable[FragmentSta
 
 
 def traced_file(resolved: ResolvedRequest, status: FragmentStatus, moved: Moved) -> TracedFile:
-    """Return what is known of the rows of a fragment's file."""
+    """Return the record of a fragment's file."""
     return TracedFile(
         fragment_id=status.fragment.fragment_id,
         file=status.current_file,
@@ -280,25 +285,26 @@ def traced_file(resolved: ResolvedRequest, status: FragmentStatus, moved: Moved)
 
 
 def _not_computed(statuses: Statuses, stored: _Stored) -> int:
-    """Count the rows that a request for failed rows leaves for a plain backfill."""
+    """Count the rows that a request for failed rows leaves to a plain backfill."""
     live = statuses.fragments.live_rows
-    known = {at: decision.states for at, decision in stored.decisions.items() if decision.states is not None}
     plain = ~SETTLES[statuses.reasons]
-    plain[list(known)] = False
-    return int(live[plain].sum()) + sum(min(states.untouched, int(live[at])) for at, states in known.items())
+    plain[list(stored.states)] = False
+    return int(live[plain].sum()) + sum(min(states.untouched, int(live[at])) for at, states in stored.states.items())
 
 
-def _rows_left(resolved: ResolvedRequest, pending: PendingFragment, decision: ReuseDecision, failed: FailedNow) -> int:
-    """Return how many rows may have to be computed at the most: which rows of a range are deleted is not looked up."""
+def _rows_left(
+    resolved: ResolvedRequest, pending: PendingFragment, states: StateSummary | None, failed: FailedNow
+) -> int:
+    """Return an upper bound of the rows to compute; deletions within ranges are not looked up."""
     if pending.staged is not None:
         return 0
     left = resolved.rows_asked(pending.status.fragment)
-    if pending.checkpoints:  # else all of them are missing
+    if pending.checkpoints:  # else all are missing
         left = min(left, count_offsets(pending.missing) - sum(pending.kept.values()))
-    if decision.states is None:
+    if states is None:
         return left
-    open_rows = failed.asked if resolved.failed_only else decision.states.untouched
-    return min(left, open_rows + decision.states.failed_older)
+    open_rows = failed.asked if resolved.failed_only else states.untouched
+    return min(left, open_rows + states.failed_older)
 
 
 def _header(resolved: ResolvedRequest, totals: _Totals) -> PlanHeader:

@@ -1,16 +1,4 @@
-"""Make a plan: read what it needs, and have it decided.
-
-What is measured of plans, and what their traces tell.
-
-Name the functions whose values a backfill replaces.
-
-Pure.
-
-The name of a column file has a digest of the function that it was computed by: of those that are registered it is known
-which one that is.
-
-Makes a plan: reads what it needs of a table, its checkpoints and its history, and has it decided.
-"""
+"""Make plans: read what they need of a table, its checkpoints and its history; `plan_draft` decides."""
 
 from __future__ import annotations
 
@@ -32,6 +20,7 @@ from leman._format.stored_functions import UdfDefinition
 from leman_core.functions import binding
 from leman_core.model import keys
 from leman_core.model.plan import BackfillSpec, KeptRows, Plan, PlanHeader, Reason, StaleInput, TracedFile
+from leman_core.model.plan_columns import planned_tasks
 from leman_core.model.row_states import StateSummary
 from leman_core.model.service_errors import DataLoss, LemanError, NotFound
 from leman_core.model.table import TableSnapshot
@@ -47,7 +36,7 @@ from leman_core.storage.manifest import collector_paused
 from leman_core.storage.source_rows import rows_still_there
 from leman_core.storage.udf_registry import UdfRegistry
 from leman_core.telemetry import instruments, tracing
-from leman_planner.planning.fragment_status import CODE, Statuses, inspect_all_fragments
+from leman_planner.planning.fragment_status import CODE, Statuses, decide_reuse, inspect_fragments
 from leman_planner.planning.plan_draft import draft_plan, newly_traced_files
 from leman_planner.planning.request_resolution import (
     ResolvedRequest,
@@ -60,17 +49,17 @@ from leman_planner.planning.request_resolution import (
 )
 from leman_planner.planning.row_lineage import UnchangedInputs, migrated_rows, trace_files
 from leman_planner.planning.stale_inputs import StaleInputs, failed_now, kept_now
-from leman_planner.planning.stored_work import KeptWork, OpenInputs, StoredWork, open_inputs, select_relevant
+from leman_planner.planning.stored_work import KeptWork, OpenInputs, StoredWork, select_relevant
 
-#: table: reading the table, its functions and its filter. files: what names of files and the history of compactions
-#: say. stored: row states, checkpoints and records; of a view its earlier values. decide: what is left to do. inputs:
-#: whether inputs are current, and which rows elsewhere are of use. send: making the messages of the plan.
+#: table: read the table, its functions and its filter. files: inspect names of files and the history of compactions.
+#: stored: read row states, checkpoints and records; for a view its earlier values. decide: find what is left to do.
+#: inputs: check whether inputs are current, and find usable rows elsewhere. send: make the messages of the plan.
 Phase: TypeAlias = Literal["table", "files", "stored", "decide", "inputs", "send"]
 
 
 @contextlib.contextmanager
 def measure_phase(kind: Literal["backfill", "refresh"], name: Phase) -> Iterator[None]:
-    """Measure a phase of a plan, and record it where the plan's call is traced."""
+    """Measure a phase of a plan and, if the call is traced, record it as a span."""
     begun = time.perf_counter()
     try:
         with tracing.span(name):
@@ -83,10 +72,15 @@ def measure_phase(kind: Literal["backfill", "refresh"], name: Phase) -> Iterator
 def replaced_values(
     resolved: ResolvedRequest, statuses: Statuses, registered: Callable[[], Iterable[FunctionVersion]]
 ) -> tuple[KeptRows, ...]:
-    """Return the functions that other values are of, those with the most rows first; with a filter, rows at the most.
+    """Return the functions whose values a backfill replaces, those with the most rows first.
+
+    The name of a column file contains a digest of its function, which identifies it among the registered ones. With a
+    filter the numbers of rows are upper bounds.
 
     Args:
-        registered: asked where there are such values.
+        resolved: The request.
+        statuses: Those of all fragments.
+        registered: Returns the registered functions; called only if values are replaced.
     """
     if resolved.failed_only:
         return ()
@@ -120,7 +114,7 @@ def _now() -> dt.datetime:
 
 
 class PlanMaker:
-    """What makes plans from what is stored. It holds no state: any number of threads may use one."""
+    """Makes plans. It has no state: any number of threads may use one."""
 
     def __init__(
         self,
@@ -139,7 +133,7 @@ class PlanMaker:
         """Make the plan for a request from the latest version of its table.
 
         Raises:
-            LemanError: what `PlanningService.CreatePlan` (protos/leman/internal/v1/planning.proto) names.
+            LemanError: See `PlanningService.CreatePlan` (protos/leman/internal/v1/planning.proto).
         """
         with collector_paused():
             with measure_phase("backfill", "table"):
@@ -161,7 +155,7 @@ class PlanMaker:
     def _with_inputs(
         self, resolved: ResolvedRequest, plan: Plan, statuses: Statuses, stored_work: StoredWork, place: str
     ) -> Plan:
-        """Return a plan with what is stale, replaced, traced, migrated or compared of what it rests on."""
+        """Add stale inputs, replaced values, and traced, migrated and compared rows to a plan."""
         if stale := self._stale_inputs(resolved, plan, place):
             plan = replace(plan, header=replace(plan.header, stale_inputs=stale))
         database = canonical_database(place)
@@ -176,10 +170,10 @@ class PlanMaker:
         return plan
 
     def forecast(self, table: TableSnapshot, column: str, udf: UdfDefinition) -> PlanHeader:
-        """Say what a plain backfill of a column would have to do if the table were as it is given here.
+        """Return the header of the plan of a plain backfill, if the table were as given.
 
         Raises:
-            LemanError: what `plan` raises.
+            LemanError: As `plan`.
         """
         with collector_paused():
             resolved = resolve_request(BackfillSpec("", "", column), table, udf, udf)
@@ -188,7 +182,7 @@ class PlanMaker:
             return draft_plan(resolved, statuses, stored_work).plan.header
 
     def stale_inputs(self, database: str) -> StaleInputs:
-        """Return what tells which computed columns of a database's tables are not current."""
+        """Return the checker for computed columns of a database that are not current."""
         registry = self._registry(canonical_database(database))
 
         def resolved(table: TableSnapshot, column: str) -> ResolvedRequest:
@@ -230,29 +224,27 @@ class PlanMaker:
         return resolved
 
     def statuses(self, resolved: ResolvedRequest) -> Statuses:
-        """Return the statuses of all fragments.
-
-        Where compaction wrote the column's files, they say what became of the rows.
-        """
-        statuses = inspect_all_fragments(resolved)
-        if resolved.past is not None:  # what became of rows since then does not matter here
+        """Return the statuses of all fragments. Those of compacted fragments include their rows."""
+        statuses = inspect_fragments(resolved)
+        if resolved.past is not None:  # compactions since that version do not matter
             return statuses
         return trace_files(resolved, statuses, self._checkpoints(resolved.table.uri))
 
     def stored_work(self, resolved: ResolvedRequest, statuses: Statuses) -> tuple[ResolvedRequest, StoredWork]:
-        """Read the row states of partial files; for fragments with work their checkpoint keys and records too.
+        """Read the row states of partial files and, for fragments with work, checkpoint keys and records.
 
         Returns:
-            The request, which knows where its checkpoints were made, and what is stored.
+            The request with the location in its checkpoint keys, and the stored work.
         """
         uri = resolved.table.uri
         partial = _partial_files(statuses)
         states = _states(uri, partial)
-        failed = failed_now(resolved, statuses, states)
-        kept_rows = kept_now(resolved, statuses, states)
-        wanted = open_inputs(resolved, statuses, states)
+        decisions = decide_reuse(resolved, statuses, states)
+        failed = failed_now(resolved, statuses, decisions)
+        kept_rows = kept_now(resolved, statuses, decisions)
+        wanted = OpenInputs(statuses, decisions)
         if not wanted:
-            return resolved, StoredWork(states=states, decided=wanted.decided, failed=failed, kept_rows=kept_rows)
+            return resolved, StoredWork(states=states, decisions=decisions, failed=failed, kept_rows=kept_rows)
         store = self._checkpoints(uri)
         resolved, listed = _listed(store, resolved)
         sifted = select_relevant(resolved, wanted, listed)
@@ -267,14 +259,14 @@ class PlanMaker:
             records=records,
             gone=sifted.gone,
             outdated=sifted.outdated,
-            decided=wanted.decided,
+            decisions=decisions,
             failed=failed,
             kept_rows=kept_rows,
             kept=() if resolved.failed_only else tuple(self._kept_work(resolved, wanted, store)),
         )
 
     def _kept_work(self, resolved: ResolvedRequest, wanted: OpenInputs, store: CheckpointStore) -> Iterator[KeptWork]:
-        """Yield what runs of kept functions stored of fragments with work."""
+        """Yield the stored work of kept functions for fragments with work."""
         for version, earlier in enumerate(resolved.of_kept, 1):
             asked, listed = _listed(store, earlier)
             if listed:
@@ -284,27 +276,27 @@ class PlanMaker:
                 yield KeptWork(version=version, resolved=asked, stored=stored)
 
     def _migrated(self, resolved: ResolvedRequest, plan: Plan, statuses: Statuses, stored: StoredWork) -> Plan:
-        """Return a plan with what is stored elsewhere, of functions too whose values the column keeps."""
+        """Add rows that are stored elsewhere to a plan, also those of kept functions."""
         if resolved.failed_only or resolved.past:
             return plan
         everyone = [(resolved, statuses, stored)]
         everyone += [(kept.resolved, self.statuses(kept.resolved), kept.stored) for kept in stored.kept]
         elsewhere = [work for work in everyone if work[2].records or work[2].gone or work[2].outdated]
-        if not elsewhere or not any(task.missing for task in plan.tasks):
+        if not elsewhere or not planned_tasks(plan.tasks).rows_missing.any():
             return plan
         store = self._checkpoints(resolved.table.uri)
         found = (migrated_rows(asked, plan, seen, work, store) for asked, seen, work in elsewhere)
         return replace(plan, migrated=tuple(itertools.chain.from_iterable(found)))
 
     def _traced_of_others(self, resolved: ResolvedRequest, database: str) -> Iterator[TracedFile]:
-        """Yield what a compaction did to the table's other computed columns.
+        """Yield what compactions did to the table's other computed columns.
 
-        The history that tells is cleaned for all of them, and a job of theirs may come too late.
+        The history may be cleaned before a job of those columns could read it.
         """
         registry = self._registry(canonical_database(database))
         asked = (resolved.output.name, resolved.udf.name, resolved.udf.version)
         for column in resolved.table.fields:
-            with contextlib.suppress(LemanError):  # it is of no use to anybody now
+            with contextlib.suppress(LemanError):  # its function cannot be used now
                 bound = binding.read(column.arrow)
                 udf = None if bound is None else registry.find_expected(bound.udf_name, bound.udf_version)
                 if udf is not None and (column.name, udf.name, udf.version) != asked:
@@ -312,16 +304,12 @@ class PlanMaker:
                     yield from newly_traced_files(other, self.statuses(other))
 
     def _filtered(self, resolved: ResolvedRequest, where: str, read: TableSnapshot) -> ResolvedRequest:
-        """Return the request with a checked filter.
-
-        Args:
-            read: the version in which the filter is evaluated.
-        """
+        """Return the request with a checked filter, which is evaluated in version `read`."""
         pinned = self.pinned(read, where)
         return with_filter(resolved, pinned, filters.names_in_filter(pinned), read.fields)
 
     def pinned(self, read: TableSnapshot, where: str) -> str:
-        """Check a filter against the version that is read, and return it with its relative times pinned.
+        """Check a filter against the version that is read; return it with relative times pinned.
 
         Raises:
             InvalidArgument: INVALID_FILTER.
@@ -333,7 +321,7 @@ class PlanMaker:
         return pinned
 
     def _records(self, uri: str, store: CheckpointStore, wanted: list[str]) -> dict[str, FragmentRecord]:
-        """Return those records whose file lies in the data folder."""
+        """Return the records whose file exists."""
 
         read = _in_threads(lambda key: read_record(store, key), wanted)
         records = {key: record for key, record in read if record is not None}
@@ -345,7 +333,7 @@ class PlanMaker:
 def _functions(
     registry: UdfRegistry, spec: BackfillSpec, bound: ColumnBinding
 ) -> tuple[UdfDefinition, UdfDefinition | None]:
-    """Return the function to use, and the column's own where it is still registered."""
+    """Return the function to use, and the column's own if it is still registered."""
     own = registry.find_expected(bound.udf_name, bound.udf_version)
     if spec.udf_name:
         return registry.usable(spec.udf_name, spec.udf_version), own
@@ -353,8 +341,7 @@ def _functions(
         wanted = f"{bound.udf_name}@{bound.udf_version}"
         raise NotFound(
             "UDF_NOT_FOUND",
-            f"Column {spec.column} is computed by function {wanted}, which is not registered in "
-            f"{spec.database}: register it again",
+            f"The function {wanted} of column {spec.column} is not registered in {spec.database}: register it again",
             udf=wanted,
         )
     registry.policy.check(own)
@@ -362,7 +349,7 @@ def _functions(
 
 
 def _listed(store: CheckpointStore, resolved: ResolvedRequest) -> tuple[ResolvedRequest, list[str]]:
-    """Return the keys of what is stored for a request, and the request with the place where they were made."""
+    """Return the request with the location in its stored keys, and these keys."""
     listed = store.list_keys(resolved.family.head)
     if not listed or resolved.tells_versions or not in_own_folder(resolved.table.uri):
         return resolved, listed
@@ -375,10 +362,10 @@ def _partial_files(statuses: Statuses) -> set[str]:
 
 
 def _states(uri: str, files: Iterable[str]) -> dict[str, StateSummary]:
-    """Read the row states of those of the files that carry any; a file that is damaged or gone has none.
+    """Read the row states of partial files. A damaged or missing file has none.
 
     Raises:
-        LemanError: what `storage_errors.failed` gives.
+        LemanError: See `storage_errors.failed`.
     """
 
     def read(file: str) -> StateSummary | None:
@@ -390,7 +377,7 @@ def _states(uri: str, files: Iterable[str]) -> dict[str, StateSummary]:
 
     partial = [f for f in files if (name := keys.parse_column_file_name(f)) is not None and name.partial]
     names = sorted(partial)
-    # a local file takes 20 µs, which threads would make 100
+    # a local file takes 20 µs; with threads 100
     found = _in_threads(read, names) if in_object_store(uri) else zip(names, map(read, names), strict=True)
     return {file: summary for file, summary in found if summary is not None}
 
@@ -398,7 +385,7 @@ def _states(uri: str, files: Iterable[str]) -> dict[str, StateSummary]:
 def _in_threads(read: Callable[[str], Value], names: list[str]) -> Iterable[tuple[str, Value]]:
     if len(names) < 2:
         return [(name, read(name)) for name in names]
-    size = -(-len(names) // (_READERS * _PARTS))  # one future each would cost more than the reading
+    size = -(-len(names) // (_READERS * _PARTS))  # a future for each would cost more than reading
     parts = [names[at : at + size] for at in range(0, len(names), size)]
     with ThreadPoolExecutor(min(_READERS, len(parts)), thread_name_prefix="plan") as pool:
         found = pool.map(lambda part: [(name, read(name)) for name in part], parts)

@@ -1,26 +1,15 @@
-"""Where rows were before a compaction or a rewrite, read from the table's history.
+"""Find out from the table's history where rows were before a compaction or a rewrite.
 
-Read what compaction tracing and checkpoint migration need, and no more.
+The history of compactions is read only if a fragment's file has a name that says nothing, so that its rows have to be
+traced, or if checkpoints or finished files belong to a fragment that is gone (`compacted_rows` decides about both). If
+an earlier run recorded a file, its record is used: the history may be cleaned by now.
 
-Where a computed column that is an input got another file, that file tells which rows differ.
-
-The history of compactions is read for two purposes. Where a fragment's file has a name that says nothing, it tells
-which of its rows are computed (`compacted_rows` decides). Where checkpoints or finished files are stored under a
-fragment that is gone, it tells where their rows went (`checkpoint_migration` decides). The history of a table that has
-neither is not read.
-
-What an earlier run recorded of a file comes first: then the history is not read for it, which may be cleaned by now.
-
-Find where rewritten rows were before, so that their inputs can be compared.
-
-An upsert writes rows to a new fragment, also those that are as they were, and takes the values of computed columns
-with them. A merge by an indexed key writes an input of a fragment in place. In both cases the value lies where it is
-looked for, and it is right if the inputs are what they were. A plan reads no values: it names the fragments of earlier
-versions in which the rows were current, and the executor compares (`docs/decisions/0055-equal-inputs.md`).
-
-The table's history is walked back from the version that is planned for. Each transaction that wrote a file of the
-column, or of one of its inputs, leads to the fragments of the version before. The walk continues from those that were
-not current there either.
+`UnchangedInputs` finds where rewritten rows were before. An upsert writes rows to a new fragment, unchanged ones too,
+together with the values of computed columns; a merge by an indexed key rewrites an input of a fragment in place. The
+values are still right if the inputs are equal. A plan reads no values: it names the fragments of earlier versions in
+which the rows were current, and the executor compares (`docs/decisions/0055-equal-inputs.md`). The walk goes back
+through the transactions that wrote files of the column or of its inputs, and continues from fragments that were not
+current in the version before either.
 """
 
 from __future__ import annotations
@@ -31,7 +20,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 import structlog
@@ -40,7 +29,7 @@ from leman._format.stored_functions import UdfKind
 from leman_core.functions.arrow_values import Mask
 from leman_core.model import keys, row_states
 from leman_core.model.plan import ComparedFile, EarlierRows, MigratedRows, Plan, Reason
-from leman_core.model.plan_columns import FragmentColumns
+from leman_core.model.plan_columns import FragmentColumns, planned_tasks
 from leman_core.model.row_positions import RowRange
 from leman_core.model.row_states import Predecessor, RowState
 from leman_core.model.service_errors import DataLoss, LemanError, NotFound
@@ -58,10 +47,9 @@ from leman_planner.planning.fragment_status import (
     FragmentStatus,
     Moved,
     Statuses,
-    inspect_all_fragments,
+    inspect_fragments,
     unnamed_file,
 )
-from leman_planner.planning.fragment_tasks import Tasks
 from leman_planner.planning.plan_draft import traced_file
 from leman_planner.planning.request_resolution import Filter, ResolvedRequest
 from leman_planner.planning.stale_inputs import states_of
@@ -73,11 +61,11 @@ _READERS = 8
 
 
 def trace_files(resolved: ResolvedRequest, statuses: Statuses, store: CheckpointStore) -> Statuses:
-    """Return the statuses in the same order; those of which names do not tell enough with what is known of their rows.
+    """Return the statuses, with the known row states of fragments about which names of files do not say enough.
 
-    These are compacted fragments, and fragments whose inputs are computed columns that got other files.
-    With files a.lance (recorded by an earlier run) and b.lance that compaction wrote, the history is read back to the
-    commit that wrote b.lance, and on where the fragments that went into it were compacted too.
+    These are compacted fragments, and fragments whose inputs are computed columns with new files. If compaction wrote
+    a.lance (recorded by an earlier run) and b.lance, the history is read back to the commit that wrote b.lance, and
+    further if the fragments that it replaced were compacted too.
     """
     wanted = {at: status for at, status in statuses.having(Reason.EXTERNAL_WRITE) if unnamed_file(resolved, status)}
     stale = dict(statuses.having(Reason.INPUT_CHANGED))
@@ -86,14 +74,19 @@ def trace_files(resolved: ResolvedRequest, statuses: Statuses, store: Checkpoint
     archive = _Archive(resolved, store)
     archive.read_ahead([status.fragment for status in (*wanted.values(), *stale.values())])
     files = {status.current_file for status in wanted.values() if archive.record(status) is None}
-    more = files_to_trace(resolved, lambda status: archive.record(status) is not None)
-    compactions = _trace(resolved, more, files) if files else CompactionHistory()
+    compactions = CompactionHistory()
+    if files:
+        compactions = _trace(
+            resolved,
+            lambda old: files_to_trace(resolved, old, lambda status: archive.record(status) is not None),
+            files,
+        )
     tracer = RowTracer(resolved, compactions, archive)
     return statuses.replaced({at: tracer.trace(status) for at, status in sorted({**wanted, **stale}.items())})
 
 
 def is_compared(resolved: ResolvedRequest, store: CheckpointStore) -> Callable[[FragmentStatus], bool]:
-    """Return what shows whether the rows of a fragment's file were compared with earlier versions already."""
+    """Return a predicate: whether the rows of a fragment's file were already compared with earlier versions."""
     archive = _Archive(resolved, store)
 
     def compared(status: FragmentStatus) -> bool:
@@ -114,7 +107,7 @@ def migrated_rows(
     stored_work: StoredWork,
     store: CheckpointStore,
 ) -> tuple[MigratedRows, ...]:
-    """Return what the plan's fragments lack and what is stored elsewhere."""
+    """Return the rows that the plan's fragments lack and that are stored elsewhere."""
     reader = _CheckpointReader(resolved, store, stored_work.records)
     migrator = CheckpointMigrator(resolved, stored_work, reader)
     found = [*migrator.replaced(plan, statuses), *migrator.followed(plan, statuses)]
@@ -123,16 +116,15 @@ def migrated_rows(
         waiting = [by_id[task.fragment_id] for task in plan.tasks if task.missing]
         reader.read_ahead(waiting)
         files = {migrator.made(fragment).file for fragment in waiting} - {""}
-        compactions = (
-            _trace(resolved, lambda fragment: compaction_origin(resolved, fragment), files)
-            if files
-            else CompactionHistory()
-        )
+        origins = partial(map, partial(compaction_origin, resolved))
+        compactions = _trace(resolved, origins, files) if files else CompactionHistory()
         found += migrator.moved(plan, statuses, compactions)
     return tuple(sorted(found, key=lambda rows: (rows.source, rows.from_rows)))
 
 
-def _trace(resolved: ResolvedRequest, more: Callable[[Fragment], str], files: set[str]) -> CompactionHistory:
+def _trace(
+    resolved: ResolvedRequest, more: Callable[[Sequence[Fragment]], Iterable[str]], files: set[str]
+) -> CompactionHistory:
     table = resolved.table
     most = compaction_history.versions_to_look_at(len(table.fragments))
     try:
@@ -143,7 +135,7 @@ def _trace(resolved: ResolvedRequest, more: Callable[[Fragment], str], files: se
 
 
 class _OldFiles:
-    """Deletions in versions that compactions rewrote, and files that the inputs' files follow."""
+    """Deletions in versions before compactions, and predecessors of the inputs' files."""
 
     def __init__(self, resolved: ResolvedRequest) -> None:
         self._uri = resolved.table.uri
@@ -161,15 +153,15 @@ class _OldFiles:
             return None
 
     def read_ahead(self, fragments: Iterable[Fragment]) -> None:
-        """Read what `predecessors` returns for the inputs of some fragments, several at a time."""
+        """Read the predecessors of the inputs' files in some fragments, several at a time."""
         ids = self._input_ids
         files = sorted({file for fragment in fragments for file in fragment.files_of(ids) if _is_column_file(file)})
-        if len(files) > 1 and in_object_store(self._uri):  # a local file takes 20 µs, which threads would make 100
+        if len(files) > 1 and in_object_store(self._uri):  # a local file takes 20 µs; with threads 100
             with ThreadPoolExecutor(_READERS, thread_name_prefix="plan") as pool:
                 self._predecessors.update(zip(files, pool.map(self.predecessors, files), strict=True))
 
     def predecessors(self, file: str) -> Sequence[Predecessor]:
-        """Return the files that an input's column file follows; none where that is not known."""
+        """Return the predecessors of an input's column file; nothing if they are unknown."""
         if file not in self._predecessors:
             self._predecessors[file] = column_files.read_predecessors(self._uri, file)
         return self._predecessors[file]
@@ -198,7 +190,7 @@ class _Archive(_OldFiles):
         self._buffers: dict[str, bytes | None] = {}
 
     def record(self, status: FragmentStatus) -> FragmentRecord | None:
-        """Return the record; None too where it is about another output column, or other inputs."""
+        """Return the record of the fragment's file, if it is about this output column and these inputs."""
         output = self._resolved.output
         if self._records is None:
             self._records = self._read_records()
@@ -215,7 +207,7 @@ class _Archive(_OldFiles):
         return record
 
     def states(self, status: FragmentStatus) -> bytes | None:
-        """Return row states from the file, or from the record that was stored with it."""
+        """Return the row states from the file, or from the record that was stored with it."""
         file = status.current_file
         if file not in self._buffers:
             try:
@@ -236,7 +228,7 @@ class _Archive(_OldFiles):
 
     @cached_property
     def _record_keys(self) -> dict[Slot, list[str]]:
-        """List the keys of fragment records, under any filter, for the request's version and those that are kept."""
+        """The keys of fragment records, under any filter, of the request's version and of kept ones."""
         found: dict[Slot, list[str]] = defaultdict(list)
         for family in self._resolved.families:
             listed = self._store.list_keys(family.head)
@@ -254,23 +246,23 @@ class _Archive(_OldFiles):
         return records
 
 
-#: How far the walk goes: transactions, versions that are opened, and fragments that one plan compares.
+#: Limits of the walk: transactions, opened versions, and fragments that a plan compares.
 _MOST_VERSIONS = 500
-#: The same where all fragments lack the column's file: most were appended, long ago perhaps.
+#: The most transactions if no fragment has a file of the column: most were appended, perhaps long ago.
 _MOST_IF_MISSING = 50
 _MOST_OPENED = 50
 _MOST_FRAGMENTS = 4096
 _MOST_MISSING = 128
-#: Earlier fragments that one fragment is compared with.
+#: The most earlier fragments that one fragment is compared with.
 _MOST_EARLIER = 64
-#: Reasons that others' writes give. An update of Leman leaves computed columns without a file.
+#: Reasons that writes of others cause. An update by Leman leaves computed columns without a file.
 _WRITTEN = frozenset({Reason.EXTERNAL_WRITE, Reason.INPUT_CHANGED, Reason.HISTORY_LOST, Reason.MISSING})
 _CHANGES = frozenset({Kind.UPDATE, Kind.DATA_REPLACEMENT, Kind.REWRITE, Kind.MERGE, Kind.UNKNOWN})
 
 
 @dataclass(slots=True, eq=False)
 class _Compared:
-    """A fragment that is planned for, and where its rows were current."""
+    """A fragment of the plan, and where its rows were current."""
 
     status: FragmentStatus
     earlier: list[EarlierRows] = field(default_factory=list)
@@ -278,7 +270,7 @@ class _Compared:
 
 @dataclass(slots=True, eq=False)
 class _FilePosition:
-    """A fragment of some version that has rows of a compared fragment, which were not current there."""
+    """A fragment of some version with rows of a compared fragment that were not current there."""
 
     compared: _Compared
     fragment: Fragment
@@ -287,7 +279,7 @@ class _FilePosition:
 
 
 class _FilePositions:
-    """Where the walk has to go on, by the files that matter."""
+    """Where the walk continues, by the files that matter."""
 
     def __init__(self, places: Iterable[_FilePosition]) -> None:
         self._all: dict[_FilePosition, None] = {}
@@ -303,14 +295,14 @@ class _FilePositions:
         return any(place.compared.status.reason is not Reason.MISSING for place in self._all)
 
     def add(self, places: Iterable[_FilePosition]) -> None:
-        """Take in more."""
+        """Add positions."""
         for place in places:
             self._all[place] = None
             for file in place.files:
                 self._by_file.setdefault(file, []).append(place)
 
     def pop(self, files: frozenset[str] | None) -> list[_FilePosition]:
-        """Take out those that any of the files matters to; None: all."""
+        """Remove and return the positions to which any of the files matters; None: all."""
         found = list(self._all) if files is None else [p for file in files for p in self._by_file.get(file, ())]
         hit = [place for place in dict.fromkeys(found) if place in self._all]
         for place in hit:
@@ -319,12 +311,12 @@ class _FilePositions:
 
 
 class UnchangedInputs:
-    """The walk for one request.
+    """The walk through the history for one request.
 
     Args:
-        resolved: the request.
-        tables: opens earlier versions.
-        store: has what was recorded of files whose names do not tell.
+        resolved: The request.
+        tables: Opens earlier versions.
+        store: Has records of files whose names say nothing.
     """
 
     def __init__(self, resolved: ResolvedRequest, tables: LanceTables, store: CheckpointStore) -> None:
@@ -334,7 +326,7 @@ class UnchangedInputs:
         self._opened = 0
 
     def compared(self, plan: Plan, statuses: Statuses) -> tuple[ComparedFile, ...]:
-        """Return the fragments of a plan whose rows may be what they were."""
+        """Return the fragments of a plan whose values may still be right."""
         resolved = self._resolved
         if resolved.past is not None or resolved.source is not None or resolved.failed_only:
             return ()
@@ -346,7 +338,7 @@ class UnchangedInputs:
         try:
             self._walk(found)
         except (LemanError, OSError, ValueError) as error:
-            _log.warning("earlier versions cannot be looked at", uri=resolved.table.uri, error=str(error))
+            _log.warning("earlier versions cannot be read", uri=resolved.table.uri, error=str(error))
         return tuple(self._file(compared) for compared in found if compared.earlier)
 
     def _candidates(self, plan: Plan, statuses: Statuses) -> Iterator[FragmentStatus]:
@@ -357,16 +349,16 @@ class UnchangedInputs:
             if status.moved is not None:
                 written[at] = unnamed_file(self._resolved, status._replace(reason=Reason.EXTERNAL_WRITE)) != ""
         missing_file = statuses.reasons == CODE[Reason.MISSING]
-        # where all lack it nothing was ever computed, and where very many do they were appended
+        # if all lack it, nothing was ever computed; if very many do, they were appended
         if not missing_file.all() and np.count_nonzero(missing_file) <= _MOST_MISSING:
             written |= missing_file & _may_have_older_rows(statuses.fragments, missing_file)
         if not written.any():
             return
         ids = set(statuses.fragments.ids[written][:_MOST_FRAGMENTS].tolist())
-        tasks = plan.tasks.of(ids) if isinstance(plan.tasks, Tasks) else plan.tasks
-        missing = {task.fragment_id for task in tasks if task.missing and task.fragment_id in ids}
+        tasks = planned_tasks(plan.tasks).of_fragments(ids)
+        missing = set(tasks.fragment_ids[tasks.rows_missing > 0].tolist())
         is_done = is_compared(self._resolved, self._store)
-        open_ = (s for s in statuses.some(np.flatnonzero(statuses.fragments.with_ids(missing))) if not is_done(s))
+        open_ = (s for s in statuses.take(np.flatnonzero(statuses.fragments.with_ids(missing))) if not is_done(s))
         yield from open_
 
     def _walk(self, found: Sequence[_Compared]) -> None:
@@ -381,7 +373,7 @@ class UnchangedInputs:
             if steps > _MOST_IF_MISSING and not places.have_values:
                 return
             hit = places.pop(_files_in(transaction))
-            # of other kinds the rows of those that are hit were not there before
+            # before a transaction of another kind the rows did not exist
             if hit and transaction.kind in _CHANGES and self._opened < _MOST_OPENED:
                 self._opened += 1
                 places.add(self._before(transaction, hit))
@@ -389,19 +381,19 @@ class UnchangedInputs:
                 return
 
     def _before(self, transaction: Transaction, hit: Sequence[_FilePosition]) -> Iterator[_FilePosition]:
-        """Take in what was current before a transaction, and yield the places where the walk goes on."""
+        """Note what was current before a transaction, and yield the positions where the walk continues."""
         table = self._resolved.table
         moved = {place: _rewritten_ids(transaction, place.fragment) for place in hit if table.stable_row_ids}
         wanted = {*(place.fragment.fragment_id for place in hit), *itertools.chain.from_iterable(moved.values())}
         before = self._tables.snapshot(table.uri, transaction.version - 1, wanted)
-        fragments = FragmentColumns.of(before.fragments)
-        found = fragments.some(np.flatnonzero(fragments.with_ids(wanted)))
+        fragments = FragmentColumns.from_fragments(before.fragments)
+        found = fragments.take(np.flatnonzero(fragments.with_ids(wanted)))
         by_id = {fragment.fragment_id: fragment for fragment in found}
         earlier: list[tuple[_FilePosition, Fragment, bool]] = []
         for place in hit:
             same = by_id.get(place.fragment.fragment_id)
             if same is not None and same.has_rows_of(place.fragment):
-                if self._files(same) == place.files:  # the transaction was about something else
+                if self._files(same) == place.files:  # the transaction changed something else
                     yield place
                 else:
                     earlier.append((place, same, place.same_offsets))
@@ -430,7 +422,7 @@ class UnchangedInputs:
                 yield self._place(compared, fragment, same_offsets=same_offsets)
 
     def _others_wrote(self, status: FragmentStatus) -> bool:
-        """Return whether others wrote the rows, or did before a filter left them out of a file that replaced it."""
+        """Return whether others wrote the rows, or had written them before a partial file left them out."""
         if status.reason is not Reason.PARTIAL:
             return status.reason in _WRITTEN
         earlier = column_files.read_predecessors(self._resolved.table.uri, status.current_file)
@@ -438,11 +430,11 @@ class UnchangedInputs:
 
     def _statuses(self, table: TableSnapshot, fragments: Iterable[Fragment]) -> dict[int, FragmentStatus]:
         then = replace(self._resolved, table=replace(table, fragments=tuple(fragments)), filter=Filter(), num_frags=0)
-        found = trace_files(then, inspect_all_fragments(then), self._store)
+        found = trace_files(then, inspect_fragments(then), self._store)
         return {status.fragment.fragment_id: status for status in found}
 
     def _columns(self, table: TableSnapshot) -> tuple[str, ...]:
-        """Return what inputs and output were called in a version; nothing where one was missing or of another type."""
+        """Return the names of inputs and output in a version; nothing if one was missing or had another type."""
         wanted = [*self._resolved.inputs, self._resolved.output.field]
         found = [table.find_id(column.field_id) for column in wanted]
         pairs = zip(wanted, found, strict=True)
@@ -455,9 +447,9 @@ class UnchangedInputs:
         return _FilePosition(compared, fragment, same_offsets, self._files(fragment))
 
     def _files(self, fragment: Fragment) -> frozenset[str]:
-        """Return the files whose origin matters: those of the inputs, and of the output where others wrote it.
+        """Return the files whose origin matters: those of the inputs, and of the output if others wrote it.
 
-        Where the fragment has none of them, those that brought its rows: an update leaves out every column of a chain.
+        If the fragment has none of them, return the files that brought its rows: an update omits computed columns.
         """
         output = fragment.files_of(self._resolved.output.field.field_ids)
         matter = [*filter(_is_foreign, output), *fragment.files_of(self._resolved.input_ids)]
@@ -480,10 +472,10 @@ class UnchangedInputs:
 
 
 def _may_have_older_rows(fragments: FragmentColumns, wanted: Mask) -> Mask:
-    """Tell which of the wanted fragments may have rows that lay elsewhere before, without a request to the store.
+    """Return which of the wanted fragments may have older rows, without a request to the store.
 
-    Who moves rows to a new fragment deletes them in one with a lower id, or takes that one away. Who writes a column in
-    place adds a file. A fragment that was appended to a table without either has new rows only.
+    A write that moves rows to a new fragment deletes them in one with a lower id, or removes that fragment. A write in
+    place adds a file. A fragment that was appended to a table without such traces has only new rows.
     """
     order = np.argsort(fragments.ids, kind="stable")
     changed_before = np.zeros(len(fragments), np.bool_)
@@ -491,13 +483,13 @@ def _may_have_older_rows(fragments: FragmentColumns, wanted: Mask) -> Mask:
     changed_before[order] = deleted | (fragments.ids[order] != np.arange(len(fragments)))
     found = wanted & changed_before
     others = np.flatnonzero(wanted & ~changed_before)
-    for at, fragment in zip(others.tolist(), fragments.some(others), strict=True):
+    for at, fragment in zip(others.tolist(), fragments.take(others), strict=True):
         found[at] = sum(_is_foreign(file.path) for file in fragment.files) > 1
     return found
 
 
 def _is_foreign(file: str) -> bool:
-    """Return whether a data file is none that a job wrote for a column."""
+    """Return whether no job wrote a data file for a column."""
     return keys.parse_column_file_name(file) is None
 
 
@@ -518,7 +510,7 @@ def _files_in(transaction: Transaction) -> frozenset[str] | None:
 
 
 def _rewritten_ids(transaction: Transaction, made: Fragment) -> list[int]:
-    """Return the ids of the fragments that had the rows of one that a transaction made, and perhaps of others."""
+    """Return the ids of fragments that may have had the rows of a fragment that a transaction created."""
     operation = transaction.operation
     if transaction.kind is Kind.UPDATE:
         return [*operation.removed_fragment_ids, *(raw.id for raw in operation.updated_fragments)]

@@ -1,9 +1,4 @@
-"""Row states of a column's files, and the input columns that are not current.
-
-Row states of a column's files, row by row, and which of the failed rows a request still asks for.
-
-Computed columns that another one rests on and that are not current: what is computed from them is not either.
-"""
+"""Row states of a column's files, failed rows that still count, and input columns that are not current."""
 
 from __future__ import annotations
 
@@ -16,6 +11,7 @@ import numpy.typing as npt
 
 from leman_core.model import keys, row_states
 from leman_core.model.plan import SETTLED, OnStaleInput, Plan, Reason, StaleInput
+from leman_core.model.plan_columns import planned_tasks
 from leman_core.model.row_positions import RowRange, addresses_of, fragments_of
 from leman_core.model.row_states import RowState, States, StateSummary, state_kinds
 from leman_core.model.service_errors import FailedPrecondition, LemanError, Unavailable
@@ -24,32 +20,28 @@ from leman_core.model.view import RefreshPlan, RefreshSpec
 from leman_core.storage import column_files
 from leman_core.storage.scan import FragmentReader
 from leman_planner.planning.column_graph import upstream_columns
-from leman_planner.planning.fragment_status import SETTLES, FragmentStatus, Statuses, decide_reuse, outcome_codes
+from leman_planner.planning.fragment_status import Decisions, FragmentStatus, Statuses, decide_reuse
 from leman_planner.planning.request_resolution import ResolvedRequest
 from leman_planner.planning.stored_work import FailedNow
 
-#: Where more rows failed than this, it is not looked up which of them a filter matches.
+#: If more rows failed, the filter is not evaluated for them.
 MOST_ASKED = 10_000
-#: In more fragments than this, it is not looked up which of the kept rows are deleted.
+#: In further fragments, deleted rows with kept values are not looked up.
 MOST_LOOKED_INTO = 1_000
 
 Offsets = npt.NDArray[np.int64]
 
 
-def failed_now(
-    resolved: ResolvedRequest, statuses: Statuses, states: Mapping[str, StateSummary]
-) -> dict[int, FailedNow]:
-    """Count the failed rows of those fragments whose header alone does not tell how many still count.
-
-    That is where some rows are deleted, or a filter may leave them out.
+def failed_now(resolved: ResolvedRequest, statuses: Statuses, decisions: Decisions) -> dict[int, FailedNow]:
+    """Count the failed rows of fragments where deletions or a filter may exclude some.
 
     Returns:
-        The counts, by id of the fragment.
+        The counts by fragment id. For all other fragments the header of the file has the count.
     """
-    where = "" if resolved.past is not None else resolved.filter.where  # an older version's rows are another matter
-    may_be_less = statuses.with_states if where else statuses.with_states & (statuses.fragments.deleted_rows > 0)
-    some = statuses.some(np.flatnonzero(may_be_less))
-    unsure = [status for status in some if (known := decide_reuse(resolved, status, states).states) and known.failed]
+    where = "" if resolved.past is not None else resolved.filter.where  # not evaluated in older versions
+    has_failed = np.array([at for at, known in decisions.states.items() if known.failed], np.int64)
+    may_be_less = has_failed if where else has_failed[statuses.fragments.deleted_rows[has_failed] > 0]
+    unsure = list(statuses.take(may_be_less))
     if not unsure:
         return {}
     reader = FragmentReader(resolved.table.uri, resolved.table.version)
@@ -62,7 +54,7 @@ def failed_now(
 
 
 def _live_failures(resolved: ResolvedRequest, status: FragmentStatus, reader: FragmentReader) -> Offsets:
-    """Return the offsets of the rows that failed under the request's version and that are not deleted."""
+    """Return the offsets of rows that failed under the request's version and are not deleted."""
     return _live(np.flatnonzero(states_of(resolved, status) == RowState.FAILED), status, reader)
 
 
@@ -74,24 +66,22 @@ def _live(offsets: Offsets, status: FragmentStatus, reader: FragmentReader) -> O
     return offsets[reader.live(status.fragment.fragment_id, RowRange(first, last + 1))[offsets - first]]
 
 
-def kept_now(
-    resolved: ResolvedRequest, statuses: Statuses, states: Mapping[str, StateSummary]
-) -> dict[int, Mapping[str, int]]:
-    """Count the rows with values of earlier versions in fragments with deleted rows, whose header counts these, too.
+def kept_now(resolved: ResolvedRequest, statuses: Statuses, decisions: Decisions) -> dict[int, Mapping[str, int]]:
+    """Count the rows with values of earlier versions in fragments with deleted rows, which their header counts too.
 
-    Of more than `MOST_LOOKED_INTO` such fragments, only the first are looked into.
+    At most `MOST_LOOKED_INTO` fragments are read.
 
     Returns:
-        The counts by version, by id of the fragment.
+        The counts by version, by fragment id.
     """
     if not resolved.kept:
         return {}
-    some = statuses.some(np.flatnonzero(statuses.with_states & (statuses.fragments.deleted_rows > 0)))
-    unsure = [status for status in some if (known := decide_reuse(resolved, status, states).states) and known.older]
+    has_older = np.array([at for at, known in decisions.states.items() if known.older], np.int64)
+    unsure = list(statuses.take(has_older[statuses.fragments.deleted_rows[has_older] > 0][:MOST_LOOKED_INTO]))
     if not unsure:
         return {}
     reader = FragmentReader(resolved.table.uri, resolved.table.version)
-    return {s.fragment.fragment_id: _live_kept(resolved, s, reader) for s in unsure[:MOST_LOOKED_INTO]}
+    return {s.fragment.fragment_id: _live_kept(resolved, s, reader) for s in unsure}
 
 
 def _live_kept(resolved: ResolvedRequest, status: FragmentStatus, reader: FragmentReader) -> Mapping[str, int]:
@@ -104,18 +94,18 @@ def _live_kept(resolved: ResolvedRequest, status: FragmentStatus, reader: Fragme
 
 
 def _failed_matching(reader: FragmentReader, rows: dict[int, Offsets], where: str) -> dict[int, int]:
-    """Return how many of the rows a filter matches; empty where it cannot be evaluated for them."""
+    """Count the rows that a filter matches, by fragment id; return nothing if it cannot be evaluated."""
     bases = [addresses_of(fragment_id, offsets) for fragment_id, offsets in rows.items()]
     try:
         found = reader.matching(np.concatenate(bases).tolist(), where)
-    except (Unavailable, FailedPrecondition):  # the backfill says so itself, where it comes to that row
+    except (Unavailable, FailedPrecondition):  # the backfill reports it
         return {}
     fragments, counts = np.unique(fragments_of(np.array(found, np.int64)), return_counts=True)
     return {**dict.fromkeys(rows, 0), **dict(zip(fragments.tolist(), counts.tolist(), strict=True))}
 
 
 def states_of(resolved: ResolvedRequest, status: FragmentStatus) -> States:
-    """Return the state of each physical row, as the column's function sees them."""
+    """Return the state of each physical row for the function of the request."""
     rows = status.fragment.physical_rows
     if status.moved is not None:
         if not status.moved.states:
@@ -129,7 +119,7 @@ def states_of(resolved: ResolvedRequest, status: FragmentStatus) -> States:
 
 
 def _of_partial_file(resolved: ResolvedRequest, status: FragmentStatus) -> States:
-    """Return the states of a partial file. One that cannot be read counts needlessly: it is computed again."""
+    """Return the states of a partial file. If it cannot be read, all rows count as not computed."""
     name = keys.parse_column_file_name(status.current_file)
     try:
         buffer = column_files.read_states_buffer(resolved.table.uri, status.current_file)
@@ -141,19 +131,19 @@ def _of_partial_file(resolved: ResolvedRequest, status: FragmentStatus) -> State
 
 
 _STALE_REFRESH = {
-    OnStaleInput.ERROR: "a refresh is refused until these are computed, unless on_stale_input says otherwise",
-    OnStaleInput.WARN: "the view gets the values that are there",
+    OnStaleInput.ERROR: "a refresh is rejected until these are computed, unless on_stale_input allows it",
+    OnStaleInput.WARN: "the view gets their present values",
     OnStaleInput.FIRST: "the refresh computes these first and then plans again",
 }
 
-#: Resolves a plain backfill of a column of a version of a table.
+#: Resolves a plain backfill of a column in a version of a table.
 Resolve = Callable[[TableSnapshot, str], ResolvedRequest]
 Inspect = Callable[[ResolvedRequest], Statuses]
 ReadStates = Callable[[ResolvedRequest, Statuses], Mapping[str, StateSummary]]
 
 
 class StaleInputs:
-    """What finds them. The arguments are how a plan looks at one column."""
+    """Finds computed columns that are not current; the arguments are the steps of planning one column."""
 
     def __init__(self, resolve: Resolve, statuses: Inspect, read_states: ReadStates) -> None:
         self._resolve = resolve
@@ -161,13 +151,14 @@ class StaleInputs:
         self._read_states = read_states
 
     def of_plan(self, resolved: ResolvedRequest, plan: Plan, table: TableSnapshot) -> tuple[StaleInput, ...]:
-        """Return the stale inputs of what a plan computes, near and far, inputs before what reads them.
+        """Return the stale columns that a plan's values depend on, directly or not; each comes before its readers.
 
-        Where only some rows are asked for, only those of the fragments that are computed count, and that the filter
-        matches.
+        If the request is for some rows only, rows count if they lie in the plan's fragments and match the filter.
 
         Args:
-            table: the version whose rows are read, with all of its fragments.
+            resolved: The request.
+            plan: The plan.
+            table: The version whose rows are read, with all of its fragments.
         """
         if resolved.source is not None:
             return ()
@@ -176,7 +167,7 @@ class StaleInputs:
         if not names:
             return ()
         selective = bool(resolved.filter.where or resolved.num_frags or resolved.failed_only)
-        only = {task.fragment_id for task in plan.tasks} if selective else None
+        only = set(planned_tasks(plan.tasks).fragment_ids.tolist()) if selective else None
         return self.of_columns(table, names, resolved.filter.where, only)
 
     def of_columns(
@@ -185,8 +176,10 @@ class StaleInputs:
         """Return those of some computed columns that are not current, in the same order.
 
         Args:
-            where: a checked filter; only rows that it matches count. Empty: all.
-            only: ids of the fragments that count; None: all.
+            table: The version that is read.
+            names: The columns.
+            where: A checked filter; only rows that it matches count. Empty: all rows.
+            only: The ids of the fragments that count; None: all.
         """
         kept = table.fragments if only is None else tuple(f for f in table.fragments if f.fragment_id in only)
         part = replace(table, fragments=kept)
@@ -194,11 +187,11 @@ class StaleInputs:
         return tuple(StaleInput(name, rows) for name, rows in counted if rows)
 
     def _rows(self, table: TableSnapshot, name: str, where: str) -> int:
-        with contextlib.suppress(LemanError):  # its function is not there: no one can make it current, or tell
+        with contextlib.suppress(LemanError):  # without its function it can neither be checked nor computed
             resolved = self._resolve(table, name)
             statuses = self._statuses(resolved)
             states = self._read_states(resolved, statuses)
-            unsettled = list(_unsettled(resolved, statuses, states))
+            unsettled = list(_unsettled(statuses, decide_reuse(resolved, statuses, states)))
             if where and unsettled:
                 with contextlib.suppress(LemanError):  # the filter fails on a row: all rows count
                     return _matching(resolved, [status for status, _ in unsettled], where)
@@ -206,22 +199,16 @@ class StaleInputs:
         return 0
 
 
-def _unsettled(
-    resolved: ResolvedRequest, statuses: Statuses, states: Mapping[str, StateSummary]
-) -> Iterator[tuple[FragmentStatus, int]]:
-    """Yield fragments whose values a backfill would compute, and how many rows of each."""
-    unsettled = ~SETTLES[outcome_codes(statuses, failed_only=resolved.failed_only)] | statuses.with_states
-    for status in statuses.some(np.flatnonzero(unsettled)):
-        decision = decide_reuse(resolved, status, states)
-        live = status.fragment.live_rows
-        if decision.settled or not live:
-            continue
-        known = decision.states
+def _unsettled(statuses: Statuses, decisions: Decisions) -> Iterator[tuple[FragmentStatus, int]]:
+    """Yield the fragments that a backfill would compute, each with its number of rows."""
+    places = np.flatnonzero(~decisions.is_settled & (statuses.fragments.live_rows > 0))
+    for at, status in zip(places.tolist(), statuses.take(places), strict=True):
+        live, known = status.fragment.live_rows, decisions.states.get(at)
         yield status, live if known is None else min(live, known.untouched + known.failed_older)
 
 
 def _matching(resolved: ResolvedRequest, statuses: Sequence[FragmentStatus], where: str) -> int:
-    """Count the rows of some fragments that are not current and that a filter matches."""
+    """Count the rows of some fragments that are not current and match a filter."""
     reader = FragmentReader(resolved.table.uri, resolved.table.version)
     found = reader.rows_matching([status.fragment.fragment_id for status in statuses], where)
     total = 0
@@ -233,7 +220,7 @@ def _matching(resolved: ResolvedRequest, statuses: Sequence[FragmentStatus], whe
 
 
 def refuse_stale(plan: Plan, on_stale_input: OnStaleInput) -> Plan:
-    """Return a plan that may be carried out.
+    """Return the plan, unless its inputs are stale and the request does not allow it.
 
     Raises:
         FailedPrecondition: INPUT_COLUMN_STALE.
@@ -245,7 +232,7 @@ def refuse_stale(plan: Plan, on_stale_input: OnStaleInput) -> Plan:
 
 
 def refuse_stale_refresh(plan: RefreshPlan, spec: RefreshSpec) -> RefreshPlan:
-    """Return a plan of a refresh that may be carried out.
+    """Return the plan of a refresh, unless its inputs are stale and the request does not allow it.
 
     Raises:
         FailedPrecondition: INPUT_COLUMN_STALE.
@@ -256,7 +243,7 @@ def refuse_stale_refresh(plan: RefreshPlan, spec: RefreshSpec) -> RefreshPlan:
     if plan.stale_in_source_view:
         how = (
             f"Refresh the view {plan.definition.query.table} first (cascade does both), or set on_stale_input to "
-            "'warn' to use the values as they are"
+            "'warn' to use the present values"
         )
         raise _input_column_stale(f"View {spec.view}", spec.view, stale, how)
     if spec.on_stale_input is OnStaleInput.FIRST:
@@ -265,9 +252,9 @@ def refuse_stale_refresh(plan: RefreshPlan, spec: RefreshSpec) -> RefreshPlan:
 
 
 def stale_words(stale: Sequence[StaleInput], on_stale_input: OnStaleInput) -> list[str]:
-    """Return what a plan of a refresh says about columns that are not current."""
+    """Describe stale columns in the plan of a refresh."""
     found = [
-        f"it reads {s.column}, of which {s.rows:,} rows of the source are stale or not computed yet" for s in stale
+        f"it reads {s.column}, in which {s.rows:,} rows of the source are stale or not computed yet" for s in stale
     ]
     return [*found, _STALE_REFRESH[on_stale_input]] if found else []
 
@@ -276,12 +263,12 @@ def _input_column_stale(subject: str, name: str, stale: Sequence[StaleInput], ho
     listed = ", ".join(f"{found.column} ({found.rows:,} rows)" for found in stale)
     first = " and then ".join(found.column for found in stale)
     how = how or (
-        f"Backfill {first} first, or set on_stale_input: 'first' has the job compute them before, "
-        "'warn' uses the values as they are"
+        f"Backfill {first} first, or set on_stale_input: with 'first' the job computes them before, with 'warn' it "
+        "uses their present values"
     )
     return FailedPrecondition(
         "INPUT_COLUMN_STALE",
-        f"{subject} rests on computed columns that are stale or not computed yet: {listed}. {how}",
+        f"{subject} depends on computed columns that are stale or not computed yet: {listed}. {how}",
         column=name,
         inputs=", ".join(found.column for found in stale),
         rows=max(found.rows for found in stale),

@@ -82,7 +82,7 @@ def list_views(tables: LanceTables, database: str, after: str, size: int) -> Vie
             warnings.append(f"{name}: {error.message}")
             continue
         except (InvalidArgument, PermissionDenied):  # the message may reveal where it leads
-            warnings.append(f"{name} is a link to a location that this service may not use: remove the link")
+            warnings.append(f"{name}: it is a link to a location that this service may not use. Remove the link")
             continue
         if summary is not None:
             found.append(summary)

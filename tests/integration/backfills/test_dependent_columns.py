@@ -82,7 +82,7 @@ def test_a_view_is_not_filled_from_what_is_not_there(db, table):
     with pytest.raises(errors.InputColumnStale, match="Backfill a and then b first") as caught:
         view.refresh(progress=False)
     assert caught.value.facts["inputs"] == "a, b"
-    assert "refused until these are computed" in str(view.plan_refresh())
+    assert "rejected until these are computed" in str(view.plan_refresh())
     with pytest.raises(errors.InvalidArgument, match="'error', 'warn' or 'first'"):
         view.refresh(on_stale_input="last")
     with pytest.raises(errors.InputColumnStale, match="Leave src_version out"):

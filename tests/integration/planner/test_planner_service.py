@@ -25,7 +25,6 @@ from leman.v1 import (
 from leman_coordinator import app as coordinator_app
 from leman_core.functions.function_definitions import PYTHON
 from leman_core.model.plan import BackfillSpec
-from leman_core.model.plan_columns import PlannedTasks
 from leman_core.server.server import start_server
 from leman_core.server.status import error_from_rpc
 from leman_core.settings import Peers, Server, Settings
@@ -33,7 +32,7 @@ from leman_core.wire import convert_plans, convert_udfs, convert_values
 from leman_executor.api.peers import PlannerClient
 from leman_internal.v1 import planning_pb2, planning_pb2_grpc
 from leman_planner import app as planner_app
-from leman_planner import planner_service
+from leman_planner.planning import fragment_tasks
 from tests.integration.planner.planner_lake import ROWS, UDF, Lake, rows
 
 DEADLINE = 30.0
@@ -373,7 +372,7 @@ def test_columns_altered_again_by_the_same_request_are_answered_like_the_first_t
         ({"udf": udf_pb2.UdfRef(name="g", version="1")}, "NOT_FOUND", "UDF_NOT_FOUND", "No function g@1"),
         ({"name": "id"}, "ALREADY_EXISTS", "COLUMN_EXISTS", "choose another name"),
         ({"name": "a.b"}, "INVALID_ARGUMENT", "BAD_COLUMN_NAME", "no '.'"),
-        ({"udf": None}, "INVALID_ARGUMENT", "BAD_UDF", "name a function, or give a SQL expression"),
+        ({"udf": None}, "INVALID_ARGUMENT", "BAD_UDF", "set a function or a SQL expression"),
     ],
 )
 def test_what_cannot_be_added_says_why_and_changes_nothing(table, column, code, reason, said):
@@ -404,7 +403,7 @@ def test_tables_are_listed_in_pages(tmp_path):
 
 
 def test_a_plan_comes_as_a_header_and_batches(tmp_path, monkeypatch):
-    monkeypatch.setattr(planner_service, "MAX_BATCH_TASKS", 2)
+    monkeypatch.setattr(fragment_tasks, "BATCH_TASKS", 2)
     lake = Lake(tmp_path, fragments=5)
 
     async def work(stubs):
@@ -412,14 +411,13 @@ def test_a_plan_comes_as_a_header_and_batches(tmp_path, monkeypatch):
             request = planning_pb2.CreatePlanRequest(spec=spec(str(tmp_path)), **fields)
             return [message async for message in stubs.planning.CreatePlan(request)]
 
-        return await planned(reads_untouched=True), await planned()
+        return await planned(reads_batches=True), await planned()
 
     (header, *parts), (_, *of_earlier_release) = served(work)
-    assert [len(message.untouched.fragment_ids) for message in parts] == [2, 2, 1]
     wanted = lake.plan()
     assert convert_plans.header_from_proto(header.header) == wanted.header
-    function = wanted.header.versions[0]
-    tasks = PlannedTasks([convert_plans.untouched_from_proto(message.untouched, function) for message in parts], ())
+    tasks = convert_plans.tasks_from_bytes(message.task_batch for message in parts)
+    assert [len(batch) for batch in tasks.batches] == [2, 2, 1]
     assert tasks == tuple(wanted.tasks)
     one_by_one = [convert_plans.task_from_proto(task) for message in of_earlier_release for task in message.tasks.tasks]
     assert tuple(one_by_one) == tuple(wanted.tasks)
@@ -440,7 +438,7 @@ def test_an_executor_gets_the_plan_that_was_made_and_checkpoints_in_columns(tmp_
     assert (made.header, tuple(made.tasks)) == (wanted.header, tuple(wanted.tasks))
     assert [len(task.checkpoints) for task in made.tasks] == [0, 1, 0, 2, 0]
     assert made.tasks.rows_missing.tolist() == [10, 6, 10, 4, 0]
-    assert (made.tasks.from_checkpoints, len(made.tasks.stored)) == (2, 1)
+    assert (made.tasks.from_checkpoints, len(made.tasks.staged)) == (2, 1)
     assert made.tasks.without_staged() == tuple(made.tasks)[:4]
 
 

@@ -327,7 +327,7 @@ def test_an_older_version_of_inputs_that_moved_on_is_read(filled):
         (InvalidArgument, "INVALID_FILTER", "it is empty", {"where": " "}),
         (InvalidArgument, "BAD_NUMBER", "above max_checkpoint_size", {"checkpoint": CheckpointBounds(0, 5, 2)}),
         (InvalidArgument, "BAD_REQUEST", "column is empty", {"column": ""}),
-        (InvalidArgument, "BAD_REQUEST", "needs its name", {"udf_version": "1"}),
+        (InvalidArgument, "BAD_REQUEST", "set its name", {"udf_version": "1"}),
     ],
 )
 def test_what_cannot_be_planned_says_why(lake, kind, reason, said, spec):

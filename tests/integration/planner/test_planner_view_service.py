@@ -427,14 +427,14 @@ def test_a_scratch_table_is_planned_like_any_table(lake, scratch_table):
     async def work(stubs):
         spec = convert_plans.spec_to_proto(BackfillSpec(lake.database, "__leman_scratch_v", "d"))
         return [
-            m async for m in stubs.planning.CreatePlan(planning_pb2.CreatePlanRequest(spec=spec, reads_untouched=True))
+            m async for m in stubs.planning.CreatePlan(planning_pb2.CreatePlanRequest(spec=spec, reads_batches=True))
         ]
 
     header, part = served(work)
     plan = convert_plans.header_from_proto(header.header)
     assert plan.input_source == scratch_table
     assert plan.input_columns == ("__source_row_id",)
-    assert list(part.untouched.physical_rows) == [10, 10]
+    assert [task.physical_rows for task in convert_plans.tasks_from_bytes([part.task_batch])] == [10, 10]
 
 
 def test_nobody_describes_or_changes_a_scratch_table(lake, scratch_table):

@@ -184,7 +184,7 @@ def test_a_plan_goes_by_the_record(lake):
     clean(lake)
     plan = lake.plan()
     assert (plan.mode, plan.changes, plan.only_version) == (RefreshMode.INCREMENTAL, (), True)
-    assert "what the view recorded of it is compared" in plan.message
+    assert "the view's record of it is compared" in plan.message
     assert lake.plan(policy=RefreshPolicy.INCREMENTAL).mode is RefreshMode.INCREMENTAL
 
 

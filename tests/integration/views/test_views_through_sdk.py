@@ -108,7 +108,7 @@ def test_what_was_computed_before_is_not_computed_again(db, call_log, tmp_path):
     view.alter_columns({"y": new.double(version="2")})
     view.refresh(progress=False)
     view.alter_columns({"y": call_log.double(version="1")})
-    assert "have their values from there" in view.plan_refresh().message
+    assert "reuse their values from version" in view.plan_refresh().message
     assert view.refresh(progress=False).rows_evaluated == 0
     assert (call_log.seen(), len(new.seen())) == ([], 30)
     assert pairs(view, "x", "y") == [(x, 2 * x) for x in (*range(3, 30), 100, 101, 102)]

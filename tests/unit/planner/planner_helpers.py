@@ -10,10 +10,10 @@ from leman_core.model.plan import OutputField, Plan
 from leman_core.model.row_positions import RowRange
 from leman_core.model.table import DataFile, Fragment, TableField, TableSnapshot
 from leman_core.storage.checkpoint_records import FragmentRecord
-from leman_planner.planning.fragment_status import inspect_all_fragments
-from leman_planner.planning.plan_draft import make_plan
+from leman_planner.planning.fragment_status import decide_reuse, inspect_fragments
+from leman_planner.planning.plan_draft import draft_plan
 from leman_planner.planning.request_resolution import ResolvedRequest, with_filter
-from leman_planner.planning.stored_work import KeptWork, StoredWork, open_inputs, select_relevant
+from leman_planner.planning.stored_work import KeptWork, OpenInputs, StoredWork, select_relevant
 
 URI = "/data/t.lance"
 X, Y, C, OTHER = 0, 1, 2, 3
@@ -90,15 +90,15 @@ def resolved(fragments, where="", *, udf=UDF, names=(), **options) -> ResolvedRe
 
 def plan(asked: ResolvedRequest, *, found=(), records=None, states=None, of_kept=()) -> Plan:
     """Plan; `of_kept`: checkpoint keys of the first version that the column keeps."""
-    statuses = inspect_all_fragments(asked)
-    wanted = open_inputs(asked, statuses, states or {})
+    statuses = inspect_fragments(asked)
+    wanted = OpenInputs(statuses, decide_reuse(asked, statuses, states or {}))
     sifted = select_relevant(asked, wanted, found)
     kept = [
         KeptWork(version=1, resolved=earlier, stored=StoredWork(found=select_relevant(earlier, wanted, of_kept).found))
         for earlier in asked.of_kept[:1]
     ]
     stored = StoredWork(states=states or {}, found=sifted.found, records=records or {}, kept=kept)
-    return make_plan(asked, statuses, stored)
+    return draft_plan(asked, statuses, stored).plan
 
 
 def reasons(made: Plan) -> dict[str, int]:

@@ -12,7 +12,7 @@ from leman_core.model.row_positions import RowRange
 from leman_core.model.table import CompactionHistory, DataFile, Fragment, Rewrite
 from leman_core.storage.checkpoint_records import FragmentRecord
 from leman_planner.planning.compacted_rows import CheckpointMigrator
-from leman_planner.planning.fragment_status import inspect_all_fragments
+from leman_planner.planning.fragment_status import inspect_fragments
 from leman_planner.planning.stored_work import StoredWork
 from tests.unit.planner.planner_helpers import (
     UDF,
@@ -61,7 +61,7 @@ def from_file(stored: FragmentRecord) -> list[str]:
     """The sources of what is stored again for the fragment, of which the store has a record."""
     asked = resolved([REPLACED])
     migrator = CheckpointMigrator(asked, StoredWork(records={KEY: stored}), Reader({KEY: stored}))
-    return [rows.source for rows in migrator.replaced(plan(asked), inspect_all_fragments(asked))]
+    return [rows.source for rows in migrator.replaced(plan(asked), inspect_fragments(asked))]
 
 
 def test_rows_of_a_replaced_file_are_stored_anew():
@@ -109,7 +109,7 @@ def moved(now: Fragment, rewrite: Rewrite, masks, *, inputs=("x",)):
     pairs = {i: [(at, f"in{i}.lance") for at in asked.input_ids] for i in (0, 1)}
     gone = [keys.range_key(asked.family.prefix("", pairs[i]), i, RowRange(0, rows)) for i, rows in ((0, 3), (1, 2))]
     migrator = CheckpointMigrator(asked, StoredWork(gone=gone), Reader(masks=masks))
-    found = migrator.moved(plan(asked), inspect_all_fragments(asked), CompactionHistory({PACKED.path: rewrite}))
+    found = migrator.moved(plan(asked), inspect_fragments(asked), CompactionHistory({PACKED.path: rewrite}))
     return sorted((gone.index(rows.source), rows.covered, rows.at) for rows in found)
 
 
@@ -138,4 +138,4 @@ def test_what_is_stored_already_is_not_stored_again():
     key, there = range_key(1, 0, 2), keys.range_key(asked.family.prefix("", [(X, PACKED.path)]), 5, RowRange(2, 4))
     migrator = CheckpointMigrator(asked, StoredWork(gone=[key, there]), Reader(masks=LIVE))
     history = CompactionHistory({PACKED.path: REWRITE})
-    assert list(migrator.moved(plan(asked), inspect_all_fragments(asked), history)) == []
+    assert list(migrator.moved(plan(asked), inspect_fragments(asked), history)) == []

@@ -12,7 +12,7 @@ from leman_core.model.plan import Reason
 from leman_core.model.row_states import Predecessor, RowState
 from leman_core.model.table import CompactionHistory, DataFile, Fragment, Rewrite
 from leman_planner.planning.compacted_rows import RowTracer
-from leman_planner.planning.fragment_status import inspect_fragment
+from leman_planner.planning.fragment_status import inspect_fragments
 from tests.unit.planner.planner_helpers import C, X, Y, column_file, fragment, pairs, resolved
 
 UNTOUCHED, COMPUTED = RowState.UNTOUCHED, RowState.COMPUTED
@@ -49,7 +49,7 @@ def traced(now: Fragment, rewrite: Rewrite | None, archive: Archive, where: str 
     """What is known of a fragment: the reason, the state of each row where any is known, the filters that count."""
     request = resolved([now], where, names=names)
     history = CompactionHistory({PACKED.path: rewrite} if rewrite is not None else {})
-    (status,) = inspect_fragment(request, [now])
+    (status,) = inspect_fragments(request, [now])
     found = RowTracer(request, history, archive).trace(status)
     if found.moved is None:
         return found.reason, [], frozenset()

@@ -15,8 +15,8 @@ from leman_core.model.plan import KeptRows, Reason, summarize_plan
 from leman_core.model.row_positions import RowRange
 from leman_core.model.row_states import RowState, StateSummary, with_version
 from leman_planner.planning import stale_inputs
-from leman_planner.planning.fragment_status import inspect_all_fragments
-from leman_planner.planning.plan_draft import make_plan
+from leman_planner.planning.fragment_status import decide_reuse, inspect_fragments
+from leman_planner.planning.plan_draft import draft_plan
 from leman_planner.planning.request_resolution import ResolvedRequest
 from leman_planner.planning.stored_work import StoredWork
 from tests.unit.planner.planner_helpers import (
@@ -180,13 +180,15 @@ def test_kept_rows_that_are_deleted_do_not_count(tmp_path, monkeypatch):
     rows[:90] = with_version(RowState.COMPUTED, 1)
     monkeypatch.setattr(stale_inputs, "states_of", lambda *_: rows)
     states = {MIXED: StateSummary(untouched=0, failed=0, computed=10, older=((V1, 90, 0),))}
-    statuses = inspect_all_fragments(asked)
-    stored = StoredWork(states=states, kept_rows=stale_inputs.kept_now(asked, statuses, states))
-    assert make_plan(asked, statuses, stored).header.kept == (KeptRows(FunctionVersion("f", "1"), 60),)
+    statuses = inspect_fragments(asked)
+    decisions = decide_reuse(asked, statuses, states)
+    stored = StoredWork(states=states, kept_rows=stale_inputs.kept_now(asked, statuses, decisions))
+    assert draft_plan(asked, statuses, stored).plan.header.kept == (KeptRows(FunctionVersion("f", "1"), 60),)
     monkeypatch.setattr(stale_inputs, "MOST_LOOKED_INTO", 0)
-    assert stale_inputs.kept_now(asked, statuses, states) == {}, "then the header of the file tells"
+    assert stale_inputs.kept_now(asked, statuses, decisions) == {}, "then the header of the file tells"
     whole = keeping([fragment(0, current=MIXED)])
-    assert stale_inputs.kept_now(whole, inspect_all_fragments(whole), states) == {}, "nothing is read"
+    statuses = inspect_fragments(whole)
+    assert stale_inputs.kept_now(whole, statuses, decide_reuse(whole, statuses, states)) == {}, "nothing is read"
 
 
 def test_a_filter_is_settled_no_more_once_its_failed_rows_are_open():

@@ -376,13 +376,13 @@ def test_a_plan_in_one_sentence(fragments, options, said):
 
 def test_a_plan_is_explained_of_one_column():
     asked = planner_pb2.ExplainPlanRequest(spec={"table": {"database": "/db", "table": "t"}, "columns": ["y", "z"]})
-    with pytest.raises(InvalidArgument, match="a plan is of one column: set column") as refused:
+    with pytest.raises(InvalidArgument, match="A plan has one column: set column") as refused:
         asyncio.run(PlannerServicer(SimpleNamespace(), None, None).ExplainPlan(asked, None))
     assert (refused.value.reason, refused.value.field) == ("BAD_REQUEST", "spec.columns")
 
 
 @pytest.mark.parametrize(
-    ("names", "told"), [([], "columns is empty: name at least one column"), (["y", "y"], "a column is named twice")]
+    ("names", "told"), [([], "columns is empty: set at least one column"), (["y", "y"], "columns names a column twice")]
 )
 def test_columns_are_added_by_name_each_once(names, told):
     with pytest.raises(InvalidArgument, match=told) as refused:

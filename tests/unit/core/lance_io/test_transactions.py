@@ -235,7 +235,7 @@ def test_a_history_that_is_gone_or_makes_no_sense_cannot_be_read(tmp_path, monke
 
     monkeypatch.setattr(compaction_history, "transactions_up_to", broken)
     for read in (
-        lambda: compaction_history.trace_compactions(uri, 1, ["a.lance"], lambda _: ""),
+        lambda: compaction_history.trace_compactions(uri, 1, ["a.lance"], lambda _: ()),
         lambda: compaction_history.compactions_between(uri, 1, 2),
     ):
         with pytest.raises(NotFound) as caught:

@@ -35,6 +35,7 @@ from leman_core.model.plan import (
     StaleInput,
     TracedFile,
 )
+from leman_core.model.plan_columns import planned_tasks
 from leman_core.model.row_positions import RowRange
 from leman_core.model.service_errors import InvalidArgument
 from leman_core.model.table import TableField
@@ -277,6 +278,17 @@ def test_tasks_survive_in_order(tasks):
     raw = made.SerializeToString()
     batch = plan_pb2.FragmentTaskBatch.FromString(raw)
     assert [convert_plans.task_from_proto(message) for message in batch.tasks] == tasks
+
+
+@given(st.lists(TASKS, max_size=5, unique_by=lambda task: task.fragment_id))
+def test_tasks_survive_as_record_batches(tasks):
+    batches = planned_tasks(tasks).batches
+    back = convert_plans.tasks_from_bytes(map(convert_plans.tasks_to_bytes, batches))
+    assert list(back) == sorted(tasks, key=lambda task: task.fragment_id)
+    assert [back.of_fragment(task.fragment_id) for task in tasks] == tasks
+    assert back.without_staged() == tuple(task for task in back if task.staged is None)
+    assert back.staged == tuple(task for task in back if task.staged is not None)
+    assert back.from_checkpoints == sum(bool(task.checkpoints) and task.staged is None for task in back)
 
 
 @given(TRACED)

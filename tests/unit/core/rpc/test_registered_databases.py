@@ -302,7 +302,7 @@ def test_settings_that_make_no_sense(settings):
     assert caught.value.reason == "BAD_SETTING"
 
 
-MASK = "update_mask names what is changed: description, labels, limits"
+MASK = "update_mask must name description, labels or limits"
 
 
 @pytest.mark.parametrize(
@@ -319,7 +319,7 @@ MASK = "update_mask names what is changed: description, labels, limits"
             "UpdateDatabase",
             databases_pb2.UpdateDatabaseRequest(update_mask={"paths": ["labels"]}),
             "MISSING_FIELD",
-            r"database\.name is empty: fill it",
+            r"database\.name is empty: set it",
         ),
         (
             "UnregisterDatabase",

@@ -6,14 +6,12 @@ import random
 from collections.abc import Iterable, Iterator
 from unittest import mock
 
-import numpy as np
-import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from leman_core.model.plan import CheckpointRef, FragmentTask, Reason
-from leman_core.model.plan_columns import PlannedTasks, UntouchedFragments
+from leman_core.model.plan_columns import planned_tasks, whole_range
 from leman_core.model.row_positions import RowRange, count_offsets, subtract_ranges
 from leman_core.model.work import FragmentResult, FragmentWork, RowError, Timings, UnitOutcome, WorkUnit, scope_of
 from leman_executor.scheduling import work_queue as open_fragments
@@ -187,7 +185,7 @@ def test_what_no_longer_holds_does_not_pile_up(monkeypatch):
     """A fragment that comes back again and again leaves an entry each time."""
     monkeypatch.setattr(open_fragments, "_FEW_ENTRIES", 10)
     tasks = [task(i, 1000, [RowRange(0, 1000)]) for i in range(3)]
-    fragments = open_fragments.OpenFragments(PlannedTasks.of(tasks))
+    fragments = open_fragments.OpenFragments(planned_tasks(tasks))
     fragment = fragments.of(1)
     for rows in range(1, 500):
         fragment.missing = [RowRange(0, rows)]
@@ -201,20 +199,9 @@ def test_what_no_longer_holds_does_not_pile_up(monkeypatch):
 
 def test_the_queue_holds_objects_of_fragments_at_work_alone():
     """A plan may have a million fragments, of which a thousand are at work."""
-    rows = np.ones(2000, np.int64)
-    untouched = UntouchedFragments(
-        ids=np.arange(2000),
-        physical_rows=rows,
-        deleted_rows=0 * rows,
-        reasons=[Reason.MISSING] * 2000,
-        sources=bytes(16 * 2000),
-        function="f" * 16,
-        prefix="p",
-        input_files=pa.array([f"{i}.lance" for i in range(2000)], pa.large_string()),
-        first_input=np.arange(2001),
-        current_files=pa.array([""] * 2000, pa.large_string()),
-    )
-    work_queue = WorkQueue(PlannedTasks([untouched], ()), 4, seconds_per_row=0.2)
+    one = whole_range(1)
+    tasks = planned_tasks(FragmentTask(i, 1, 0, Reason.MISSING, "f", "p", (), missing=one) for i in range(2000))
+    work_queue = WorkQueue(tasks, 4, seconds_per_row=0.2)
     done = 0
     while not work_queue.empty:
         units = [unit for unit in (work_queue.take() for _ in range(4)) if unit is not None]
