@@ -72,7 +72,7 @@ def table_error(uri: str, error: Exception, version: int = 0) -> LemanError:
     refused = refusal_error(error, uri)
     if refused is not None:
         return refused
-    if any(sign in text for sign in _MISSING):
+    if is_missing(error):
         latest = _latest(uri) if version else 0
         if latest:
             return NotFound(
@@ -111,6 +111,11 @@ def table_error(uri: str, error: Exception, version: int = 0) -> LemanError:
     return storage_failed(error, f"Table {uri} cannot be read: {text}", uri)
 
 
+def is_missing(error: BaseException) -> bool:
+    """Return whether an error of Lance says that a file does not exist."""
+    return any(sign in str(error) for sign in _MISSING)
+
+
 def file_damage(uri: str, error: BaseException) -> DataLoss | None:
     """Return the error (TABLE_DAMAGED) of a table's file that is missing or cannot be decoded.
 
@@ -120,7 +125,7 @@ def file_damage(uri: str, error: BaseException) -> DataLoss | None:
     is_nonsense = _NONSENSE.search(text) is not None
     may_be = is_nonsense or is_panic(error) or _MAYBE_NONSENSE.search(text) is not None
     named = _FILE.findall(text)
-    if not may_be and not (named and any(sign in text for sign in _MISSING)):
+    if not may_be and not (named and is_missing(error)):
         return None
     try:
         found = _damaged_file(uri, text, "" if may_be else named[-1])

@@ -28,7 +28,14 @@ from leman_core.model.service_errors import (
 )
 from leman_core.sql import filters
 from leman_core.storage import column_files, lance_files, manifest
-from leman_core.storage.error_translation import LANCE_ERRORS, file_damage, first_line, table_error, using_storage
+from leman_core.storage.error_translation import (
+    LANCE_ERRORS,
+    file_damage,
+    first_line,
+    is_missing,
+    table_error,
+    using_storage,
+)
 from leman_core.storage.lance_sql import Dialect
 from leman_core.storage.lance_tables import field_ids, file_format
 from leman_core.storage.locations import in_object_store
@@ -43,6 +50,7 @@ def reading_row_ids(uri: str, version: int) -> Iterator[None]:
 
     Raises:
         DataLoss: TABLE_DAMAGED if they cannot be decoded.
+        NotFound: VERSION_NOT_FOUND if the version was cleaned up meanwhile with its files, TABLE_NOT_FOUND if all were.
         LemanError: What `storage_failed` gives if they cannot be read now.
     """
     try:
@@ -102,6 +110,8 @@ def _error(uri: str, version: int, error: Exception) -> LemanError:
     damage = file_damage(uri, error)
     if damage is not None and "path" in damage.facts:
         return damage
+    if damage is None and is_missing(error):
+        return table_error(uri, error, version)
     if damage is None and isinstance(error, OSError) and not is_panic(error):
         return storage_failed(error, f"The {what}", uri)
     # every deletion file is sound, and the manifest has all else that row ids depend on

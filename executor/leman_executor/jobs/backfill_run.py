@@ -410,6 +410,8 @@ class BackfillRun:
             await self._inputs.compute(plan.header.stale_inputs, table, self._check_stop, job.incarnation)
             plan = await self.plan()
             self.status.metrics.inputs_computed(plan)
+        if not self._computes_inputs(plan):
+            return plan
         stale = ", ".join(found.column for found in plan.header.stale_inputs)
         raise Aborted(
             "NO_PROGRESS",

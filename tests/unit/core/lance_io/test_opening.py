@@ -6,8 +6,10 @@ import lance
 import pyarrow as pa
 import pytest
 
+from leman_core.model.service_errors import NotFound
 from leman_core.storage import opening
 from leman_core.storage.opening import has_versions, open_latest
+from leman_core.storage.scan import reading_row_ids
 
 
 @pytest.fixture
@@ -60,3 +62,18 @@ def test_a_table_that_cannot_be_read_is_not_tried_for_ever(tmp_path, calls):
     with pytest.raises((ValueError, OSError)):
         open_latest(str(uri))
     assert 1 < len(calls) < 10
+
+
+def test_row_ids_of_a_version_that_was_cleaned_up_are_not_damaged(tmp_path):
+    """Another program may compact and clean up a table while its rows are read: a new plan does not need the files."""
+    uri = str(tmp_path / "t.lance")
+    lance.write_dataset(pa.table({"id": range(20)}), uri, enable_stable_row_ids=True, max_rows_per_file=5)
+    lance.dataset(uri).delete("id % 5 = 1")
+    old = lance.dataset(uri)
+    lance.dataset(uri).update({"id": "id + 100"}, where="id % 5 = 2")
+    lance.dataset(uri).optimize.compact_files()
+    lance.dataset(uri).cleanup_old_versions(older_than=timedelta(0))
+    scanners = [one.scanner(columns=[], with_row_id=True, include_deleted_rows=True) for one in old.get_fragments()]
+    with pytest.raises(NotFound) as refused, reading_row_ids(uri, old.version):
+        [scanner.to_table() for scanner in scanners]
+    assert refused.value.reason == "VERSION_NOT_FOUND"

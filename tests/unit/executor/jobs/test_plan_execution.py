@@ -32,12 +32,12 @@ from leman_core.model.table import TableField
 from leman_core.model.work import FragmentResult, ProgressReport, ServerAnswers, UnitFailure, UnitOutcome
 from leman_core.settings import Settings
 from leman_core.storage import object_stores
+from leman_executor.jobs import backfill_run
 from leman_executor.jobs.backfill_run import BackfillRun
 from leman_executor.jobs.columns_run import ColumnsRun
 from leman_executor.jobs.job_environment import JobEnvironment, task_slots_for
 from leman_executor.jobs.job_status import JobStatus
 from leman_executor.jobs.plan_execution import PlanExecution
-from leman_executor.refresh import refresh_run
 from leman_executor.scheduling.dispatcher import Cancelled
 from leman_executor.scheduling.local_runner import LocalRunner
 from leman_executor.scheduling.stalls import ReservationWaits
@@ -538,34 +538,32 @@ def test_why_a_job_plans_again_is_told_in_a_few_lines():
     assert len(long) < 330
 
 
-def again_and_again(kind: type, method: str, message: str, **parts: Any) -> str:
-    """What `_after_inputs` of a run raises whose inputs are stale after each plan; how often they were computed."""
-    stale = (StaleInput("x", 5),)
-    query = SimpleNamespace(database="/lake", table="t")
-    plan = SimpleNamespace(header=SimpleNamespace(stale_inputs=stale), stale_inputs=stale, definition=query)
-    plan.definition = SimpleNamespace(query=query, source_uri="/lake/t.lance")
-    inputs = SimpleNamespace(compute=AsyncMock())
-    run = SimpleNamespace(
-        _computes_inputs=lambda _: True,
-        _inputs=inputs,
+def inputs_run(stale: object, plans: list[object]) -> SimpleNamespace:
+    """A run whose plans come one after the other; those that are `stale` have it compute inputs first."""
+    return SimpleNamespace(
+        _computes_inputs=lambda plan: plan is stale,
+        _inputs=SimpleNamespace(compute=AsyncMock()),
         _check_stop=None,
         status=SimpleNamespace(job=JOB, metrics=SimpleNamespace(inputs_computed=lambda _: None)),
-        plan=AsyncMock(return_value=plan),
-        **parts,
+        plan=AsyncMock(side_effect=plans),
     )
-    with pytest.raises(Aborted, match=message) as refused:
-        asyncio.run(getattr(kind, method)(run, plan))
-    assert inputs.compute.await_count == run.plan.await_count > 1
-    return refused.value.reason
 
 
-def test_inputs_that_become_stale_as_fast_as_they_are_computed_end_the_job(monkeypatch):
+def test_inputs_that_become_stale_as_fast_as_they_are_computed_end_the_job():
+    stale = SimpleNamespace(header=SimpleNamespace(stale_inputs=(StaleInput("x", 5),)))
+    run = inputs_run(stale, [stale] * backfill_run._PLANS_WITHOUT_PROGRESS)
     told = "become stale again as soon as they are computed, because other jobs write to the"
-    assert again_and_again(BackfillRun, "_after_inputs", told) == "NO_PROGRESS"
-    monkeypatch.setattr(refresh_run, "begin_attempt_at", AsyncMock())
-    work = SimpleNamespace(services=SimpleNamespace(commits=None), spec=SimpleNamespace(concurrency=0), check=None)
-    told = "becomes stale again as soon as it is computed, as others write to its"
-    assert again_and_again(refresh_run.RefreshRun, "_after_inputs", told, _work=work) == "NO_PROGRESS"
+    with pytest.raises(Aborted, match=told) as refused:
+        asyncio.run(BackfillRun._after_inputs(run, stale))
+    assert refused.value.reason == "NO_PROGRESS"
+    assert run._inputs.compute.await_count == run.plan.await_count > 1
+
+
+def test_inputs_that_are_fresh_after_the_last_plan_are_read():
+    """The last computation allowed counts: its plan is looked at as those before it are."""
+    stale, fresh = SimpleNamespace(header=SimpleNamespace(stale_inputs=[1])), SimpleNamespace(header=SimpleNamespace())
+    run = inputs_run(stale, [*[stale] * (backfill_run._PLANS_WITHOUT_PROGRESS - 1), fresh])
+    assert asyncio.run(BackfillRun._after_inputs(run, stale)) is fresh
 
 
 def test_columns_that_wait_for_each_other_end_the_job():
