@@ -450,10 +450,13 @@ def test_a_plan_is_explained_without_its_bulk(tmp_path):
         before = await stubs.plans.ExplainPlan(request)
         lake.fill(lake.plan())
         after = await stubs.plans.ExplainPlan(request)
-        request.max_decisions = -1
-        return before, after, await error_of(stubs.plans.ExplainPlan(request))
+        refused = []
+        for request.max_decisions in (1_000_000_000, -1):
+            refused.append(await error_of(stubs.plans.ExplainPlan(request)))
+        return before, after, *refused
 
-    before, after, (code, error) = served(work)
+    before, after, (_, too_many), (code, error) = served(work)
+    assert (too_many.reason, too_many.field) == ("BAD_NUMBER", "max_decisions")
     assert before.summary == "5 of 5 fragments to do (5 missing); about 50 rows to compute; 0 rows reused"
     assert [decision.reason for decision in before.decisions] == [planner_pb2.REASON_MISSING] * 2
     assert after.summary == "5 of 5 fragments are current: nothing to do"

@@ -320,6 +320,7 @@ def test_unknown_enum_values_are_refused(number):
     for refused in (
         lambda: convert_plans.reason_count_from_proto(planner_pb2.ReasonCount(reason=number)),
         lambda: convert_plans.task_from_proto(plan_pb2.FragmentTask(reason=number)),
+        lambda: convert_plans.value_state_from_proto(99),
         lambda: convert_udfs.udf_from_proto(udf_pb2.UdfDefinition(kind=number, output_schema=schema)),
         lambda: convert_udfs.error_policy_from_proto(udf_pb2.ErrorPolicy(rules=[udf_pb2.ErrorRule(action=number)])),
     ):
