@@ -10,8 +10,9 @@ import sys
 import types
 import typing
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, is_dataclass
+from dataclasses import fields as dataclass_fields
 from typing import Any
 
 from leman._arrow import pa
@@ -197,7 +198,6 @@ def _is_list_annotation(annotation: Any) -> bool:
 _DEFINITE = (
     "bool, int, float, str, bytes, a class of datetime, numpy's numbers such as numpy.float32, or list[...] of one"
 )
-_PLAIN_TYPES = {bool: "pa.bool_()", int: "pa.int64()", float: "pa.float64()", str: "pa.string()", bytes: "pa.binary()"}
 
 
 class Kind(enum.Enum):
@@ -354,17 +354,8 @@ def _output(name: str, kind: Kind, data_type: Any, returned: Any) -> pa.DataType
             f"Cannot validate generic pa.Array type: UDF '{name}' does not say what it returns;"
             " give data_type=, for example @leman.udf(data_type=pa.float32())"
         )
-    if (typing.get_origin(returned) or returned) in (set, frozenset):
-        raise UdfDefinitionError(
-            f"UDF '{name}' is annotated to return {_shown(returned)}, which has no order: return sorted(...), with"
-            f" data_type={_example(returned)}"
-        )
     if returned is not inspect.Signature.empty:
-        raise UdfDefinitionError(
-            f"UDF '{name}' is annotated to return {_shown(returned)}, which is not a definite column type: give"
-            f" data_type=, for example @leman.udf(data_type={_example(returned)}), or annotate it with {_DEFINITE}"
-            f"{_how_to_return(returned)}"
-        )
+        raise UdfDefinitionError(_no_type(name, returned))
     raise UdfDefinitionError(
         f"UDF '{name}' does not say what it returns: annotate it (-> int) or give data_type=, for example"
         " @leman.udf(data_type=pa.float32())"
@@ -378,39 +369,161 @@ def _shown(annotation: Any) -> str:
     return f"{module}{annotation.__name__}"
 
 
-def _example(annotation: Any) -> str:
-    """Return the code of a data type for an annotation. The items of a tuple become fields of a struct."""
+def _no_type(name: str, returned: Any) -> str:
+    """Return the refusal of a result's annotation, with the data type that fits it, or with what has none in it."""
+    said = f"UDF '{name}' is annotated to return {_shown(returned)}, which"
+    if (kind := typing.get_origin(returned) or returned) in (set, frozenset):
+        code, gaps = _type_code(list[typing.get_args(returned) or (Any,)])  # type: ignore[misc]
+        return f"{said} has no order: return sorted(...), with data_type={_PLACEHOLDERS[list] if gaps else code}"
+    code, gaps = _type_code(returned)
+    plain = _without_none(returned)
+    record = next(iter(typing.get_args(plain)), None) if _is_list_annotation(plain) else plain
+    how = f"{_how_to_dict(record)} of each" if record is not plain and _how_to_dict(record) else _how_to_dict(record)
+    advice = f". Return {how}: the value of a struct is a dict" if how else ""
+    if _fields_of(record):
+        advice += "" if gaps else ". Table.preview tries it on a few rows first"
+    if not gaps:
+        other = "" if _fields_of(record) else f", or annotate it with {_DEFINITE}"
+        return (
+            f"{said} is not a definite column type: give data_type=, here @leman.udf(data_type={code}){other}{advice}"
+        )
+    places = [f"{place} ({_shown(annotation)})" for place, annotation in gaps if place[:1] not in "[{"]
+    if places:
+        return (
+            f"{said} has no column type because of {', '.join(places)}: annotate that as {_DEFINITE}, a dict[...] of"
+            f" these or a class with such fields, or give data_type={advice}"
+        )
+    example = _PLACEHOLDERS.get(kind, "pa.float32()")
+    return (
+        f"{said} is not a definite column type: give data_type=, for example @leman.udf(data_type={example}),"
+        f" or annotate it with {_DEFINITE}{advice}"
+    )
+
+
+#: Data types as examples for containers whose items are not said.
+_PLACEHOLDERS: dict[Any, str] = {
+    dict: 'pa.struct([("name", pa.string())])',
+    list: "pa.list_(pa.float32())",
+    tuple: "pa.list_(pa.float32())",
+}
+_NAMED_TYPES = (
+    *("bool_", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
+    *("float16", "float32", "float64", "string", "binary", "date32"),
+)
+
+#: Of these, `msgspec.to_builtins` makes text.
+_TEXTS_OF_MSGSPEC = ("pa.binary", "pa.date", "pa.time", "pa.duration", "pa.uuid")
+
+
+def _type_code(annotation: Any) -> tuple[str, list[tuple[str, Any]]]:
+    """Return the code of the data type that holds values of an annotation, and the parts that have none.
+
+    Each part is a path of fields, as `verdict.tags[]`, and its annotation; the path is empty for the annotation itself.
+    """
+    gaps: list[tuple[str, Any]] = []
+    return _code(annotation, "", gaps, ()), gaps
+
+
+def _code(annotation: Any, place: str, gaps: list[tuple[str, Any]], around: tuple[Any, ...]) -> str:
+    annotation = _without_names(annotation)
     kind, items = typing.get_origin(annotation) or annotation, typing.get_args(annotation)
-    fields = _fields_of(annotation)
-    if fields:
-        named = (f'("{name}", {_PLAIN_TYPES.get(hint, "pa.string()")})' for name, hint in fields.items())
-        return f"pa.struct([{', '.join(named)}])"
-    if kind is dict:
-        return 'pa.struct([("name", pa.string())])'
-    if kind is tuple and items and Ellipsis not in items:
-        numbered = (f'("field_{n}", {_PLAIN_TYPES.get(item, "pa.string()")})' for n, item in enumerate(items))
-        return f"pa.struct([{', '.join(numbered)}])"
-    if kind in (list, tuple, set, frozenset):
-        return f"pa.list_({_PLAIN_TYPES.get(items[0], 'pa.float32()') if items else 'pa.float32()'})"
-    return "pa.float32()"
+    if fields := {} if annotation in around else _fields_of(annotation):
+        inner = (*around, annotation)
+        codes = [
+            f'("{name}", {_code(hint, f"{place}.{name}" if place else name, gaps, inner)})'
+            for name, hint in fields.items()
+        ]
+        return f"pa.struct([{', '.join(codes)}])"
+    if getattr(annotation, "__pydantic_root_model__", False) and annotation not in around:
+        return _code(annotation.model_fields["root"].annotation, place, gaps, (*around, annotation))
+    if kind is tuple and items and Ellipsis not in items:  # the items become fields of a struct
+        codes = [f'("field_{n}", {_code(item, f"{place}[{n}]", gaps, around)})' for n, item in enumerate(items)]
+        return f"pa.struct([{', '.join(codes)}])"
+    if (kind in (list, Sequence) and len(items) == 1) or (kind is tuple and items):
+        return f"pa.list_({_code(items[0], f'{place}[]', gaps, around)})"
+    if kind in (dict, Mapping) and len(items) == 2:
+        key, item = (_code(one, f"{place}{{}}", gaps, around) for one in items)
+        return f"pa.map_({key}, {item})"
+    if not (code := _atom_code(annotation)):
+        gaps.append((place, annotation))
+    is_text = code.startswith(_TEXTS_OF_MSGSPEC) and any(hasattr(one, "__struct_fields__") for one in around)
+    return "pa.string()" if is_text else code
+
+
+def _without_names(annotation: Any) -> Any:
+    """Return an annotation without `None`, names (NewType, `type X = ...`), `Annotated` and `Literal`."""
+    for _ in range(10):
+        inner = _without_none(annotation)
+        inner = getattr(inner, "__supertype__", inner)
+        if typing.get_origin(inner) is typing.Annotated:
+            inner = typing.get_args(inner)[0]
+        elif typing.get_origin(inner) is typing.Literal:
+            kinds = {type(value) for value in typing.get_args(inner) if value is not None}
+            inner = kinds.pop() if len(kinds) == 1 else inner
+        elif type(inner).__name__ == "TypeAliasType":
+            inner = inner.__value__
+        if inner is annotation:
+            break
+        annotation = inner
+    return annotation
+
+
+def _atom_code(annotation: Any) -> str:
+    """Return the code of the type of a single value; empty if it is not definite."""
+    if annotation is uuid.UUID:
+        return "pa.uuid()"
+    kind = None if pa.Array in getattr(annotation, "__mro__", ()) else type_of(annotation)
+    if kind is None and isinstance(annotation, type):  # also the members of an enum.StrEnum or IntEnum
+        kind = next((type_of(base) for base in (int, float, str, bytes) if issubclass(annotation, base)), None)
+    if kind is None:
+        return ""
+    named = (f"pa.{name}()" for name in _NAMED_TYPES if getattr(pa, name)() == kind)
+    return next(named, "") or f"pa.{kind}".replace("[", '("').replace("]", '")')  # pa.timestamp("us")
 
 
 def _fields_of(annotation: Any) -> dict[str, Any]:
     """Return the fields of a class whose objects are records, with their annotations; empty for any other."""
-    if not (typing.is_typeddict(annotation) or _how_to_return(annotation)):
+    kind: Any = annotation
+    if not inspect.isclass(annotation) or getattr(annotation, "__pydantic_root_model__", False):
         return {}
     try:
-        return typing.get_type_hints(annotation)
+        hints = typing.get_type_hints(annotation)
     except Exception:  # noqa: BLE001 - an annotation may be any expression
-        return {}
+        hints = {}
+    if (models := getattr(kind, "model_fields", None)) is not None and hasattr(annotation, "model_dump"):
+        by_alias = kind.model_config.get("serialize_by_alias")
+        found = {
+            (by_alias and field.serialization_alias) or name: hints.get(name, field.annotation)
+            for name, field in models.items()
+            if not field.exclude
+        }
+        return found | {name: field.return_type for name, field in kind.model_computed_fields.items()}
+    if typing.is_typeddict(annotation):
+        return hints
+    if is_dataclass(annotation):
+        names = [field.name for field in dataclass_fields(annotation)]
+    elif hasattr(annotation, "__attrs_attrs__"):
+        names = [field.name for field in kind.__attrs_attrs__]
+        hints = {field.name: field.type for field in kind.__attrs_attrs__} | hints
+    elif hasattr(annotation, "__struct_fields__"):
+        names = list(kind.__struct_fields__)
+        encoded = dict(zip(names, kind.__struct_encode_fields__, strict=True))
+        return {encoded[name]: hints.get(name, Any) for name in names}
+    elif issubclass(annotation, tuple):
+        names = list(getattr(annotation, "_fields", ()))
+    else:
+        names = []
+    return {name: hints.get(name, Any) for name in names}
 
 
-def _how_to_return(annotation: Any) -> str:
-    """Return how an object of a class with fields becomes the dict of a struct, as a sentence; empty for any other."""
+def _how_to_dict(annotation: Any) -> str:
+    """Return how an object of a class with fields becomes the dict of a struct; empty if it needs nothing."""
     if not inspect.isclass(annotation):
         return ""
     if hasattr(annotation, "model_dump"):
-        return ". Return the model's model_dump(): the value of a struct is a dict"
+        return "" if getattr(annotation, "__pydantic_root_model__", False) else "value.model_dump()"
     if is_dataclass(annotation):
-        return ". Return dataclasses.asdict(...): the value of a struct is a dict"
-    return ""
+        return "dataclasses.asdict(value)"
+    if hasattr(annotation, "__attrs_attrs__"):
+        return "attrs.asdict(value)"
+    return "msgspec.to_builtins(value)" if hasattr(annotation, "__struct_fields__") else ""

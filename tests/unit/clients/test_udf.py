@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import enum
 import functools
 import pickle
 import subprocess
@@ -13,11 +14,14 @@ import uuid
 from collections import Counter, OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Optional
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, NotRequired, Optional, TypedDict
 
+import attrs
 import cloudpickle
+import msgspec
 import numpy as np
 import pyarrow as pa
+import pydantic
 import pytest
 
 import leman
@@ -25,6 +29,7 @@ from leman._functions.bundle import make_bundle
 from leman._functions.version_digest import derive_version
 from leman.errors import TypeMismatch, UdfDefinitionError
 from leman.v1 import udf_pb2
+from leman_executor.worker.value_conversion import to_array
 
 Definition = udf_pb2.UdfDefinition
 
@@ -72,7 +77,7 @@ def test_type_from_the_return_annotation(annotation, expected):
     [
         (dict, r"return dict, .*pa\.struct"),
         (list, r"return list, .*pa\.list_"),
-        (dict[str, int], r"return dict\[str, int\], .*pa\.struct"),
+        (dict[str, int], r"return dict\[str, int\], .*pa\.map_"),
         (np.longdouble, r"return numpy\.\w+, "),
         (np.floating, r"return numpy\.floating, "),
         (threading.Thread, r"return threading\.Thread, "),
@@ -623,6 +628,7 @@ def test_a_uuid_may_be_none_and_is_no_number():
         (tuple[int, bytes, bool], (1, b"x", True)),
         (tuple[float, ...], (1.5, 2.5)),
         (list, [1.5]),
+        (list[Any], [1.5]),
     ],
 )
 def test_the_type_that_is_advised_for_what_is_returned_can_be_used_and_holds_it(annotation: Any, value: Any) -> None:
@@ -646,16 +652,134 @@ def test_a_set_is_advised_to_be_sorted() -> None:
         leman.udf(version="1")(f)
 
 
-def test_a_class_with_fields_is_advised_a_struct_of_them_and_how_to_return_it() -> None:
-    @dataclass
-    class Verdict:
-        score: float
-        why: str
+class Tone(enum.StrEnum):
+    GOOD = "good"
 
-    def f(x: int) -> Verdict:
-        return Verdict(1.0, "a")
 
-    f.__annotations__["return"] = Verdict
-    struct = r'pa.struct\(\[\("score", pa.float64\(\)\), \("why", pa.string\(\)\)\]\)'
-    with pytest.raises(UdfDefinitionError, match=rf"data_type={struct}\).*Return dataclasses.asdict\(...\)"):
+class Part(pydantic.BaseModel):
+    x: int
+    at: datetime.datetime | None = None
+
+
+class Answer(pydantic.BaseModel):
+    tags: list[str]
+    n: int | None
+    score: Annotated[float, pydantic.Field(ge=0, le=1)]
+    part: Part
+    parts: list[Part] = []
+    counts: dict[str, int]
+    tone: Tone = Tone.GOOD
+    word: Literal["a", "b"] = "a"
+    hidden: int = pydantic.Field(0, exclude=True)
+
+    @pydantic.computed_field
+    def total(self) -> int:
+        return 3
+
+
+PART = pa.struct([("x", pa.int64()), ("at", pa.timestamp("us"))])
+ANSWER = pa.struct(
+    [
+        ("tags", pa.list_(pa.string())),
+        ("n", pa.int64()),
+        ("score", pa.float64()),
+        ("part", PART),
+        ("parts", pa.list_(PART)),
+        ("counts", pa.map_(pa.string(), pa.int64())),
+        ("tone", pa.string()),
+        ("word", pa.string()),
+        ("total", pa.int64()),
+    ]
+)
+
+
+class Names(pydantic.RootModel[list[str]]):
+    pass
+
+
+@dataclass
+class Verdict:
+    score: float
+    why: list[str]
+    kind: ClassVar[str] = "v"
+
+
+class Typed(TypedDict):
+    score: float
+    ids: NotRequired[list[uuid.UUID]]
+
+
+class Named(NamedTuple):
+    score: float
+    verdict: Verdict | None
+
+
+@attrs.define
+class Defined:
+    score: float
+    weight: np.float32
+
+
+class Packed(msgspec.Struct, rename="camel"):
+    is_good: bool
+    raw: bytes
+
+
+def advised(annotation: Any) -> str:
+    def f(x: int):
+        return None
+
+    f.__annotations__["return"] = annotation
+    with pytest.raises(UdfDefinitionError) as refused:
         leman.udf(version="1")(f)
+    return str(refused.value)
+
+
+VERDICT = pa.struct([("score", pa.float64()), ("why", pa.list_(pa.string()))])
+
+
+@pytest.mark.parametrize(
+    ("annotation", "kind", "how"),
+    [
+        (Answer, ANSWER, "Return value.model_dump()"),
+        (Answer | None, ANSWER, "Return value.model_dump()"),
+        (list[Part], pa.list_(PART), "Return value.model_dump() of each"),
+        (Names, pa.list_(pa.string()), ""),
+        (Verdict, VERDICT, "Return dataclasses.asdict(value)"),
+        (Typed, pa.struct([("score", pa.float64()), ("ids", pa.list_(pa.uuid()))]), ""),
+        (Named, pa.struct([("score", pa.float64()), ("verdict", VERDICT)]), ""),
+        (Defined, pa.struct([("score", pa.float64()), ("weight", pa.float32())]), "Return attrs.asdict(value)"),
+        (Packed, pa.struct([("isGood", pa.bool_()), ("raw", pa.string())]), "Return msgspec.to_builtins(value)"),
+        (dict[str, list[float]], pa.map_(pa.string(), pa.list_(pa.float64())), ""),
+    ],
+    ids=lambda value: getattr(value, "__name__", None),
+)
+def test_the_advised_type_of_a_class_is_that_of_its_fields_at_any_depth(annotation: Any, kind: pa.DataType, how: str):
+    told = advised(annotation)
+    code = told.partition("here @leman.udf(data_type=")[2]
+    code = next(code[:end] for end in range(len(code)) if code[:end].count("(") == code[:end].count(")") > 0)
+    assert eval(code, {"pa": pa}) == kind
+    assert how in told
+    assert ("Return" in told) == bool(how)
+
+
+def test_a_value_of_a_model_fits_the_advised_type() -> None:
+    value = Answer(tags=["a"], n=None, score=0.5, part=Part(x=1), counts={"a": 1}).model_dump()
+    assert to_array([value], ANSWER).to_pylist()[0]["counts"] == [("a", 1)]
+
+
+@pytest.mark.parametrize(("hint", "shown"), [(Any, "Any"), (set[str], "set"), (int | str, "int | str"), (dict, "dict")])
+def test_a_field_without_an_arrow_type_is_named_instead_of_a_guess(hint: Any, shown: str) -> None:
+    model = pydantic.create_model("Model", good=int, inner=list[pydantic.create_model("Inner", bad=hint)])
+    told = advised(model)
+    assert f"because of inner[].bad ({'typing.' if hint is Any else ''}{shown}" in told
+    assert "here @leman.udf" not in told
+    assert "Return value.model_dump()" in told
+
+
+def test_a_class_that_holds_itself_has_no_type() -> None:
+    class Node(pydantic.BaseModel):
+        children: list[Node]
+
+    Node.model_rebuild(_types_namespace={"Node": Node})
+    assert "because of children[] (" in advised(Node)
