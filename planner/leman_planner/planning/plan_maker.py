@@ -28,7 +28,7 @@ from leman_core.model.work import CheckpointStore
 from leman_core.sql import filters
 from leman_core.sql.time_values import pin_relative_times
 from leman_core.storage import column_files
-from leman_core.storage.checkpoint_records import FragmentRecord, read_record
+from leman_core.storage.checkpoint_records import FragmentRecord, read_record, unpack_records
 from leman_core.storage.checkpoint_store import LanceCheckpointStore, checkpoint_root, in_own_folder
 from leman_core.storage.lance_tables import LanceTables
 from leman_core.storage.locations import canonical_database, in_object_store, table_uri
@@ -70,17 +70,22 @@ def measure_phase(kind: Literal["backfill", "refresh"], name: Phase) -> Iterator
 
 
 def replaced_values(
-    resolved: ResolvedRequest, statuses: Statuses, registered: Callable[[], Iterable[FunctionVersion]]
+    resolved: ResolvedRequest,
+    statuses: Statuses,
+    registered: Callable[[], Iterable[FunctionVersion]],
+    store: CheckpointStore,
 ) -> tuple[KeptRows, ...]:
     """Return the functions whose values a backfill replaces, those with the most rows first.
 
-    The name of a column file contains a digest of its function, which identifies it among the registered ones. With a
-    filter the numbers of rows are upper bounds.
+    The name of a column file contains a digest of its function, which identifies it among the registered ones. A file
+    that an update or a compaction wrote counts if an earlier run recorded whose values it has. With a filter the
+    numbers of rows are upper bounds.
 
     Args:
         resolved: The request.
         statuses: Those of all fragments.
         registered: Returns the registered functions; called only if values are replaced.
+        store: Has the records.
     """
     if resolved.failed_only:
         return ()
@@ -90,6 +95,7 @@ def replaced_values(
     for file, count in zip(statuses.current_files(places), live, strict=True):
         if (name := keys.parse_column_file_name(file)) is not None:
             rows[name.function_part] += count
+    rows += _moved_rows(resolved, statuses, store)
     if not rows:
         return ()
     ids = dict.fromkeys((resolved.output.column_id, resolved.values_id or resolved.output.column_id))
@@ -97,8 +103,26 @@ def replaced_values(
     return tuple(KeptRows(made[part], count) for part, count in rows.most_common() if part in made)
 
 
+def _moved_rows(resolved: ResolvedRequest, statuses: Statuses, store: CheckpointStore) -> Counter[str]:
+    """Count the rows of other functions in files that an update or a compaction wrote, by digest of the function."""
+    rows: Counter[str] = Counter()
+    written = itertools.chain.from_iterable(map(statuses.having, _WRITTEN))
+    live = {
+        s.current_file: s.fragment.live_rows for _, s in written if keys.parse_column_file_name(s.current_file) is None
+    }
+    own = set(map(keys.traced_key, resolved.versions))
+    for key in set(store.list_keys(keys.traced_key(""))) - own if live else ():
+        with contextlib.suppress(KeyError):
+            for record in unpack_records(store[key]):
+                if record.column_id == resolved.output.column_id:
+                    rows[keys.function_of(record.fingerprint)] += min(live.get(record.file, 0), record.rows_computed)
+    return +rows
+
+
 _log = structlog.get_logger(__name__)
 
+#: Reasons of fragments whose file may be one that an update or a compaction wrote.
+_WRITTEN = (Reason.EXTERNAL_WRITE, Reason.UDF_CHANGED, Reason.HISTORY_LOST)
 _READERS = 8
 _PARTS = 8
 
@@ -158,14 +182,14 @@ class PlanMaker:
         """Add stale inputs, replaced values, and traced, migrated and compared rows to a plan."""
         if stale := self._stale_inputs(resolved, plan, place):
             plan = replace(plan, header=replace(plan.header, stale_inputs=stale))
-        database = canonical_database(place)
-        if replaced := replaced_values(resolved, statuses, lambda: self._registry(database).versions()):
+        database, store = canonical_database(place), self._checkpoints(resolved.table.uri)
+        if replaced := replaced_values(resolved, statuses, lambda: self._registry(database).versions(), store):
             plan = replace(plan, header=replace(plan.header, replaced=replaced))
         if plan.traced:
             plan = replace(plan, traced=(*plan.traced, *self._traced_of_others(resolved, place)))
         plan = self._migrated(resolved, plan, statuses, stored_work)
         if plan.tasks:
-            unchanged = UnchangedInputs(resolved, self._tables, self._checkpoints(resolved.table.uri))
+            unchanged = UnchangedInputs(resolved, self._tables, store)
             plan = replace(plan, compared=unchanged.compared(plan, statuses))
         return plan
 

@@ -5,7 +5,9 @@ from dataclasses import replace
 import pytest
 
 from leman._format.column_bindings import FunctionVersion
+from leman_core.model import keys
 from leman_core.model.plan import KeptRows, summarize_plan
+from leman_core.storage.checkpoint_records import FragmentRecord
 from leman_core.wire.convert_plans import header_from_proto, header_to_proto
 from tests.integration.planner.planner_lake import ROWS, UDF, Lake
 
@@ -34,6 +36,18 @@ def test_a_plain_run_says_what_it_undoes(lake):
     told = "it replaces values of g@1 in 10 rows; it replaces values of f@0 in 10 rows"
     assert told in summarize_plan(made)
     assert header_from_proto(header_to_proto(made.header)).replaced == made.header.replaced
+
+
+def test_rows_that_an_update_moved_count_once_a_run_has_recorded_whose_values_they_have(lake):
+    lake.open().update({"body": "'z'"}, where="id < 3")
+    others = lake.plan(udf_name="g", udf_version="1")
+    assert lake.plan().header.replaced == (kept(OLD), kept(OTHER, ROWS - 3))
+    [known] = [compared.known for compared in others.compared if compared.known.physical_rows == 3]
+    recorded = FragmentRecord.of_traced(replace(known, rows_computed=3, compared=True))
+    lake.store[keys.traced_key(keys.function_of(known.fingerprint))] = recorded.to_batch()
+    assert sorted(lake.plan().header.replaced, key=str) == [kept(OLD), kept(OTHER)]
+    lake.open().delete("id < 2")
+    assert kept(OTHER, ROWS - 2) in lake.plan().header.replaced
 
 
 def test_with_a_filter_it_says_how_many_rows_at_the_most(lake):
