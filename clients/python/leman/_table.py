@@ -414,7 +414,7 @@ class Table(Relation):
 
         `env`: environment variables of the function, such as `{"API_KEY": os.environ["API_KEY"]}`, in addition to those
         of the services (of an embedded system as they were when it started; of others what processes need, and what
-        their operator passes). Values are secrets: they are kept until the job ends and shown to nobody, and
+        their operator passes). Values are secrets: they are kept until the job ends and never shown, and
         `Job.env_names` has their names. They are not part of the function's version: other values make nothing stale.
         Inputs that are computed first get them too. SQL and remote functions cannot have them: of several columns,
         these are computed without, with a warning if no column can have them.

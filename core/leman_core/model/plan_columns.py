@@ -208,7 +208,7 @@ class RangeLists:
         return RangeLists(first, self.starts[each], self.ends[each])
 
     def gaps(self, rows: Numbers) -> RangeLists:
-        """Return the ranges that each list leaves open of a fragment with so many rows.
+        """Return the ranges that each list leaves open of a fragment.
 
         The ranges of a list are in order, and none lies within those before it.
         """

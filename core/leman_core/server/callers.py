@@ -150,7 +150,7 @@ class Requirement:
         if caller.rank < RANKS[self.role]:
             raise role_required(caller, self.role, self.method)
         if (self.code or self.code_where) and not caller.may_send_code and self._takes_code(request):
-            raise role_required(caller, CODE, f"{self.method} with code of one's own")
+            raise role_required(caller, CODE, f"{self.method} with code that the caller sends")
 
     def _takes_code(self, request: Any) -> bool:
         return self.code or any(_is_set(request, path) for path in self.code_where)

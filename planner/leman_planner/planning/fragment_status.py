@@ -307,7 +307,7 @@ def decide_reuse(resolved: ResolvedRequest, statuses: Statuses, states: Mapping[
     known = _summaries(resolved, statuses, states)
     places = np.fromiter(known, np.int64, len(known))
     codes = statuses.reasons.copy()
-    if resolved.failed_only:  # a fragment without failed rows is settled, whatever it lacks
+    if resolved.failed_only:  # a fragment without failed rows is settled, even if values are missing
         is_whole: Mask = SETTLES[codes]
         is_whole[places] |= np.array([not summary.untouched for summary in known.values()], np.bool_)
         codes = np.where(is_whole, CODE[Reason.REUSED], CODE[Reason.REUSED_FILTER]).astype(np.uint8)

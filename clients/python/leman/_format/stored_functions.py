@@ -194,7 +194,7 @@ def encode_definition(udf: UdfDefinition, registered_at: float) -> bytes:
     """Return a definition as bytes.
 
     Args:
-        registered_at: in seconds since the epoch; it is no part of the definition.
+        registered_at: in seconds since the epoch; it is not part of the definition.
     """
     body = dataclasses.asdict(udf)
     body["kind"] = udf.kind.value

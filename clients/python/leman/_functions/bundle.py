@@ -82,7 +82,7 @@ def described_object(value: Any) -> Any | None:
             made = [value.maxsize, getattr(value, "ttl", None)]
         case "jsonschema", _ if hasattr(value, "iter_errors"):  # it also keeps an index that hash seeds order
             made = [value.schema, value.format_checker]
-        case "loguru", "Logger":  # where it writes to is no part of the function
+        case "loguru", "Logger":  # where it writes to is not part of the function
             made = list(value._options)
         case "typing", "ForwardRef":
             made = [value.__forward_arg__]

@@ -519,7 +519,7 @@ class Remote(Locator):
             "commit_coordinator": info.commit_coordinator_address,
         }
         if info.service in found:
-            found[info.service] = self._endpoint  # the way we came works, whatever it calls itself
+            found[info.service] = self._endpoint  # this address works, even if the service names another
         named = {place for place in found.values() if place and not self._given.exposes(place)}
         answering = {self._endpoint, *self._answering(named - {self._endpoint})}
         planner, executor, coordinator = (place if place in answering else self._endpoint for place in found.values())

@@ -224,8 +224,8 @@ def views_create(  # noqa: PLR0913 - a command's options, all by name
         list[str] | None, typer.Option(metavar=_FUNCTION_FORM, help="A column computed by a registered function.")
     ] = None,
     shuffle: Annotated[int | None, typer.Option(metavar="SEED", help="Rows in random order.")] = None,
-    limit: Annotated[int | None, typer.Option(min=0, help="At most so many rows.")] = None,
-    offset: Annotated[int | None, typer.Option(min=0, help="Leave out so many rows.")] = None,
+    limit: Annotated[int | None, typer.Option(min=0, help="The maximum number of rows.")] = None,
+    offset: Annotated[int | None, typer.Option(min=0, help="The number of rows to skip.")] = None,
     max_rows_per_fragment: RowsOption = None,
     exist_ok: Annotated[bool, typer.Option("--exist-ok", help="Show an existing view with the same query.")] = False,
     as_json: JsonOption = False,

@@ -105,7 +105,7 @@ def logs(
     process: Annotated[
         str | None, typer.Option(help="supervisor, planner, executor, commit_coordinator or redis; else all.")
     ] = None,
-    lines: Annotated[int, typer.Option("--lines", "-n", min=1, help="At most so many of the last lines.")] = 100,
+    lines: Annotated[int, typer.Option("--lines", "-n", min=1, help="The number of last lines to print.")] = 100,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Continue with what is added, until Ctrl-C.")] = False,
 ) -> None:
     """Show the end of the services' logs, or what a job's functions printed: `leman logs JOB`, `leman logs DB JOB`."""
