@@ -1,9 +1,9 @@
 """Channels from one service to another: token, TLS, keepalive, message size, retries, and errors that name the peer.
 
 gRPC keeps calls waiting for a peer that is away, and then ends them as DEADLINE_EXCEEDED without naming it. So
-`PeerLink` follows the state of the channel: a call that waits without success ends as PEER_UNAVAILABLE with the peer's address
-and its setting, and the log has one line for each outage. A channel over TLS picks up renewed files with its next call.
-"""
+`PeerLink` follows the state of the channel: a call that waits without success ends as PEER_UNAVAILABLE with the peer's
+address and its setting, and the log has one line for each outage. A channel over TLS picks up renewed files with its
+next call."""
 
 from __future__ import annotations
 

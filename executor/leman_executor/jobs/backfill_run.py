@@ -14,7 +14,7 @@ from leman._format.column_bindings import FunctionVersion
 from leman._format.stored_functions import UdfKind
 from leman_core.model.job import Job, JobError, JobState
 from leman_core.model.plan import BackfillSpec, OnStaleInput, Plan, PlanHeader, StaleInput, summarize_plan
-from leman_core.model.service_errors import Aborted, LemanError
+from leman_core.model.service_errors import Aborted, FailedPrecondition, LemanError
 from leman_core.model.work import RowError
 from leman_core.server.blocking import run_in_job_thread
 from leman_core.storage import lance_tables
@@ -87,6 +87,8 @@ class InputColumns:
     ) -> None:
         """Compute what is stale or missing.
 
+        Ends early if inputs of an input become stale meanwhile, as others write to the table: the next plan has them.
+
         Args:
             inputs: Each comes before the columns that read it.
             table: Names the table and the number of workers, but no column.
@@ -99,8 +101,13 @@ class InputColumns:
         """
         for stale in inputs:
             check_stop()
-            await self._column(replace(table, column=stale.column), incarnation)
-            check_stop()
+            try:
+                await self._column(replace(table, column=stale.column), incarnation)
+            except FailedPrecondition as error:
+                if error.reason != "INPUT_COLUMN_STALE":
+                    raise
+                break
+        check_stop()
 
     async def _column(self, spec: BackfillSpec, incarnation: str) -> None:
         whole, column = self._status.job, spec.column

@@ -120,7 +120,12 @@ class PrintedLines(io.RawIOBase):
         text = masked.out_of_bytes(b"".join(tag + line + b"\n" for line in lines))
         try:
             while text:
-                text = text[os.write(self._fd, text) :]
+                try:
+                    text = text[os.write(self._fd, text) :]
+                except BlockingIOError:  # a function, or a program that it started, changed the pipe of all processes
+                    if not self.is_log:
+                        raise
+                    os.set_blocking(self._fd, True)
         except OSError as error:
             if not self.is_log or error.errno not in _NO_ROOM:
                 raise

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import AsyncMock
 
 import lance
 import pyarrow as pa
@@ -13,7 +15,7 @@ import pytest
 
 from leman_core.model.job import Job, JobState
 from leman_core.model.plan import BackfillSpec, StaleInput
-from leman_core.model.service_errors import Aborted, InvalidArgument
+from leman_core.model.service_errors import Aborted, FailedPrecondition, InvalidArgument
 from leman_core.model.view import RefreshSpec
 from leman_core.model.work import UnitFailure
 from leman_core.storage.lance_tables import INCARNATION_KEY, LanceTables
@@ -72,6 +74,21 @@ def test_the_inputs_that_a_job_computes_first_are_those_of_its_table():
         return caught.value
 
     assert asyncio.run(asyncio.wait_for(main(), 10)).reason == "TABLE_REPLACED"
+
+
+@pytest.mark.parametrize(("reason", "is_raised"), [("INPUT_COLUMN_STALE", False), ("UDF_FAILED", True)])
+def test_an_input_whose_own_inputs_become_stale_meanwhile_is_left_to_the_next_plan(monkeypatch, reason, is_raised):
+    """Others may add rows at any time: the job then plans again, and does not fail with what the caller has asked
+    for."""
+    computed = AsyncMock(side_effect=[None, FailedPrecondition(reason, "y depends on x")])
+    monkeypatch.setattr(InputColumns, "_column", computed)
+    inputs = InputColumns(JobStatus(JOB), services_of(Spark(), Commits()), BackfillRun)
+    table = BackfillSpec(JOB.request.database, JOB.request.table, "")
+    stale = [StaleInput(name, 20) for name in ("x", "y", "z")]
+    expected = pytest.raises(FailedPrecondition) if is_raised else contextlib.nullcontext()
+    with expected:
+        asyncio.run(inputs.compute(stale, table, lambda: None))
+    assert [call.args[0].column for call in computed.await_args_list] == ["x", "y"]
 
 
 @pytest.fixture

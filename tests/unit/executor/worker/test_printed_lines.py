@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -65,3 +66,19 @@ def test_a_function_may_print_where_the_log_takes_no_more():
     with pytest.raises(OSError, match="No space left"):
         print("the function has it lead here", file=text)
     os.close(full)
+
+
+def test_output_that_another_process_made_non_blocking_is_written_whole(stream):
+    """The pipe is one for all function processes, and so are its flags: ssh, node and asyncio children set them."""
+    lines, text, _ = stream
+    ours, theirs = os.pipe()
+    os.dup2(theirs, lines.fileno())
+    os.set_blocking(theirs, False)
+    os.close(theirs)
+    with ThreadPoolExecutor(1) as reader:
+        read = reader.submit(lambda: sum(len(part) for part in iter(lambda: os.read(ours, 1 << 16), b"") if part))
+        text.write("x" * 1_000_000 + "\n")
+        with Path(os.devnull).open("wb") as null:  # the last writer of the pipe is gone
+            os.dup2(null.fileno(), lines.fileno())
+        assert read.result(timeout=30) == len("[job-1] \n") + 1_000_000
+    os.close(ours)
