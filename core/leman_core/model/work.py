@@ -447,7 +447,7 @@ class TableReader(Protocol):
         """
         ...
 
-    def check_filter(self, uri: str, where: str) -> None:
+    def check_filter(self, uri: str, where: str, *, is_stored: bool = False) -> None:
         """Check that Lance accepts the expression on this table.
 
         Raises:

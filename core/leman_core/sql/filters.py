@@ -154,10 +154,15 @@ def check_length(where: str, most: int = MAX_BYTES) -> None:
         raise invalid_filter(f"it has {size} bytes, at most {most} are allowed")
 
 
-def check_filter(where: str, columns: Iterable[str]) -> None:
+def check_filter(where: str, columns: Iterable[str], *, is_stored: bool = False) -> None:
     """Refuse an unusable filter, and suggest an alternative if known.
 
     `check_length` limits its length, before relative times are replaced.
+
+    Args:
+        where: The filter.
+        columns: The columns that it can name.
+        is_stored: Whether an earlier release may have accepted it: it may have text in double quotes.
 
     Raises:
         InvalidArgument: INVALID_FILTER.
@@ -173,7 +178,7 @@ def check_filter(where: str, columns: Iterable[str]) -> None:
     _check_functions(found)
     _check_decimals(found)
     check_exact_numbers(list(_cast_numbers(found)))
-    _check_quotes(found, {c.casefold() for c in columns})
+    _check_quotes(found, {c.casefold() for c in columns}, is_stored=is_stored)
 
 
 def check_exact_numbers(found: Iterable[Token]) -> None:
@@ -317,9 +322,16 @@ def _instead(name: str) -> str:
     return f"did you mean {close[0]}?" if close else "such as lower, length, coalesce, date_trunc"
 
 
-def _check_quotes(found: list[Token], columns: set[str]) -> None:
+def _check_quotes(found: list[Token], columns: set[str], *, is_stored: bool) -> None:
+    """Refuse double quotes: to SQL they are around a name, and Lance reads text, so `"nme" <> 'x'` is always true."""
     for token in found:
-        if token.text.startswith('"') and token.name.casefold() in columns:
+        if not token.text.startswith('"'):
+            continue
+        names = token.name.casefold().split(".")
+        if token.name.casefold() in columns or names[0] in columns or (len(names) > 1 and names[1] in columns):
+            name = "`.`".join(token.name.split(".")) if token.name.casefold() not in columns else token.name
+            raise invalid_filter(f"{excerpt(token.text)} is text to Lance; to name the column write `{excerpt(name)}`")
+        if not is_stored:
             raise invalid_filter(
-                f"{excerpt(token.text)} is text to Lance; to name the column write `{excerpt(token.name)}`"
+                f"{excerpt(token.text)} is text to Lance: write text in single quotes, and names in backticks"
             )

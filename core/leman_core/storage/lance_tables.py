@@ -151,17 +151,17 @@ class LanceTables:
             )
         return version
 
-    def check_filter(self, uri: str, where: str, version: int = 0) -> None:
+    def check_filter(self, uri: str, where: str, version: int = 0, *, is_stored: bool = False) -> None:
         """Check a filter by `leman_core.sql.filters`, and by Lance on a version of the table (0: latest).
 
-        Reads no rows.
+        Reads no rows. `is_stored`: whether an earlier release may have accepted the filter.
 
         Raises:
             InvalidArgument: INVALID_FILTER if one of the two refuses it.
         """
         dataset = self._open(uri, version)
         columns = dataset.schema.names
-        filters.check_filter(where, columns)
+        filters.check_filter(where, columns, is_stored=is_stored)
         expressions.check_cases(filters.tokenize(where))
         lance_sql.check_patterns(where)
         expressions.check_json_use(where, dataset.schema)

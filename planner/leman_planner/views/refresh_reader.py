@@ -250,7 +250,7 @@ class ViewReader:
             if not column.source_column:
                 self._check_expression(column, target, view)
         if definition.query.where:
-            self._tables.check_filter(target.uri, definition.query.where)
+            self._tables.check_filter(target.uri, definition.query.where, is_stored=True)
 
     def _check_expression(self, column: ViewColumn, target: TableSnapshot, view: TableSnapshot) -> None:
         try:

@@ -33,7 +33,6 @@ def test_length_is_that_of_the_text_as_written():
         "CAST(id AS DECIMAL(10, 2)) > 1.5e3",
         "id::int = 1 and regexp_like(body, '\\d+')",
         "s.a[0] <= -1 || body",
-        'body = "text"',
         "ts > now() - interval '1 day'",
     ],
 )
@@ -79,6 +78,10 @@ def test_ordinary_filters_pass(where):
         ("id < cast(1e999 as bigint)", "1e999 is larger than any number in SQL: write a smaller one"),
         ("\"body\" = 'a'", "to name the column write `body`"),
         ('"BODY" IS NULL', "to name the column write `BODY`"),
+        ("\"body.w\" <> 'a'", "to name the column write `body`.`w`"),
+        ("\"target.body\" <> 'a'", "to name the column write `target`.`body`"),
+        ("\"bdy\" <> 'a'", "write text in single quotes, and names in backticks"),
+        ('body = "a"', "write text in single quotes, and names in backticks"),
     ],
     ids=lambda text: text[:24],
 )
@@ -87,6 +90,12 @@ def test_what_is_refused_says_why(where, said):
         filters.check_filter(where, COLUMNS)
     assert (caught.value.reason, caught.value.field) == ("INVALID_FILTER", "where")
     assert said in caught.value.message
+
+
+def test_a_stored_filter_may_have_text_in_double_quotes_that_names_no_column():
+    filters.check_filter('body = "a"', COLUMNS, is_stored=True)
+    with pytest.raises(InvalidArgument, match="write `body`"):
+        filters.check_filter("\"body\" <> 'a'", COLUMNS, is_stored=True)
 
 
 @given(st.text(max_size=60))
