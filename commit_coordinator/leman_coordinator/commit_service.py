@@ -20,7 +20,7 @@ from leman_coordinator import convert_commits, convert_tables
 from leman_coordinator.commits.commit_queue import CommitQueues, check_draining
 from leman_coordinator.commits.commit_requests import BeginAttemptRequest, RequestMemory
 from leman_coordinator.garbage.garbage_collector import GarbageCollector
-from leman_coordinator.lance_io import column_commits
+from leman_coordinator.lance_io import column_definitions
 from leman_coordinator.tables.drop_and_rename import Names
 from leman_coordinator.verification.database_verification import verify
 from leman_coordinator.verification.verification_report import Finding, FindingCounts, Flaw, ResumePoint, Subject
@@ -268,7 +268,7 @@ class CommitServicer(commit_pb2_grpc.CommitServiceServicer):
     ) -> commit_pb2.OptimizeIndicesResponse:
         check_draining(self._draining)
         uri = convert_commits.uri_of_ref(request)
-        work = self._indexes.run(column_commits.optimize_indices, uri, list(request.columns), list(request.names))
+        work = self._indexes.run(column_definitions.optimize_indices, uri, list(request.columns), list(request.names))
         version, indices = await asyncio.shield(work)
         return commit_pb2.OptimizeIndicesResponse(version=version, indices=[index_to_proto(index) for index in indices])
 

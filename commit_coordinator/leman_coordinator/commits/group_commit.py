@@ -24,7 +24,7 @@ from leman_coordinator.commits.commit_requests import (
     Status,
 )
 from leman_coordinator.commits.preconditions import Base, Item, Rejection, SameInputs
-from leman_coordinator.lance_io import column_commits, table_files
+from leman_coordinator.lance_io import column_definitions, table_files
 from leman_coordinator.lance_io.table_files import InstallableFile, StagedFiles
 from leman_coordinator.lance_io.table_handle import TableHandle
 from leman_core.model.plan import FragmentReplacement, StagedFile
@@ -89,7 +89,7 @@ def install_candidates(table: TableHandle, candidates: Sequence[Candidate]) -> N
     if version > base.table.version + 1:
         after = table.current([fragment_id for fragment_id, _ in files])
         _recheck_inputs(Base(after, _past(table, ready)), ready)
-    column_commits.record_input_names(table, base.table, dict.fromkeys(c.request.output.name for c in ready))
+    column_definitions.record_input_names(table, base.table, dict.fromkeys(c.request.output.name for c in ready))
 
 
 def decide_without_commit(table: TableHandle, candidates: Sequence[Candidate]) -> None:
@@ -103,9 +103,9 @@ def add_columns(table: TableHandle, request: AddColumnsRequest) -> int:
     Raises:
         Aborted: TABLE_REPLACED – the table is not the one that the request names.
         CommitConflict, CommitUnclear: see `commit_outcomes`.
-        LemanError: raised by `TableHandle.latest` and `column_commits.add_null_columns`.
+        LemanError: raised by `TableHandle.latest` and `column_definitions.add_null_columns`.
     """
-    version = column_commits.add_null_columns(table, _base(table, request), request.schema)
+    version = column_definitions.add_null_columns(table, _base(table, request), request.schema)
     crash_point("coordinator.columns_added")
     return version
 
@@ -116,9 +116,9 @@ def bind_columns(table: TableHandle, request: BindColumnsRequest) -> int:
     Raises:
         Aborted: TABLE_REPLACED – the table is not the one that the request names.
         CommitConflict, CommitUnclear: see `commit_outcomes`.
-        LemanError: raised by `TableHandle.latest` and `column_commits.bind_columns`.
+        LemanError: raised by `TableHandle.latest` and `column_definitions.bind_columns`.
     """
-    return column_commits.bind_columns(table, _base(table, request), request.schema)
+    return column_definitions.bind_columns(table, _base(table, request), request.schema)
 
 
 def begin_attempt(table: TableHandle, request: BeginAttemptRequest) -> int:

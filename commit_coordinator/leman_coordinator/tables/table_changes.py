@@ -21,7 +21,7 @@ from leman_coordinator.commits.commit_requests import (
     UpdateRowsRequest,
 )
 from leman_coordinator.lance_io import row_commits, row_rewrites
-from leman_coordinator.lance_io.column_commits import users_of
+from leman_coordinator.lance_io.column_definitions import users_of
 from leman_coordinator.lance_io.table_handle import TableHandle
 from leman_core.functions import arrow_types, binding
 from leman_core.functions.column_checks import column_not_found

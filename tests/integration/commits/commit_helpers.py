@@ -19,7 +19,7 @@ from leman._format.column_bindings import ColumnBinding, ColumnInput
 from leman.v1 import catalog_pb2
 from leman_coordinator.commits.commit_queue import CommitQueues, Limits
 from leman_coordinator.commits.commit_requests import CommitResult, ReplaceRequest
-from leman_coordinator.lance_io import column_commits
+from leman_coordinator.lance_io import column_definitions
 from leman_coordinator.lance_io.table_handle import TableHandle
 from leman_core.functions import binding
 from leman_core.model import keys
@@ -75,7 +75,8 @@ def make_table(uri: str, fragments: int = 4, columns: Sequence[str] = ("c",), **
 def add_columns(uri: str, names: Sequence[str], type_: pa.DataType | None = None, inputs: str = "x") -> None:
     handle = TableHandle(uri)
     base = handle.latest()
-    column_commits.add_null_columns(handle, base, pa.schema([new_field(base, name, type_, inputs) for name in names]))
+    schema = pa.schema([new_field(base, name, type_, inputs) for name in names])
+    column_definitions.add_null_columns(handle, base, schema)
 
 
 def new_field(base, name: str, type_: pa.DataType | None = None, inputs: str = "x") -> pa.Field:

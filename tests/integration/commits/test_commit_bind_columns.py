@@ -12,7 +12,7 @@ from leman._format import column_bindings
 from leman._format.column_bindings import ColumnBinding, ColumnInput
 from leman.v1 import commit_pb2
 from leman_coordinator.commits.commit_requests import BindColumnsRequest
-from leman_coordinator.lance_io import column_commits
+from leman_coordinator.lance_io import column_definitions
 from leman_coordinator.lance_io.table_handle import CommitConflict, TableHandle
 from leman_core.functions import binding
 from leman_core.model.service_errors import Aborted, FailedPrecondition
@@ -47,11 +47,11 @@ def test_all_columns_in_one_version_and_values_stay(table):
     base = handle.latest()
     inputs = (ColumnInput("id", base.column("id").field_id),)
     schema = pa.schema([bound(table, "c", "2", inputs=inputs), bound(table, "d", "3")])
-    assert column_commits.bind_columns(handle, base, schema) == base.version + 1
+    assert column_definitions.bind_columns(handle, base, schema) == base.version + 1
     assert (function(table, "c"), function(table, "d")) == (("g", "2"), ("g", "3"))
     assert binding.read(table.open().schema.field("c")).inputs == inputs
     assert table.fragment_values(0) == [10 * x for x in range(10)]
-    again = column_commits.bind_columns(handle, handle.latest(), schema)
+    again = column_definitions.bind_columns(handle, handle.latest(), schema)
     assert again == base.version + 1, "nothing is left to change"
 
 
@@ -76,7 +76,7 @@ def test_another_column_than_planned_is_refused_with_all(table, other):
     }[other]
     base = handle.latest()
     with pytest.raises(FailedPrecondition) as caught:
-        column_commits.bind_columns(handle, base, pa.schema([bound(table, "c", "2"), wrong]))
+        column_definitions.bind_columns(handle, base, pa.schema([bound(table, "c", "2"), wrong]))
     assert caught.value.reason == ("TYPE_MISMATCH" if other == "type" else "COLUMN_NOT_DEFINED")
     assert table.open().version == base.version
 
@@ -85,11 +85,11 @@ def test_a_change_meanwhile_is_looked_at_again(table):
     handle = TableHandle(table.uri)
     base = handle.latest()
     other = TableHandle(table.uri)
-    column_commits.bind_columns(other, other.latest(), pa.schema([bound(table, "c", "3")]))
+    column_definitions.bind_columns(other, other.latest(), pa.schema([bound(table, "c", "3")]))
     schema = pa.schema([bound(table, "c", "2")])
     with pytest.raises(CommitConflict):
-        column_commits.bind_columns(handle, base, schema)
-    column_commits.bind_columns(handle, handle.latest(), schema)
+        column_definitions.bind_columns(handle, base, schema)
+    column_definitions.bind_columns(handle, handle.latest(), schema)
     assert function(table, "c") == ("g", "2")
 
 

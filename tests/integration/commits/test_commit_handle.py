@@ -11,7 +11,7 @@ import lance
 import pyarrow as pa
 import pytest
 
-from leman_coordinator.lance_io import column_commits, table_files, table_handle
+from leman_coordinator.lance_io import column_definitions, table_files, table_handle
 from leman_coordinator.lance_io.table_files import Committed, StagedFiles
 from leman_coordinator.lance_io.table_handle import CommitConflict, CommitUnclear, TableHandle
 from leman_core.model.service_errors import FailedPrecondition, InvalidArgument, NotFound
@@ -131,7 +131,7 @@ def test_added_columns_are_null_without_a_file_and_keep_their_metadata(tmp_path)
     types = [pa.int32(), pa.string(), pa.float64(), pa.list_(pa.float32()), pa.bool_()]
     schema = pa.schema([new_field(base, n, t) for n, t in zip(names, types, strict=True)])
 
-    version = column_commits.add_null_columns(handle, base, schema)
+    version = column_definitions.add_null_columns(handle, base, schema)
 
     dataset = lance.dataset(uri)
     assert dataset.version == version
@@ -173,9 +173,9 @@ def test_same_columns_again_change_nothing(table):
     handle = TableHandle(table.uri)
     base = handle.latest()
     schema = pa.schema([new_field(base, "d"), new_field(base, "e")])
-    version = column_commits.add_null_columns(handle, base, schema)
+    version = column_definitions.add_null_columns(handle, base, schema)
     again = TableHandle(table.uri)
-    assert column_commits.add_null_columns(again, again.latest(), schema) == version
+    assert column_definitions.add_null_columns(again, again.latest(), schema) == version
     assert table.open().version == version
 
 
@@ -183,7 +183,7 @@ def test_all_columns_are_added_or_none(table):
     handle = TableHandle(table.uri)
     base = handle.latest()
     with pytest.raises(FailedPrecondition) as caught:
-        column_commits.add_null_columns(handle, base, pa.schema([new_field(base, "d"), new_field(base, "c")]))
+        column_definitions.add_null_columns(handle, base, pa.schema([new_field(base, "d"), new_field(base, "c")]))
     assert caught.value.reason == "COLUMN_EXISTS"
     assert "c" in caught.value.message
     assert table.open().version == base.version
@@ -206,7 +206,7 @@ def test_columns_that_lance_cannot_hold_are_refused(table, field):
     handle = TableHandle(table.uri)
     base = handle.latest()
     with pytest.raises(InvalidArgument) as caught:
-        column_commits.add_null_columns(handle, base, pa.schema([field]))
+        column_definitions.add_null_columns(handle, base, pa.schema([field]))
     assert caught.value.reason == "BAD_COLUMN"
     assert table.open().version == base.version
 
@@ -215,7 +215,7 @@ def test_column_named_twice_is_refused(table):
     handle = TableHandle(table.uri)
     base = handle.latest()
     with pytest.raises(InvalidArgument):
-        column_commits.add_null_columns(handle, base, pa.schema([new_field(base, "d"), new_field(base, "d")]))
+        column_definitions.add_null_columns(handle, base, pa.schema([new_field(base, "d"), new_field(base, "d")]))
 
 
 def test_two_first_additions_at_once_agree_on_one_incarnation(tmp_path):
@@ -223,12 +223,12 @@ def test_two_first_additions_at_once_agree_on_one_incarnation(tmp_path):
     lance.write_dataset(pa.table({"x": [1]}), uri)
     first, second = TableHandle(uri), TableHandle(uri)
     bases = first.latest(), second.latest()
-    column_commits.add_null_columns(first, bases[0], pa.schema([new_field(bases[0], "a")]))
+    column_definitions.add_null_columns(first, bases[0], pa.schema([new_field(bases[0], "a")]))
     incarnation = first.latest().incarnation
     schema = pa.schema([new_field(bases[1], "b")])
     with pytest.raises(CommitConflict):
-        column_commits.add_null_columns(second, bases[1], schema)
-    column_commits.add_null_columns(second, second.latest(), schema)
+        column_definitions.add_null_columns(second, bases[1], schema)
+    column_definitions.add_null_columns(second, second.latest(), schema)
     assert second.latest().incarnation == incarnation
     assert lance.dataset(uri).schema.names == ["x", "a", "b"]
 

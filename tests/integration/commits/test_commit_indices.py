@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from leman_coordinator.lance_io import column_commits
+from leman_coordinator.lance_io import column_definitions
 from leman_core.model.service_errors import Aborted, FailedPrecondition, NotFound
 from leman_core.storage import lance_tables
 from tests.integration.commits.commit_helpers import ROWS, Planner, make_table, reasons, submit
@@ -42,11 +42,11 @@ def test_only_the_indexes_that_are_asked_for_and_leave_rows_out_are_touched(tabl
     submit(Planner(table, scale=20, version="v2").request(1))
     lance.write_dataset(pa.table({"id": [-1], "x": [-1]}), table.uri, mode="append")
     version = table.open().version
-    found, covered = column_commits.optimize_indices(table.uri, ["c"], [])
+    found, covered = column_definitions.optimize_indices(table.uri, ["c"], [])
     assert (found, [(i.name, i.rows_left_out) for i in covered]) == (version + 1, [("by c", 0)])
     assert left_out(table) == {"by c": 0, "x_idx": 1}
-    assert column_commits.optimize_indices(table.uri, ["c"], []) == (found, covered)
-    assert column_commits.optimize_indices(table.uri, [], ["x_idx"])[0] == version + 2
+    assert column_definitions.optimize_indices(table.uri, ["c"], []) == (found, covered)
+    assert column_definitions.optimize_indices(table.uri, [], ["x_idx"])[0] == version + 2
     assert left_out(table) == {"by c": 0, "x_idx": 0}
     wanted = [20 * x for x in range(ROWS, 2 * ROWS)]
     got = table.open().to_table(filter=f"c >= {min(wanted)} AND x >= {ROWS} AND x < {2 * ROWS}")
@@ -55,15 +55,15 @@ def test_only_the_indexes_that_are_asked_for_and_leave_rows_out_are_touched(tabl
 
 def test_a_table_without_indexes_and_an_index_that_there_is_not(tmp_path, table):
     plain = make_table(str(tmp_path / "plain.lance"), 1)
-    assert column_commits.optimize_indices(plain.uri, [], []) == (plain.open().version, [])
+    assert column_definitions.optimize_indices(plain.uri, [], []) == (plain.open().version, [])
     with pytest.raises(NotFound) as caught:
-        column_commits.optimize_indices(table.uri, [], ["none"])
+        column_definitions.optimize_indices(table.uri, [], ["none"])
     assert caught.value.reason == "INDEX_NOT_FOUND"
     with pytest.raises(FailedPrecondition, match="Column 'nope' not found") as refused:
-        column_commits.optimize_indices(table.uri, ["c", "nope"], [])
+        column_definitions.optimize_indices(table.uri, ["c", "nope"], [])
     assert (refused.value.reason, refused.value.facts["column"]) == ("COLUMN_NOT_FOUND", "nope")
     with pytest.raises(NotFound, match="no table"):
-        column_commits.optimize_indices(str(tmp_path / "none.lance"), [], [])
+        column_definitions.optimize_indices(str(tmp_path / "none.lance"), [], [])
 
 
 def test_deleted_rows_and_fragments_that_compaction_took_away_count_for_nothing(table):
@@ -88,7 +88,7 @@ def test_a_commit_meanwhile_is_kept_and_the_index_tried_again(table, monkeypatch
 
     monkeypatch.setattr(optimizer, "optimize_indices", late)
     for _ in range(2):  # the first may leave out what came meanwhile
-        _, [index] = column_commits.optimize_indices(table.uri, ["c"], [])
+        _, [index] = column_definitions.optimize_indices(table.uri, ["c"], [])
     assert index.rows_left_out == 0
     assert table.fragment_values(1) == [30 * x for x in range(ROWS, 2 * ROWS)]
     assert table.open().to_table(filter=f"c = {30 * ROWS} AND x = {ROWS}").num_rows == 1
@@ -101,9 +101,9 @@ def test_writers_that_always_come_first(table, monkeypatch):
         raise OSError("Retryable commit conflict for version 9")
 
     monkeypatch.setattr(type(table.open().optimize), "optimize_indices", refuse)
-    monkeypatch.setattr(column_commits, "_TRIES", 2)
+    monkeypatch.setattr(column_definitions, "_TRIES", 2)
     with pytest.raises(Aborted) as caught:
-        column_commits.optimize_indices(table.uri, [], [])
+        column_definitions.optimize_indices(table.uri, [], [])
     assert caught.value.reason == "CONFLICT"
 
 
@@ -122,5 +122,5 @@ def test_a_fast_search_finds_a_new_value_once_its_vector_index_is_up_to_date(tmp
         return lance.dataset(uri).to_table(nearest=query, fast_search=True)["id"].to_pylist()
 
     assert nearest() != [1000]
-    column_commits.optimize_indices(uri, ["v"], [])
+    column_definitions.optimize_indices(uri, ["v"], [])
     assert nearest() == [1000]

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from leman._format.stored_functions import UdfDefinition, UdfKind
-from leman_coordinator.lance_io import column_commits
+from leman_coordinator.lance_io import column_definitions
 from leman_coordinator.lance_io.table_handle import TableHandle
 from leman_core.functions.column_checks import NewColumn
 from leman_core.model import keys
@@ -56,7 +56,7 @@ class Lake:
             self.database, "t", [NewColumn(name, udf.name, udf.version, inputs)], ""
         )
         handle = TableHandle(self.uri)
-        column_commits.add_null_columns(handle, handle.latest(), addition.schema)
+        column_definitions.add_null_columns(handle, handle.latest(), addition.schema)
 
     def open(self):
         return lance.dataset(self.uri)

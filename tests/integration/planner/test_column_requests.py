@@ -6,7 +6,7 @@ import uuid
 import lance
 import pytest
 
-from leman_coordinator.lance_io import column_commits
+from leman_coordinator.lance_io import column_definitions
 from leman_coordinator.lance_io.table_handle import TableHandle
 from leman_core.functions.column_checks import NewColumn
 from leman_core.model.service_errors import AlreadyExists, FailedPrecondition, InvalidArgument
@@ -51,7 +51,7 @@ def altered(lake, *columns):
         lake.database, "t", columns, wanted
     )
     handle = TableHandle(lake.uri)
-    column_commits.bind_columns(handle, handle.latest(), wanted.schema)
+    column_definitions.bind_columns(handle, handle.latest(), wanted.schema)
     (outcome,) = outcomes
     return outcome
 
@@ -60,9 +60,9 @@ def done(lake, work):
     """Does it, as the commit coordinator would."""
     handle = TableHandle(lake.uri)
     if work.changed is not None:
-        column_commits.bind_columns(handle, handle.latest(), work.changed.schema)
+        column_definitions.bind_columns(handle, handle.latest(), work.changed.schema)
     if work.added is not None:
-        column_commits.add_null_columns(handle, handle.latest(), work.added.schema)
+        column_definitions.add_null_columns(handle, handle.latest(), work.added.schema)
 
 
 def column(name="c", version="1", inputs=(), **more):

@@ -7,7 +7,7 @@ import pytest
 
 from leman._format.column_bindings import NOT_YET
 from leman._format.view_definitions import ViewColumn, ViewFunction, with_query
-from leman_coordinator.lance_io import column_commits
+from leman_coordinator.lance_io import column_definitions
 from leman_coordinator.lance_io.table_handle import TableHandle
 from leman_core.functions import binding
 from leman_core.functions.column_checks import NewColumn
@@ -43,7 +43,7 @@ def addition(lake, *columns):
 
 def add(lake, schema):
     handle = TableHandle(lake.uri)
-    return column_commits.add_null_columns(handle, handle.latest(), schema)
+    return column_definitions.add_null_columns(handle, handle.latest(), schema)
 
 
 def inputs(lake, column):
@@ -193,7 +193,7 @@ def test_a_view_that_reads_what_is_not_current_says_so(tmp_path):
     for name, inputs in (("c", ("x",)), ("d", ("c",))):
         added = Catalog(lake.tables).addition(lake.database, "t", [NewColumn(name, "f", "1", inputs)], "")
         handle = TableHandle(lake.uri)
-        column_commits.add_null_columns(handle, handle.latest(), added.schema)
+        column_definitions.add_null_columns(handle, handle.latest(), added.schema)
     lake.create(lake.query(view_column("id"), view_column("d")))
     made = lake.plan()
     rows_there = lake.source().count_rows()
@@ -214,7 +214,7 @@ def source(tmp_path):
 def _add_column(lake, name, inputs):
     added = Catalog(lake.tables).addition(lake.database, "t", [NewColumn(name, "f", "1", inputs)], "")
     handle = TableHandle(lake.uri)
-    column_commits.add_null_columns(handle, handle.latest(), added.schema)
+    column_definitions.add_null_columns(handle, handle.latest(), added.schema)
 
 
 def refusal(lake, name="v", on_stale_input=OnStaleInput.ERROR, **asked):

@@ -18,7 +18,7 @@ from leman_coordinator.commits import group_commit, preconditions, view_changes
 from leman_coordinator.commits.commit_queue import CommitQueue
 from leman_coordinator.commits.commit_requests import ReplaceRequest, Status
 from leman_coordinator.commits.preconditions import Base, Item
-from leman_coordinator.lance_io import column_commits, row_commits, view_commits
+from leman_coordinator.lance_io import column_definitions, row_commits, view_commits
 from leman_coordinator.lance_io.row_staging import check_takes_rows
 from leman_coordinator.lance_io.table_files import InstallableFile
 from leman_coordinator.lance_io.table_handle import CommitConflict, CommitUnclear, update_of
@@ -322,10 +322,10 @@ def test_indexes_that_may_not_be_up_to_date_are_asked_for_again(monkeypatch, err
     def optimize(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr(column_commits, "optimize_once", optimize)
-    monkeypatch.setattr(column_commits, "_TRIES", 1)
+    monkeypatch.setattr(column_definitions, "optimize_once", optimize)
+    monkeypatch.setattr(column_definitions, "_TRIES", 1)
     with pytest.raises(kind, match=told) as refused:
-        column_commits.optimize_indices("/t.lance", (), ())
+        column_definitions.optimize_indices("/t.lance", (), ())
     assert refused.value.reason == reason
 
 

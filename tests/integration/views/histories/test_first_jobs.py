@@ -14,7 +14,7 @@ import pytest
 from leman._format.stored_functions import UdfDefinition, UdfKind
 from leman_coordinator.commits.commit_requests import BeginAttemptRequest
 from leman_coordinator.commits.group_commit import begin_attempt
-from leman_coordinator.lance_io import column_commits
+from leman_coordinator.lance_io import column_definitions
 from leman_coordinator.lance_io.table_handle import TableHandle
 from leman_core.functions.column_checks import NewColumn
 from leman_core.model.job import JobState
@@ -41,7 +41,7 @@ def make_table(system: System, folder: Path, first: int = 0) -> str:
     system.put(database, UdfDefinition("twice", "1", UdfKind.SQL, ("x",), pa.int64(), sql_expression="x * 2"))
     schema = Catalog(LanceTables()).addition(database, "t", [NewColumn("y", "twice", "1", ("x",))], "").schema
     handle = TableHandle(uri)
-    column_commits.add_null_columns(handle, handle.latest(), schema)
+    column_definitions.add_null_columns(handle, handle.latest(), schema)
     return uri
 
 

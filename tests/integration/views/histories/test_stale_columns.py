@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from leman._format.stored_functions import UdfDefinition, UdfKind
 from leman._format.view_definitions import ViewColumn, ViewQuery
-from leman_coordinator.lance_io import column_commits
+from leman_coordinator.lance_io import column_definitions
 from leman_coordinator.lance_io.table_handle import TableHandle
 from leman_core.functions.column_checks import NewColumn
 from leman_core.model.job import JobState
@@ -98,10 +98,10 @@ class World:
         handle = TableHandle(self.uri)
         if first:
             schema = catalog.addition(self.database, "t", asked, "").schema
-            column_commits.add_null_columns(handle, handle.latest(), schema)
+            column_definitions.add_null_columns(handle, handle.latest(), schema)
         else:
             schema = catalog.alteration(self.database, "t", asked, "").schema
-            column_commits.bind_columns(handle, handle.latest(), schema)
+            column_definitions.bind_columns(handle, handle.latest(), schema)
 
     def backfill(self, _number: int = 0) -> None:
         self.system.backfill(self.database, "t", "c")

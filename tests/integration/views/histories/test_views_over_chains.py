@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from leman._format.stored_functions import UdfDefinition, UdfKind
 from leman._format.view_definitions import ViewColumn, ViewFunction, ViewQuery
-from leman_coordinator.lance_io import column_commits
+from leman_coordinator.lance_io import column_definitions
 from leman_coordinator.lance_io.table_handle import TableHandle
 from leman_core.functions.column_checks import NewColumn
 from leman_core.model.job import JobState
@@ -58,7 +58,7 @@ class Chain:
         asked = [NewColumn(name, name, "1", (read,))]
         schema = Catalog(LanceTables()).addition(self.database, "t", asked, "").schema
         handle = TableHandle(self.uri)
-        column_commits.add_null_columns(handle, handle.latest(), schema)
+        column_definitions.add_null_columns(handle, handle.latest(), schema)
 
     def new(self, count) -> pa.Table:
         ids = range(self.next_id, self.next_id + count)
