@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from leman._call_boundary import boundary, warn
 from leman._columns import OnStaleInput, SqlExpression
@@ -28,6 +28,25 @@ ViewFunctionColumn = UDF | tuple[UDF | str, Sequence[str]]
 """A function, or a pair of a function and the source's columns that replace its inputs (empty: as before, or as the
 function names them). In a pair the function may be a registered one, `name` or `name@version`."""
 
+_COLUMNS = (
+    "its query defines its columns: `View.alter_columns` gives them other functions, a new view has another query"
+)
+_VALUES = "a refresh computes it: `View.refresh`, `refresh_async` or `plan_refresh`"
+_ROWS = "its query defines its rows: change its source, and refresh it"
+#: What to do instead of calling a method that only tables have.
+_INSTEAD = {
+    **dict.fromkeys(("add_columns", "add_plain_columns", "drop_columns", "rename_column", "retype_column"), _COLUMNS),
+    **dict.fromkeys(("backfill", "backfill_async", "plan_backfill"), _VALUES),
+    **dict.fromkeys(("add", "delete", "update", "merge_insert"), _ROWS),
+    "preview": "preview the function on the view's source",
+    **dict.fromkeys(("row_states", "rows_in_state"), "`View.describe().stale_columns` names columns to refresh"),
+    "get_failed_row_addresses": "`View.get_errors(job_id=...)` has the failed rows of a refresh",
+}
+
+
+class _OnlyOfTables(FailedPrecondition, AttributeError, reason="IS_A_VIEW"):
+    """A view has no such method; `hasattr` is False."""
+
 
 class View(Relation):
     """A view of a database. It holds no state: each call asks for the current one. It shows rows with values only."""
@@ -36,6 +55,13 @@ class View(Relation):
 
     def __repr__(self) -> str:
         return f"<leman.View {self.name} in {self._database}>"
+
+    if not TYPE_CHECKING:  # a type checker knows which attributes there are
+
+        def __getattr__(self, name: str) -> Any:
+            if name in _INSTEAD:
+                raise _OnlyOfTables(f"a view has no {name}: {_INSTEAD[name]}")
+            raise AttributeError(f"'View' object has no attribute {name!r}", name=name, obj=self)
 
     @boundary
     def describe(self) -> ViewInfo:

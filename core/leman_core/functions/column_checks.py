@@ -55,12 +55,12 @@ def new_field(column: NewColumn, udf: UdfDefinition, table: TableSnapshot, colum
             TYPE_NOT_STORABLE.
     """
     check_column_name(column.name)
-    if table.column(column.name) is not None:
-        raise AlreadyExists(
-            "COLUMN_EXISTS",
-            f"Column '{column.name}' exists already: choose another name, or drop it first",
-            column=column.name,
-        )
+    if (existing := table.column(column.name)) is not None:
+        why = "holds plain data, which no function computes, so on_change does not apply: choose another name"
+        if binding.read(existing.arrow) is not None:
+            why = "is computed: alter it, or choose another name"
+        message = f"Column '{column.name}' exists already and {why}"
+        raise AlreadyExists("COLUMN_EXISTS", message, column=column.name)
     names = column.input_columns or udf.input_columns
     if column.name in names:
         raise FailedPrecondition(

@@ -222,10 +222,18 @@ def test_to_arrow_shows_set_rows_and_no_internal_columns(view, tmp_path):
         view.to_arrow(columns=["__is_set"])
 
 
-@pytest.mark.parametrize("change", ["add", "add_columns", "backfill", "backfill_async"])
-def test_a_view_is_changed_by_its_source_only(view, docs, change):
-    assert hasattr(docs, change)
-    assert not hasattr(view, change)
+def test_a_view_says_of_each_method_of_tables_what_to_do_instead(view, docs):
+    only = [name for name in dir(docs) if not name.startswith("_") and not hasattr(view, name)]
+    assert {"add", "add_columns", "backfill", "backfill_async"} <= set(only)
+    for name in only:
+        with pytest.raises(errors.FailedPrecondition, match=f"a view has no {name}: .*(view|View|query)") as refused:
+            getattr(view, name)
+        assert refused.value.reason == "IS_A_VIEW"
+    with pytest.raises(errors.FailedPrecondition, match=r"query defines its columns: `View.alter_columns`"):
+        view.add_columns({"n": words})
+    with pytest.raises(AttributeError, match="no attribute 'refesh'"):
+        view.refesh()
+    assert copy.copy(view).name == view.name
 
 
 def test_a_view_is_no_table(view, docs):

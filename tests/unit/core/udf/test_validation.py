@@ -92,7 +92,13 @@ def test_a_declared_type_must_be_that_of_the_column():
 
 
 def test_an_existing_column_is_not_added_again():
-    assert "'title' exists already" in refused(AlreadyExists, "COLUMN_EXISTS", NewColumn("title", "count", "1"))
+    told = "'title' exists already and holds plain data, which no function computes, so on_change does not apply"
+    message = refused(AlreadyExists, "COLUMN_EXISTS", NewColumn("title", "count", "1"))
+    assert told in message
+    assert "drop" not in message  # source data
+    computed = TableField(column_checks.new_field(COLUMN, UDF, TABLE, "id"), (5,))
+    with pytest.raises(AlreadyExists, match="'n' exists already and is computed: alter it"):
+        column_checks.new_field(COLUMN, UDF, dataclasses.replace(TABLE, fields=(*TABLE.fields, computed)), "id")
 
 
 def test_a_column_is_not_computed_from_itself():
