@@ -185,7 +185,7 @@ def test_column_cast(table, call_log):
     """Lance makes another column of it, which no function computes: that is said, and the values stay. Defined again,
     it is filled with what was computed."""
     table.to_lance().alter_columns({"path": "y", "data_type": pa.int32()})
-    with pytest.raises(leman.LemanError, match="Column y is not defined in this table: it holds plain data"):
+    with pytest.raises(leman.LemanError, match="Column y is not defined in this table: no function computes it"):
         table.backfill("y")
     assert call_log.seen() == []
     assert values(table, "y") == {x: 2 * x for x in range(ROWS)}

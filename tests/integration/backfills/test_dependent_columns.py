@@ -136,7 +136,7 @@ def test_words_and_columns_that_are_none_are_refused(table):
         table.backfill(["a", "x"])
     with pytest.raises(errors.InvalidArgument, match="one column"):
         table.backfill(["a"], udf="f@1")
-    with pytest.raises(errors.FailedPrecondition, match="circle") as caught:
+    with pytest.raises(errors.FailedPrecondition, match="cycle") as caught:
         table.alter_columns({"a": "b - 1"})
     assert caught.value.reason == "COLUMN_CYCLE"
 

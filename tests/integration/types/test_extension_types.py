@@ -70,6 +70,6 @@ class Unknown(pa.ExtensionType):
 @pytest.mark.parametrize("kind", [Unknown(), pa.list_(Unknown()), pa.struct([("a", Unknown())])], ids=str)
 def test_an_extension_type_that_arrow_does_not_know_is_refused(kind):
     udf = UdfDefinition("f", "1", UdfKind.ARRAY, ("x",), kind, entrypoint="m:f")
-    with pytest.raises(InvalidArgument, match=r"someone\.own is not known to Arrow") as caught:
+    with pytest.raises(InvalidArgument, match=r"somebody\.own is not known to Arrow") as caught:
         convert_udfs.udf_from_proto(convert_udfs.udf_to_proto(udf))
     assert caught.value.reason == "BAD_UDF"

@@ -181,7 +181,7 @@ def test_a_list_that_is_damaged_is_found_and_started_anew(odd):
     assert view_side_files.read_failed_rows(odd.view, note) is None
     (found,) = findings()
     assert (found.flaw, found.table, found.columns) == (Flaw.DAMAGED, "v", ("odd",))
-    assert f"{note.file} is damaged or gone: which 6 values" in found.message
+    assert f"{note.file} is damaged or gone: it names the 6 missing values" in found.message
     odd.append(12, 13)
     job = odd.system.refresh(odd.database, "v")
     assert job.state is JobState.DONE_WITH_ERRORS
