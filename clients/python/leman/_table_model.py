@@ -105,7 +105,8 @@ class RowErrors(list[RowError], Shown):
 class RowErrorGroup:
     """Rows on which the function failed alike.
 
-    They have the same class of exception, and first lines of messages that differ only in numbers and quoted texts.
+    They have the same class of exception, and first lines of messages that differ only in numbers and quoted texts. Of
+    a validation error by pydantic the fields and reasons belong to that line.
     `error_message`: that line, with `…` for what differs. `examples`: the first of the rows, by address.
     """
 

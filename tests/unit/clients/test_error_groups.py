@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Annotated, Self
+
+import pydantic
+import pytest
+
 from leman._format import stored_logs
 from leman._format.stored_logs import MOST_EXAMPLES, ErrorGrouping
 
@@ -23,6 +28,54 @@ def test_errors_that_differ_in_numbers_and_quotations_are_one_group():
         ("ValueError", "no number: … in … at …", 3, (0, 1, 2)),
         ("KeyError", "'x'", 1, (3,)),
         ("ValueError", "no number: 7 in it", 1, (4,)),
+    ]
+
+
+class Part(pydantic.BaseModel):
+    ids: list[int] = []
+
+
+class Result(pydantic.BaseModel):
+    score: Annotated[float, pydantic.Field(le=1)] = 0
+    label: str = ""
+    part: Part = Part()
+
+    @pydantic.model_validator(mode="after")
+    def check(self) -> Self:
+        if self.label == "x":
+            raise ValueError("no x")
+        return self
+
+
+def refusal(**values: object) -> tuple[str, str]:
+    with pytest.raises(pydantic.ValidationError) as refused:
+        Result.model_validate(values)
+    return "ValidationError", str(refused.value)
+
+
+def test_violations_of_a_model_are_groups_by_field_and_reason():
+    found = grouped(
+        *(refusal(score=value) for value in (1.7, 2, 3)),
+        *(refusal(part={"ids": [0] * n + ["many"]}) for n in (0, 4)),
+        *(refusal(score=2, label=n) for n in (1, None)),
+        refusal(label="x"),
+    ).largest_first()
+    one, two = "1 validation error for Result: ", "2 validation errors for Result: "
+    most = "score: Input should be less than or equal to 1"
+    assert [(group.message, group.rows) for group in found] == [
+        (f"{one}{most}", 3),
+        (f"{one}part.ids.…: Input should be a valid integer, unable to parse string as an integer", 2),
+        (f"{two}{most}; label: Input should be a valid string", 2),
+        (f"{one}Value error, no x", 1),
+    ]
+
+
+def test_a_line_that_announces_the_next_is_shown_with_it():
+    lines = ("it failed:\n  for a", "it failed:\n  for b", "it failed:")
+    assert [group.message for group in grouped(*(("E", line) for line in lines)).largest_first()] == [
+        "it failed: for a",
+        "it failed: for b",
+        "it failed:",
     ]
 
 

@@ -3404,8 +3404,8 @@ type RowErrorGroup struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// See RowError.error_type.
 	ErrorType string `protobuf:"bytes,1,opt,name=error_type,json=errorType,proto3" json:"error_type,omitempty"`
-	// The first line of their messages, with `…` in place of each number and quoted text in which they differ; at most 200
-	// characters.
+	// The first line of their messages (of a validation error also its fields and reasons), with `…` in place of each
+	// number and quoted text in which they differ; at most 200 characters.
 	ErrorMessage string `protobuf:"bytes,2,opt,name=error_message,json=errorMessage,proto3" json:"error_message,omitempty"`
 	// Their number.
 	Rows int64 `protobuf:"varint,3,opt,name=rows,proto3" json:"rows,omitempty"`

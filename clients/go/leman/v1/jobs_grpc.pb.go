@@ -245,8 +245,8 @@ type JobServiceClient interface {
 	//     the first page.
 	ListJobErrors(ctx context.Context, in *ListJobErrorsRequest, opts ...grpc.CallOption) (*ListJobErrorsResponse, error)
 	// Counts the rows of a job for which the function failed, grouped by cause. Rows with the same class of exception
-	// form one group if the first lines of their messages differ only in numbers and quoted texts. The rows are those of
-	// ListJobErrors. `warnings` lists rows that are lost because files were damaged or removed.
+	// form one group if the first lines of their messages (of a validation error by pydantic also its fields and reasons)
+	// differ only in numbers and quoted texts. The rows are those of ListJobErrors. `warnings` lists rows that are lost because files were damaged or removed.
 	//
 	// Errors:
 	//   - `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
@@ -667,8 +667,8 @@ type JobServiceServer interface {
 	//     the first page.
 	ListJobErrors(context.Context, *ListJobErrorsRequest) (*ListJobErrorsResponse, error)
 	// Counts the rows of a job for which the function failed, grouped by cause. Rows with the same class of exception
-	// form one group if the first lines of their messages differ only in numbers and quoted texts. The rows are those of
-	// ListJobErrors. `warnings` lists rows that are lost because files were damaged or removed.
+	// form one group if the first lines of their messages (of a validation error by pydantic also its fields and reasons)
+	// differ only in numbers and quoted texts. The rows are those of ListJobErrors. `warnings` lists rows that are lost because files were damaged or removed.
 	//
 	// Errors:
 	//   - `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.

@@ -30,6 +30,9 @@ _SHOWN, _COMPARED = 200, 500
 #: What differs from row to row in one and the same failure: numbers, and quoted text.
 _VARYING = re.compile(r"'[^']*'|\"[^\"]*\"|\b0x[0-9a-f]+\b|\d+(?:\.\d+)?")
 _LEFT_OUT = "…"
+#: The first line of a message of pydantic, which says nothing of the reason; what follows a reason there.
+_VALIDATION = re.compile(r"\d+ validation errors? for ")
+_DETAILS = re.compile(r" (\[type=|\(type=).*")
 
 
 def position(row: Mapping[str, object]) -> int:
@@ -100,6 +103,24 @@ def newer_state(known: _State | None, said: _State) -> _State:
     return known if said.attempt == known.attempt and said.executor != known.executor else said
 
 
+def failure_line(message: str) -> str:
+    """Return what went wrong in one line: the first one, and of a validation error its fields and reasons too.
+
+    "2 validation errors for Result\\nscore\\n  Input should be less … [type=…]\\n…" becomes "2 validation errors for
+    Result: score: Input should be less …; tags.0: …". A line that ends with a colon is followed by the next one.
+    """
+    first, *more = message.strip().split("\n")
+    if not _VALIDATION.match(first):
+        return f"{first} {more[0].strip()}" if more and first.rstrip().endswith(":") else first
+    field, reasons = "", []
+    for line in more:
+        if not line.startswith(" "):
+            field = f"{line.strip()}: " if line.strip() else ""
+        elif not line.startswith("    "):  # deeper is a link to pydantic's documentation
+            reasons.append(field + _DETAILS.sub("", line).strip())
+    return f"{first}: {'; '.join(reasons)}" if reasons else first
+
+
 Row = TypeVar("Row")
 
 
@@ -107,7 +128,7 @@ class ErrorGroup(NamedTuple, Generic[Row]):
     """Rows on which the function failed alike."""
 
     error_type: str
-    #: The first line of the messages, with `…` in place of what differs among them.
+    #: The `failure_line` of the messages, with `…` in place of what differs among them.
     message: str
     rows: int
     #: The first rows that were added.
@@ -133,9 +154,9 @@ class ErrorGrouping(Generic[Row]):
         self.ungrouped = 0
 
     def add(self, error_type: str, message: str, row: Row) -> None:
-        """Count a row, as one of the group with the same exception and the same first line but for what varies."""
+        """Count a row, as one of the group with the same exception and the same line but for what varies."""
         self.rows += 1
-        line = message.strip().split("\n", 1)[0]
+        line = failure_line(message)
         key = error_type, _VARYING.sub(_LEFT_OUT, line)[:_COMPARED]
         group = self._groups.get(key)
         if group is None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from leman._format.stored_logs import failure_line
 from leman._functions.source_code import is_installed
 from leman._job_model import Job, JobState
 from leman._table_model import RowError, RowErrorGroup, RowErrorGroups
@@ -462,9 +463,7 @@ def _print_tracebacks(failed: list[RowError]) -> None:
 
 
 def _print_failed(failed: list[RowError]) -> None:
-    rows = [
-        (e.fragment_id, e.offset, e.column, e.error_type, e.error_message.split("\n")[0], e.attempt) for e in failed
-    ]
+    rows = [(e.fragment_id, e.offset, e.column, e.error_type, failure_line(e.error_message), e.attempt) for e in failed]
     print_table(("fragment", "row", "column", "error", "message", "attempt"), rows)
 
 

@@ -1956,8 +1956,8 @@ class RowErrorGroup(_message.Message):
     error_type: _builtins.str
     """See RowError.error_type."""
     error_message: _builtins.str
-    """The first line of their messages, with `…` in place of each number and quoted text in which they differ; at most 200
-    characters.
+    """The first line of their messages (of a validation error also its fields and reasons), with `…` in place of each
+    number and quoted text in which they differ; at most 200 characters.
     """
     rows: _builtins.int
     """Their number."""

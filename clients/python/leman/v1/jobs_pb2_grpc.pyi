@@ -251,8 +251,8 @@ class JobServiceStub:
     """
     GroupJobErrors: _grpc.UnaryUnaryMultiCallable[_jobs_pb2.GroupJobErrorsRequest, _jobs_pb2.GroupJobErrorsResponse]
     """Counts the rows of a job for which the function failed, grouped by cause. Rows with the same class of exception
-    form one group if the first lines of their messages differ only in numbers and quoted texts. The rows are those of
-    ListJobErrors. `warnings` lists rows that are lost because files were damaged or removed.
+    form one group if the first lines of their messages (of a validation error by pydantic also its fields and reasons)
+    differ only in numbers and quoted texts. The rows are those of ListJobErrors. `warnings` lists rows that are lost because files were damaged or removed.
 
     Errors:
     * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
@@ -520,8 +520,8 @@ class JobServiceAsyncStub(JobServiceStub):
     """
     GroupJobErrors: _aio.UnaryUnaryMultiCallable[_jobs_pb2.GroupJobErrorsRequest, _jobs_pb2.GroupJobErrorsResponse]  # type: ignore[assignment]
     """Counts the rows of a job for which the function failed, grouped by cause. Rows with the same class of exception
-    form one group if the first lines of their messages differ only in numbers and quoted texts. The rows are those of
-    ListJobErrors. `warnings` lists rows that are lost because files were damaged or removed.
+    form one group if the first lines of their messages (of a validation error by pydantic also its fields and reasons)
+    differ only in numbers and quoted texts. The rows are those of ListJobErrors. `warnings` lists rows that are lost because files were damaged or removed.
 
     Errors:
     * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
@@ -870,8 +870,8 @@ class JobServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_jobs_pb2.GroupJobErrorsResponse, _abc.Awaitable[_jobs_pb2.GroupJobErrorsResponse]]:
         """Counts the rows of a job for which the function failed, grouped by cause. Rows with the same class of exception
-        form one group if the first lines of their messages differ only in numbers and quoted texts. The rows are those of
-        ListJobErrors. `warnings` lists rows that are lost because files were damaged or removed.
+        form one group if the first lines of their messages (of a validation error by pydantic also its fields and reasons)
+        differ only in numbers and quoted texts. The rows are those of ListJobErrors. `warnings` lists rows that are lost because files were damaged or removed.
 
         Errors:
         * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.

@@ -2119,8 +2119,8 @@ export type RowErrorGroup = Message<"leman.v1.RowErrorGroup"> & {
   errorType: string;
 
   /**
-   * The first line of their messages, with `…` in place of each number and quoted text in which they differ; at most 200
-   * characters.
+   * The first line of their messages (of a validation error also its fields and reasons), with `…` in place of each
+   * number and quoted text in which they differ; at most 200 characters.
    *
    * @generated from field: string error_message = 2;
    */
@@ -2954,8 +2954,8 @@ export const JobService: GenService<{
   },
   /**
    * Counts the rows of a job for which the function failed, grouped by cause. Rows with the same class of exception
-   * form one group if the first lines of their messages differ only in numbers and quoted texts. The rows are those of
-   * ListJobErrors. `warnings` lists rows that are lost because files were damaged or removed.
+   * form one group if the first lines of their messages (of a validation error by pydantic also its fields and reasons)
+   * differ only in numbers and quoted texts. The rows are those of ListJobErrors. `warnings` lists rows that are lost because files were damaged or removed.
    *
    * Errors:
    * * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.

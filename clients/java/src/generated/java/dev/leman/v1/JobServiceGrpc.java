@@ -875,8 +875,8 @@ public final class JobServiceGrpc {
     /**
      * <pre>
      * Counts the rows of a job for which the function failed, grouped by cause. Rows with the same class of exception
-     * form one group if the first lines of their messages differ only in numbers and quoted texts. The rows are those of
-     * ListJobErrors. `warnings` lists rows that are lost because files were damaged or removed.
+     * form one group if the first lines of their messages (of a validation error by pydantic also its fields and reasons)
+     * differ only in numbers and quoted texts. The rows are those of ListJobErrors. `warnings` lists rows that are lost because files were damaged or removed.
      * Errors:
      * * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
      * * `INVALID_ARGUMENT` (BAD_PAGE_SIZE, BAD_PAGE_TOKEN): a negative size, or a token of another listing; begin with
@@ -1293,8 +1293,8 @@ public final class JobServiceGrpc {
     /**
      * <pre>
      * Counts the rows of a job for which the function failed, grouped by cause. Rows with the same class of exception
-     * form one group if the first lines of their messages differ only in numbers and quoted texts. The rows are those of
-     * ListJobErrors. `warnings` lists rows that are lost because files were damaged or removed.
+     * form one group if the first lines of their messages (of a validation error by pydantic also its fields and reasons)
+     * differ only in numbers and quoted texts. The rows are those of ListJobErrors. `warnings` lists rows that are lost because files were damaged or removed.
      * Errors:
      * * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
      * * `INVALID_ARGUMENT` (BAD_PAGE_SIZE, BAD_PAGE_TOKEN): a negative size, or a token of another listing; begin with
@@ -1663,8 +1663,8 @@ public final class JobServiceGrpc {
     /**
      * <pre>
      * Counts the rows of a job for which the function failed, grouped by cause. Rows with the same class of exception
-     * form one group if the first lines of their messages differ only in numbers and quoted texts. The rows are those of
-     * ListJobErrors. `warnings` lists rows that are lost because files were damaged or removed.
+     * form one group if the first lines of their messages (of a validation error by pydantic also its fields and reasons)
+     * differ only in numbers and quoted texts. The rows are those of ListJobErrors. `warnings` lists rows that are lost because files were damaged or removed.
      * Errors:
      * * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
      * * `INVALID_ARGUMENT` (BAD_PAGE_SIZE, BAD_PAGE_TOKEN): a negative size, or a token of another listing; begin with
@@ -2030,8 +2030,8 @@ public final class JobServiceGrpc {
     /**
      * <pre>
      * Counts the rows of a job for which the function failed, grouped by cause. Rows with the same class of exception
-     * form one group if the first lines of their messages differ only in numbers and quoted texts. The rows are those of
-     * ListJobErrors. `warnings` lists rows that are lost because files were damaged or removed.
+     * form one group if the first lines of their messages (of a validation error by pydantic also its fields and reasons)
+     * differ only in numbers and quoted texts. The rows are those of ListJobErrors. `warnings` lists rows that are lost because files were damaged or removed.
      * Errors:
      * * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
      * * `INVALID_ARGUMENT` (BAD_PAGE_SIZE, BAD_PAGE_TOKEN): a negative size, or a token of another listing; begin with
@@ -2389,8 +2389,8 @@ public final class JobServiceGrpc {
     /**
      * <pre>
      * Counts the rows of a job for which the function failed, grouped by cause. Rows with the same class of exception
-     * form one group if the first lines of their messages differ only in numbers and quoted texts. The rows are those of
-     * ListJobErrors. `warnings` lists rows that are lost because files were damaged or removed.
+     * form one group if the first lines of their messages (of a validation error by pydantic also its fields and reasons)
+     * differ only in numbers and quoted texts. The rows are those of ListJobErrors. `warnings` lists rows that are lost because files were damaged or removed.
      * Errors:
      * * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
      * * `INVALID_ARGUMENT` (BAD_PAGE_SIZE, BAD_PAGE_TOKEN): a negative size, or a token of another listing; begin with

@@ -98,8 +98,8 @@ private static final long serialVersionUID = 0L;
   private volatile java.lang.Object errorMessage_ = "";
   /**
    * <pre>
-   * The first line of their messages, with `…` in place of each number and quoted text in which they differ; at most 200
-   * characters.
+   * The first line of their messages (of a validation error also its fields and reasons), with `…` in place of each
+   * number and quoted text in which they differ; at most 200 characters.
    * </pre>
    *
    * <code>string error_message = 2;</code>
@@ -120,8 +120,8 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * The first line of their messages, with `…` in place of each number and quoted text in which they differ; at most 200
-   * characters.
+   * The first line of their messages (of a validation error also its fields and reasons), with `…` in place of each
+   * number and quoted text in which they differ; at most 200 characters.
    * </pre>
    *
    * <code>string error_message = 2;</code>
@@ -763,8 +763,8 @@ private static final long serialVersionUID = 0L;
     private java.lang.Object errorMessage_ = "";
     /**
      * <pre>
-     * The first line of their messages, with `…` in place of each number and quoted text in which they differ; at most 200
-     * characters.
+     * The first line of their messages (of a validation error also its fields and reasons), with `…` in place of each
+     * number and quoted text in which they differ; at most 200 characters.
      * </pre>
      *
      * <code>string error_message = 2;</code>
@@ -784,8 +784,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The first line of their messages, with `…` in place of each number and quoted text in which they differ; at most 200
-     * characters.
+     * The first line of their messages (of a validation error also its fields and reasons), with `…` in place of each
+     * number and quoted text in which they differ; at most 200 characters.
      * </pre>
      *
      * <code>string error_message = 2;</code>
@@ -806,8 +806,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The first line of their messages, with `…` in place of each number and quoted text in which they differ; at most 200
-     * characters.
+     * The first line of their messages (of a validation error also its fields and reasons), with `…` in place of each
+     * number and quoted text in which they differ; at most 200 characters.
      * </pre>
      *
      * <code>string error_message = 2;</code>
@@ -824,8 +824,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The first line of their messages, with `…` in place of each number and quoted text in which they differ; at most 200
-     * characters.
+     * The first line of their messages (of a validation error also its fields and reasons), with `…` in place of each
+     * number and quoted text in which they differ; at most 200 characters.
      * </pre>
      *
      * <code>string error_message = 2;</code>
@@ -839,8 +839,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * The first line of their messages, with `…` in place of each number and quoted text in which they differ; at most 200
-     * characters.
+     * The first line of their messages (of a validation error also its fields and reasons), with `…` in place of each
+     * number and quoted text in which they differ; at most 200 characters.
      * </pre>
      *
      * <code>string error_message = 2;</code>

@@ -30,8 +30,8 @@ public interface RowErrorGroupOrBuilder extends
 
   /**
    * <pre>
-   * The first line of their messages, with `…` in place of each number and quoted text in which they differ; at most 200
-   * characters.
+   * The first line of their messages (of a validation error also its fields and reasons), with `…` in place of each
+   * number and quoted text in which they differ; at most 200 characters.
    * </pre>
    *
    * <code>string error_message = 2;</code>
@@ -40,8 +40,8 @@ public interface RowErrorGroupOrBuilder extends
   java.lang.String getErrorMessage();
   /**
    * <pre>
-   * The first line of their messages, with `…` in place of each number and quoted text in which they differ; at most 200
-   * characters.
+   * The first line of their messages (of a validation error also its fields and reasons), with `…` in place of each
+   * number and quoted text in which they differ; at most 200 characters.
    * </pre>
    *
    * <code>string error_message = 2;</code>
