@@ -1,4 +1,4 @@
-"""The jobs of a database: lists, futures, what callers give them, and the failed rows and row states of columns."""
+"""The jobs of a database: lists, futures, checks of the arguments of jobs, failed rows, and row states of columns."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _GROUPS = 200
 
 
 def pages(call: Callable[[Any], Any], request: Any, limit: int | None = None, most: int = PAGE) -> Iterator[Any]:
-    """Yield the responses of a list call, `call(page_token, page_size)`, with at most `limit` items (None: all)."""
+    """Yield the pages of a list call, `call(page_token, page_size)`, with at most `limit` items (None: all)."""
     left, told = limit, set[str]()
     while left is None or left > 0:
         request.page_size = most if left is None else min(most, left)
@@ -53,10 +53,10 @@ def pages(call: Callable[[Any], Any], request: Any, limit: int | None = None, mo
 def list_errors(
     services: Services, database: str, job_id: str, column: str | None, limit: int | None, *, places_only: bool = False
 ) -> RowErrors:
-    """Return the rows of a job for which the function failed, by row address, and warn of those that are lost.
+    """Return the rows of a job for which the function failed, by row address. Warn if records are lost.
 
-    `places_only`: their places alone, also of rows of which no more is stored. If no services run, this process reads
-    the rows of a local database.
+    `places_only`: return only where the rows are, including rows whose error was not stored. If no services run, this
+    process reads the records of a local database itself.
     """
     if services.reads_alone() and not places_only:
         _locations.check_database_exists(database)
@@ -75,7 +75,7 @@ def list_errors(
 def group_errors(
     services: Services, database: str, job_id: str, column: str | None, limit: int | None, examples: int
 ) -> RowErrorGroups:
-    """Return a job's failed rows by what went wrong. If no services run, this process reads a local database."""
+    """Return a job's failed rows, grouped by error. If no services run, this process reads a local database itself."""
     if not 0 <= examples <= MOST_EXAMPLES:
         raise InvalidArgument(f"examples is {examples}; 0 to {MOST_EXAMPLES} are allowed")
     if services.reads_alone():
@@ -140,7 +140,7 @@ _Result = TypeVar("_Result")
 
 
 def check_labels(labels: Any) -> dict[str, str]:
-    """Return labels for the wire; None: none. Raises InvalidArgument."""
+    """Check labels, and return them for the wire; None stands for no labels. Raises InvalidArgument."""
     if labels is None:
         return {}
     if not isinstance(labels, Mapping) or not all(isinstance(text, str) for item in labels.items() for text in item):
@@ -149,7 +149,7 @@ def check_labels(labels: Any) -> dict[str, str]:
 
 
 def check_priority(priority: Any) -> int:
-    """Return a priority for the wire. Raises InvalidArgument."""
+    """Check a priority, and return it for the wire. Raises InvalidArgument."""
     if isinstance(priority, bool) or not isinstance(priority, int) or abs(priority) > _HIGHEST_PRIORITY:
         raise InvalidArgument(
             f"priority is a whole number from -{_HIGHEST_PRIORITY} to {_HIGHEST_PRIORITY}, not {priority!r}",
@@ -159,7 +159,10 @@ def check_priority(priority: Any) -> int:
 
 
 def check_env(env: Any) -> dict[str, str]:
-    """Return environment variables for the wire; None: none. Raises InvalidArgument, which shows no value."""
+    """Check environment variables, and return them for the wire.
+
+    Raises InvalidArgument, without any value in its text.
+    """
     if env is None:
         return {}
     if not isinstance(env, Mapping) or not all(isinstance(name, str) for name in env):
@@ -171,9 +174,9 @@ def check_env(env: Any) -> dict[str, str]:
 
 
 def with_usable_env(start: Callable[[Mapping[str, str] | None], _Result], env: Mapping[str, str] | None) -> _Result:
-    """Start one of several jobs with these variables, or without them if none of its functions can have any.
+    """Start one of several jobs with these variables, or without them if none of its functions can receive any.
 
-    Those are SQL and remote functions: some of several columns or views may be computed by them.
+    SQL and remote functions cannot receive variables.
     """
     try:
         return start(env)
@@ -233,7 +236,7 @@ class JobFuture(Shown):
 
     @boundary
     def job(self) -> Job:
-        """Return the job as it stands now. Raises JobNotFound."""
+        """Return the job's current state and figures. Raises JobNotFound."""
         return self._ask(self._services.jobs.GetJob, jobs_pb2.GetJobRequest)
 
     def _ask(self, call: Callable[[Any], Any], request: Callable[..., Any]) -> Job:
@@ -258,18 +261,19 @@ class JobFuture(Shown):
 
     @boundary
     def pause(self) -> JobState:
-        """Pause it until `resume` or `cancel`, also over restarts of the services.
+        """Pause it until `resume` or `cancel`. It stays paused if the services restart.
 
-        Its workers store what they are computing first, and all finished work is kept. Return the state after that:
-        PAUSING, or PAUSED if it waited for its turn. Raises FailedPrecondition (JOB_ENDED, JOB_CANCELLING).
+        Its workers first store the values that they are computing; all finished work is kept. Return the state after
+        the call: PAUSING, or PAUSED if the job had not started to run. Raises FailedPrecondition (JOB_ENDED,
+        JOB_CANCELLING).
         """
         return self._ask(self._services.jobs.PauseJob, jobs_pb2.PauseJobRequest).state
 
     @boundary
     def resume(self) -> JobState:
-        """Resume it after `pause`: it waits for its turn again, and computes what is left.
+        """Resume it after `pause`: it waits in the queue again, then computes the remaining rows.
 
-        Return the state after that, usually PENDING; a job that is not paused stays as it is. Raises as `pause`.
+        Return the state after the call, usually PENDING. A job that is not paused stays unchanged. Raises as `pause`.
         """
         return self._ask(self._services.jobs.ResumeJob, jobs_pb2.ResumeJobRequest).state
 
@@ -283,9 +287,9 @@ class JobFuture(Shown):
 
     @boundary
     def update(self, *, labels: Mapping[str, str] | None = None, priority: int | None = None) -> Job:
-        """Replace its labels, or its priority, which counts while it waits for its turn, and return the job.
+        """Replace its labels or its priority, and return the job. The priority matters only while the job is queued.
 
-        None leaves what it has. Raises InvalidArgument, and FailedPrecondition (JOB_ENDED).
+        None leaves labels or priority unchanged. Raises InvalidArgument, and FailedPrecondition (JOB_ENDED).
         """
         changed = [name for name, value in (("labels", labels), ("priority", priority)) if value is not None]
         request = jobs_pb2.UpdateJobRequest(
@@ -330,9 +334,9 @@ class JobFuture(Shown):
     def result(self, timeout: float | None = None, *, progress: Callable[[Progress], object] | None = None) -> str:
         """Wait for the end and return the job's id. `progress`: called with each Progress meanwhile.
 
-        It returns for a job that ended as DONE_WITH_ERRORS too, and waits for one that is paused. Raises JobFailed,
-        JobCancelled, and DeadlineExceeded (a TimeoutError) after `timeout` seconds; the job then continues. So it does
-        after an interrupt (Ctrl-C): the KeyboardInterrupt says how to find it again.
+        A job that ended as DONE_WITH_ERRORS raises nothing. While a job is paused, the call waits. Raises JobFailed,
+        JobCancelled, and DeadlineExceeded (a TimeoutError) after `timeout` seconds. After a timeout or an interrupt
+        (Ctrl-C) the job continues; the KeyboardInterrupt says how to find it again.
         """
         last: Job | None = None
         try:
@@ -350,7 +354,7 @@ class JobFuture(Shown):
 
     @boundary
     def events(self) -> Iterator[JobEvent]:
-        """Yield what happens in the job, from its beginning until it ends.
+        """Yield the job's events, from its beginning until it ends.
 
         If its executor is restarted or crashes, events that it had not sent yet may be missing.
         """
@@ -365,12 +369,12 @@ class JobFuture(Shown):
 
     @boundary
     def updates(self, *, after: int = 0, timeout: float | None = None) -> Iterator[JobUpdate]:
-        """Yield the job now and whenever it changes, with what happened since; the last update has a terminal state.
+        """Yield the job now and after each change, with the events in between, until its state is terminal.
 
-        It resumes where it was if services are restarted. If the services of this machine are ended meanwhile, it waits
-        a minute for others, and then raises Unavailable; it restarts services that were killed, except those of
-        `leman up`. `after`: the `sequence` of an update that you have seen; begin after it. Raises DeadlineExceeded
-        after `timeout` seconds. The job continues if the watch ends; a KeyboardInterrupt says how to find it again.
+        If the services restart, the updates continue where they stopped. If the local services were ended, the call
+        waits a minute for new ones, then raises Unavailable. It restarts local services that were killed, except those
+        of `leman up`. `after`: begin after the update with this `sequence`. Raises DeadlineExceeded after `timeout`
+        seconds. The job continues if the watch ends; a KeyboardInterrupt says how to find it again.
         """
         check_timeout(timeout)
         seen, last_event = after, 0
@@ -405,12 +409,12 @@ class JobFuture(Shown):
                 raise KeyboardInterrupt(left_line(job, self._database, self.job_id)) from None
 
     def _until_ended(self, timeout: float | None = None) -> Iterator[tuple[Job, list[JobEvent]]]:
-        """As `watch`; for a job whose end is known it makes no call, and has no events."""
+        """Watch as `watch` does. If the job is known to have ended, yield it at once, without events."""
         check_timeout(timeout)
         return self.watch(timeout) if self._ended is None else iter([(self._ended, [])])
 
     def _before_next_stream(self, failure: grpc.RpcError | None, patience: RetryBudget, heard_until: float) -> None:
-        """Wait after a stream that ended early. Raise the Leman error if another one would not help."""
+        """Wait before reopening a stream that ended early. Raise the Leman error if reopening would not help."""
         if failure is None:
             patience.pause()
             return
@@ -433,7 +437,7 @@ def create_job(
     request_id: str | None,
     **work: Any,
 ) -> JobFuture:
-    """Create a job. `work`: its spec, as `backfill` or `refresh`. Raises as its planning."""
+    """Create a job. `work`: its spec, given as `backfill` or `refresh`. Raises what planning it raises."""
     request = jobs_pb2.CreateJobRequest(
         request_id=checked_request_id(request_id),
         labels=check_labels(labels),
@@ -445,7 +449,7 @@ def create_job(
 
 
 def follow(future: JobFuture, display: Display, *, cancel: bool = True) -> Job:
-    """Show a job until its end and return it as it ended.
+    """Show a job's progress until it ends, and return the ended job.
 
     `cancel`: an interrupt (Ctrl-C) cancels it; the KeyboardInterrupt says what is kept, and how to continue.
     """
@@ -463,7 +467,7 @@ def follow(future: JobFuture, display: Display, *, cancel: bool = True) -> Job:
 
 
 def _cancelled(future: JobFuture, last: Job | None) -> str:
-    """Cancel a job, wait a moment for its end, and return a line about what it kept."""
+    """Cancel a job, wait briefly for its end, and return a line that says which work it kept."""
     asked = False
     with contextlib.suppress(LemanError, KeyboardInterrupt):  # a second interrupt ends the wait
         future.cancel()
@@ -490,7 +494,7 @@ _IS_KEPT = re.compile(r"[Ff]inished (work )?is kept")
 
 
 def check_ended(job: Job) -> None:
-    """Raise JobFailed or JobCancelled if a job that has ended did not do its work."""
+    """Raise JobFailed or JobCancelled if an ended job failed or was cancelled."""
     what = f"the backfill of {job.target}" if job.column or job.columns else f"the refresh of {job.target}"
     if job.state is JobState.CANCELLED:
         raise JobCancelled(f"{what} was cancelled ({job.job_id}); what it had finished is kept", job_id=job.job_id)
@@ -530,11 +534,12 @@ class DatabaseJobs:
     ) -> list[Job]:
         """Return running and ended jobs, newest first, at most `limit` (None: all).
 
-        Only jobs of `table`, in one of `states` (none: any), with all of `labels`. A UserWarning tells if parts of the
-        job history were damaged and set aside: jobs may be missing.
+        Filters: only jobs of `table`, in one of `states` (none: any), with all of `labels`. If parts of the job history
+        were damaged and set aside, jobs may be missing: a UserWarning says so.
 
-        If pylance is installed and no services of a local database run, this process reads the history and starts none.
-        A UserWarning then tells of jobs that have not ended: they continue once services run (`start`).
+        If pylance is installed and a local database has no running services, this process reads the history itself and
+        starts no services. Jobs that have not ended then continue only once services run (`start`): a UserWarning says
+        so.
 
         Raises InvalidArgument, NotFound (DATABASE_NOT_FOUND).
         """
@@ -559,10 +564,10 @@ class DatabaseJobs:
         states: Iterable[JobState | str] = (),
         labels: Mapping[str, str] | None = None,
     ) -> list[Job]:
-        """Cancel the jobs that `jobs` would list and that have not ended; without arguments all of them.
+        """Cancel all jobs that have not ended, or those of them that `jobs` lists for the same arguments.
 
-        What they have finished is kept. Return them as they stand after that. A UserWarning names jobs that another
-        executor runs: they are not cancelled. Raises InvalidArgument.
+        Finished work is kept. Return the jobs with their state after the call. Jobs that another executor runs are not
+        cancelled: a UserWarning names them. Raises InvalidArgument.
         """
         request = jobs_pb2.CancelJobsRequest(database=self.uri, filter=job_filter(table, states, labels))
         answer = self._services.jobs.CancelJobs(request)
@@ -572,7 +577,7 @@ class DatabaseJobs:
 
     @boundary
     def job(self, job_id: str) -> Job:
-        """Return a job as it stands now, read as by `jobs` if no services run. Raises JobNotFound."""
+        """Return a job's current state. If no services run, read it as `jobs` does. Raises JobNotFound."""
         for job in self._jobs_alone() or ():
             if job.job_id == job_id:
                 self._tell_of_waiting([job])
@@ -580,7 +585,7 @@ class DatabaseJobs:
         return self.job_future(job_id).job()
 
     def _jobs_alone(self) -> list[Job] | None:
-        """Return all jobs of the history if services would have to be started; None: ask the services."""
+        """Return all jobs of the history, read by this process; None if services run, which should be asked instead."""
         if not self._services.reads_alone():
             return None
         _locations.check_database_exists(self.uri)
@@ -602,10 +607,10 @@ class DatabaseJobs:
     def error_groups(
         self, job_id: str, column_name: str | None = None, limit: int | None = None, *, examples: int = 1
     ) -> RowErrorGroups:
-        """Count the rows of a job for which the function failed by what went wrong, the largest group first.
+        """Group the rows of a job for which the function failed by error, and count each group, the largest first.
 
-        The services count: unlike `get_errors`, this fetches only `examples`, 0 to 5 rows of each group. A UserWarning
-        tells which rows are lost. Raises JobNotFound, InvalidArgument.
+        The services count the rows. Unlike `get_errors`, this call fetches only `examples` rows of each group (0 to 5).
+        If records of rows are lost, a UserWarning says which. Raises JobNotFound, InvalidArgument.
         """
         return group_errors(self._services, self.uri, job_id, column_name, limit, examples)
 
@@ -638,17 +643,18 @@ class DatabaseJobs:
         report: bool | Callable[[ColumnChange], object] | None = None,
         request_id: str | None = None,
     ) -> JobFuture:
-        """Call the function again for the rows of an ended job's columns that are marked as failed, also by other jobs.
+        """Call the function again for the rows of an ended job's columns that are marked as failed, by any job.
 
-        The rows are found by their state, also after updates and compaction have moved them. A row whose inputs changed
-        since counts as not computed: a plain backfill computes it. The job's `where` also holds for its retry.
+        The rows are found by their state, even if updates or compaction moved them. A row whose inputs changed since it
+        failed counts as not computed, so a plain backfill computes it instead. The job's `where` also applies to the
+        retry.
 
-        `udf`: another function, or another version, which the column keeps. `keep_others`: the other rows then keep
-        their values, which count as current; the version is recorded per row, `plan_backfill` names the rows with
-        values of an earlier one, and `alter_columns` to the same function makes those stale. Without `keep_others`, all
-        other rows are stale, as after `alter_columns`, and the job computes them too. `report`: as for
-        `Table.alter_columns`. `env` and `request_id`: as for `Table.backfill`; the variables of the retried job are not
-        known any more.
+        `udf`: call another function, or another version, which becomes the column's function. With `keep_others`, the
+        rows that did not fail keep their values, which count as current. The version is recorded for each row:
+        `plan_backfill` reports the rows with values of an earlier version, and `alter_columns` to the same function
+        makes those stale. Without `keep_others`, all rows that did not fail become stale, as after `alter_columns`, and
+        the job computes them too. `report`: as for `Table.alter_columns`. `env` and `request_id`: as for
+        `Table.backfill`. The variables of the retried job were not kept: give them again.
 
         Raises JobNotFound, UdfNotFound, TypeMismatch, InvalidArgument, and FailedPrecondition: the job has not ended
         (JOB_RUNNING), it ended early and no row is marked as failed (NOTHING_TO_RETRY: run the backfill again), it

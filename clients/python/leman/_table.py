@@ -90,7 +90,7 @@ def update_rows(
 
 
 class MergeInsert:
-    """What to do with rows that match and with those that do not, see `Table.merge_insert`. Run it with `execute`."""
+    """A merge of rows, see `Table.merge_insert`: say what happens to matching and other rows, then call `execute`."""
 
     def __init__(
         self, services: Services, table: catalog_pb2.TableRef, schema: pa.Schema, on: str | Iterable[str]
@@ -101,17 +101,18 @@ class MergeInsert:
         self._header = tables_pb2.MergeRowsHeader(table=table, on=keys)
 
     def when_matched_update_all(self, where: str | None = None) -> Self:
-        """Give matching rows of the table the given values; columns that are not given keep theirs.
+        """Update the table's matching rows to the given values. Columns that are not given keep their values.
 
-        `where`: only rows for which this SQL is true. It names columns `target.n` and `source.n`, has no CASE, and
-        writes a time of a column with a time zone as a number: `cast(target.at as bigint) < 1717200000000000`.
+        `where`: only rows for which this SQL is true. Refer to the table's columns as `target.n`, and to those of the
+        given rows as `source.n`. CASE is not supported. Compare a column of times with a time zone as a number:
+        `cast(target.at as bigint) < 1717200000000000`.
         """
         self._header.update_matched = True
         self._header.update_where = where or ""
         return self
 
     def when_not_matched_insert_all(self) -> Self:
-        """Add given rows that match none of the table."""
+        """Add the given rows that match no row of the table."""
         self._header.insert_not_matched = True
         return self
 
@@ -147,12 +148,15 @@ class MergeInsert:
 
 
 NewColumn = UDF | str | SqlExpression | tuple[UDF | str, Sequence[str]]
-"""A function, a SQL expression, or a pair of a function and the columns that replace its inputs (none: as it names
-them). In a pair the function may be a registered one, `name@version`."""
+"""A function, a SQL expression, or a pair of a function and the columns that it reads in place of its inputs.
+
+An empty list stands for the columns that its parameters name. In a pair the function may be a registered one,
+`name@version`.
+"""
 
 
 class Table(Relation):
-    """A table of a database. It holds no state: each call asks for the current one."""
+    """A table of a database. The object caches nothing: each call reads the table's current state."""
 
     def __repr__(self) -> str:
         return f"<leman.Table {self.name} in {self._database}>"
@@ -161,12 +165,13 @@ class Table(Relation):
     def add(self, data: Any, *, max_rows_per_file: int | None = None, request_id: str | None = None) -> None:
         """Append rows, all or none. `data`: as in `Database.create_table`.
 
-        Columns that are left out, such as computed ones, become NULL; the next backfill computes those.
+        Columns that are left out become NULL. The next backfill computes those of them that are computed columns.
 
-        `request_id`: an id that you choose, under which the change is made once, however often you or another process
-        send it. Without it, the client makes one up for the duration of the call. All changes take one. The same id
-        with another change, or with other rows, is refused. docs/reference.md says how long the services remember an
-        id; here as long as the commit is among the last 1,000 kept versions of the table.
+        `request_id`: an id that you choose. However often you or another process send the change with this id, it is
+        made once. Without it, the client chooses an id that holds for this call and its retries. All methods that
+        change something take a `request_id`. The same id with another change, or with other rows, is refused. The
+        services remember the id of an append as long as its commit is among the last 1,000 kept versions of the table;
+        for other changes see docs/reference.md.
 
         Raises ColumnNotFound, TypeMismatch, TableNotFound, InvalidArgument, and AlreadyExists (REQUEST_ID_REUSED).
         """
@@ -178,7 +183,7 @@ class Table(Relation):
 
     @boundary
     def delete(self, where: str, *, request_id: str | None = None) -> int:
-        """Delete the rows for which a SQL condition is true (`true`: all rows), and return how many.
+        """Delete the rows for which a SQL condition is true (`true`: all rows), and return their number.
 
         `request_id`: as for `add`. Raises TableNotFound, InvalidArgument, and FailedPrecondition whose `reason` is
         FILTER_FAILED.
@@ -196,11 +201,11 @@ class Table(Relation):
         values_sql: Mapping[str, str] | None = None,
         request_id: str | None = None,
     ) -> int:
-        """Change values of the rows for which a SQL condition is true (None: of all rows), and return how many rows.
+        """Change values of the rows for which a SQL condition is true (None: all rows), and return the number of rows.
 
         All changes are made in one version of the table. `values`: column → value. `values_sql`: column → SQL over the
-        row as it was, such as `{"n": "n + 1"}`. Computed columns that depend on one of them become NULL in these rows;
-        the next backfill computes them. `request_id`: as for `add`.
+        row as it was, such as `{"n": "n + 1"}`. Computed columns that depend on a changed column become NULL in these
+        rows; the next backfill computes them. `request_id`: as for `add`.
 
         Raises TableNotFound, ColumnNotFound, TypeMismatch, InvalidArgument, and FailedPrecondition whose `reason` is
         COLUMN_IS_COMPUTED, FILTER_FAILED, EXPRESSION_FAILED or NULL_VALUE.
@@ -212,13 +217,13 @@ class Table(Relation):
 
     @boundary
     def merge_insert(self, on: str | Iterable[str]) -> MergeInsert:
-        """Merge given rows with those of the table that have the same values in the columns `on`.
+        """Merge given rows into the table. Rows match if they have the same values in the columns `on`.
 
-        This updates rows that exist and adds the others:
+        To update rows that exist and add the others:
 
             table.merge_insert("id").when_matched_update_all().when_not_matched_insert_all().execute(rows)
 
-        As with `update`, computed columns that depend on given ones become NULL in updated rows.
+        As with `update`, computed columns that depend on given columns become NULL in updated rows.
         """
         return MergeInsert(self._services, self.ref(), self.describe().schema, on)
 
@@ -233,21 +238,23 @@ class Table(Relation):
     ) -> int:
         """Define computed columns, and return the table version in which they exist.
 
-        New columns are added, all NULL, without writing data; `backfill` computes them. Columns that exist with the
-        same definition stay as they are, so a program can be run again unchanged.
+        New columns are NULL until `backfill` computes them; adding them writes no data. Columns that exist with the
+        same definition stay unchanged, so you can run a program again.
 
-        `columns`: the name of the column to a function; to `(function, [columns])` if the function is a registered one
-        (`name@version`), or if its inputs have other names in this table; or to a SQL expression over its columns, such
-        as `"upper(title)"` or `leman.sql("100 / x", error_handling=…)`, which is computed without Spark.
+        `columns`: maps the name of each column to its definition: a function; `(function, [columns])` if the function
+        is a registered one (`name@version`), or if its inputs have other names in this table; or a SQL expression over
+        the table's columns, such as `"upper(title)"` or `leman.sql("100 / x", error_handling=…)`, which is computed
+        without Spark.
 
         `on_change`: what to do if a column exists with another definition, because the function, its inputs or the
-        expression changed. A column keeps its type. A column without any computed value gets the new definition.
+        expression changed. The new definition must have the column's type. A column without any computed value always
+        gets the new definition.
         - `"error"`: raise ColumnChanged and do nothing. The error says what changed in the source, how many rows would
           be stale, and about how long computing them takes.
-        - `"update"`: use the new definition. The next backfill computes the column's rows again, also those that an
-          earlier `"keep"` kept.
+        - `"update"`: use the new definition. The next backfill computes all rows of the column again, including those
+          that an earlier `"keep"` kept.
         - `"keep"`: use the new definition; existing values stay current, as with `alter_columns(keep_values=True)`. So
-          do rows that a job computed before it failed, although they are not in the table yet.
+        do values that a failed job computed and that are not in the table yet.
 
         `report`: None prints changed columns on standard error, False does not, a function is called with each
         ColumnChange. `request_id`: as for `add`.
@@ -273,20 +280,20 @@ class Table(Relation):
         report: bool | Callable[[ColumnChange], object] | None = None,
         request_id: str | None = None,
     ) -> int:
-        """Give computed columns other functions, all of them or none, and return the table version with the change.
+        """Give computed columns other functions, all or nothing, and return the table version with the change.
 
-        Their values stay in the table and are stale: the next `backfill` computes them again. If a column gets its
-        earlier function back, the values that were not computed again are current.
+        The values of the columns stay in the table and become stale: the next `backfill` computes them again. If a
+        column gets its earlier function back before that, its old values are current again.
 
-        `keep_values`: the values so far stay current. The new function, which needs the same inputs, computes only rows
-        that failed or were never computed. Rows that a job stored before it failed count as computed, although the
-        table does not have them yet. `plan_backfill` names the rows that keep values of an earlier function. Without
-        `keep_values`, values kept before are stale too.
+        `keep_values`: the existing values stay current. The new function must have the same inputs; it computes only
+        rows that failed or were never computed. Rows that a failed job stored count as computed, although the table
+        does not have them yet. `plan_backfill` reports the rows with values of an earlier function. Without
+        `keep_values`, values that an earlier call kept become stale too.
 
-        `columns`: as for `add_columns`. A function without `[columns]` reads the same columns as the function before,
-        if their parameters have the same names. A column keeps its type. `report`: if finished rows will be computed
-        again, None prints on standard error how many and how to keep them, False does not, a function is called with
-        each ColumnChange. `request_id`: as for `add`.
+        `columns`: as for `add_columns`. A function without `[columns]` reads the same columns as the earlier function
+        if the parameters of both have the same names. The new function must have the column's type. `report`: what
+        happens if finished rows will be computed again. None prints on standard error how many, and how to keep them;
+        False prints nothing; a function is called with each ColumnChange. `request_id`: as for `add`.
 
         Raises ColumnNotDefined, InputColumnMissing, TypeMismatch, UdfExists, UdfDefinitionError, InvalidArgument.
         """
@@ -299,7 +306,7 @@ class Table(Relation):
 
     @boundary
     def add_plain_columns(self, schema: pa.Schema, *, request_id: str | None = None) -> int:
-        """Add columns that no function computes, all of them or none, and return the table version with them.
+        """Add columns that no function computes, all or nothing, and return the table version with them.
 
         They are NULL; no data is written. `request_id`: as for `add`.
 
@@ -314,10 +321,11 @@ class Table(Relation):
 
     @boundary
     def drop_columns(self, columns: Sequence[str], *, force: bool = False, request_id: str | None = None) -> int:
-        """Drop columns, also computed ones, all of them or none, and return the table version without them.
+        """Drop plain or computed columns, all or nothing, and return the table version without them.
 
-        `force`: also if computed columns or views of this database read them, which then keep their values and cannot
-        be computed any more, or if jobs compute them, which then fail. `request_id`: as for `add`.
+        `force`: drop the columns even if computed columns or views of this database read them, or if jobs compute them.
+        Those computed columns and views keep their values and can no longer be computed; those jobs fail. `request_id`:
+        as for `add`.
 
         Raises ColumnNotFound, InvalidArgument, and FailedPrecondition whose `reason` is COLUMN_IN_USE or LAST_COLUMN.
         """
@@ -333,8 +341,8 @@ class Table(Relation):
     def rename_column(self, name: str, new_name: str, *, force: bool = False, request_id: str | None = None) -> int:
         """Rename a column, and return the table version with the new name.
 
-        Computed columns that read it follow. Views refer to columns by name: with `force`, a view that reads it keeps
-        its rows and cannot be refreshed any more. `request_id`: as for `add`.
+        Computed columns that read the column then read it under its new name. Views refer to columns by name: with
+        `force`, a view that reads the column keeps its rows and can no longer be refreshed. `request_id`: as for `add`.
 
         Raises ColumnNotFound, ColumnExists, InvalidArgument, and FailedPrecondition whose `reason` is COLUMN_IN_USE.
         """
@@ -402,10 +410,11 @@ class Table(Relation):
     ) -> str | list[str]:
         """Compute the missing and stale values of a column, wait, and return the job's id.
 
-        Several columns, or all computed columns if none is named, are one job, whose id is returned in a list; the list
-        is empty if there is no computed column. The job computes each column after those that it reads. Columns of SQL
-        expressions are read together and become visible together; other columns are computed one after the other. If a
-        column fails, the job still computes all columns that do not read it, and JobFailed names it.
+        Several columns, or all computed columns if none is named, are computed in one job. Its id is then returned in a
+        list, which is empty if the table has no computed column. The job computes each column after the columns that it
+        reads. Columns of SQL expressions are read together and become visible together; other columns are computed one
+        after the other. If a column fails, the job still computes all columns that do not read it, and JobFailed names
+        it.
 
         `udf`: for one column: compute with this function (or a registered one, `name` or `name@version`) instead of the
         column's own. `progress`: None shows it on standard error (live on a terminal, else as lines), False does not, a
@@ -413,18 +422,19 @@ class Table(Relation):
         100; of waiting jobs, those with a higher one run first. Other parameters: see `BackfillParameters`.
 
         `env`: environment variables of the function, such as `{"API_KEY": os.environ["API_KEY"]}`, in addition to those
-        of the services (of an embedded system as they were when it started; of others what processes need, and what
-        their operator passes). Values are secrets: they are kept until the job ends and never shown, and
-        `Job.env_names` has their names. They are not part of the function's version: other values make nothing stale.
-        Inputs that are computed first get them too. SQL and remote functions cannot have them: of several columns,
-        these are computed without, with a warning if no column can have them.
+        that the services pass on. An embedded system passes on its whole environment, as it was at its start; other
+        services pass on the variables that processes need and those that their operator allows. Values are secrets: the
+        services keep them until the job ends and never show them. `Job.env_names` has the names. The variables are
+        not part of the function's version: changing a value makes nothing stale. Functions of inputs that are computed
+        first receive them too. SQL and remote functions cannot receive variables: their columns are computed without
+        them. A warning says so if no column uses the variables.
 
-        `request_id`: an id that you choose, under which the job is created once. If you ask for it again, also from
-        another process, the call waits for the same job.
+        `request_id`: an id that you choose, under which the job is created once. A repeated call with this id, even
+        from another process, waits for the same job.
 
-        A job that ended as DONE_WITH_ERRORS returns too, with a warning in the log. Ctrl-C cancels the job. Raises
-        JobFailed with what the function raised and where, ColumnNotDefined, InputColumnMissing, InputColumnStale,
-        TypeMismatch, TableNotFound, InvalidArgument.
+        If rows failed (DONE_WITH_ERRORS), the call returns and logs a warning. Ctrl-C cancels the job. Raises JobFailed
+        with the function's error and its place, ColumnNotDefined, InputColumnMissing, InputColumnStale, TypeMismatch,
+        TableNotFound, InvalidArgument.
         """
         self._services.expect_writes()
         columns = (column,) if isinstance(column, str) else self._several(column, udf)
@@ -485,7 +495,7 @@ class Table(Relation):
         request_id: str | None = None,
         **parameters: Unpack[BackfillParameters],
     ) -> JobFuture:
-        """Start a `backfill`, and return when its job has begun. Raises as `plan_backfill`."""
+        """Start a `backfill`, and return a future as soon as its job has begun. Raises as `plan_backfill`."""
         options = BackfillOptions.of(parameters)
         columns = (column,) if isinstance(column, str) else self._several(column, udf)
         if not columns:
@@ -521,17 +531,17 @@ class Table(Relation):
     ) -> Preview:
         """Try a function on a few rows, as a backfill would, without writing anything. Print the result.
 
-        There is no column, job, checkpoint or version, and a new function stays unregistered.
+        This creates no column, job, checkpoint or version, and does not register a new function.
 
         `function`: as for `add_columns`: a function, `(function, [columns])`, a registered one (`name@version`) or a
-        SQL expression; or the name of a computed column, to try its function, or `udf` instead of it. `n`: how many
-        rows, at most 100: the first for which the SQL expression `where` is true. `read_version`: take them from this
-        version, a number or a tag. `timeout`: in seconds, 30 by default and at most 600. `concurrency`: the worker
+        SQL expression; or the name of a computed column, to try its function, or `udf` in place of that. `n`: try the
+        first `n` rows, at most 100, for which the SQL expression `where` is true. `read_version`: take the rows from
+        this version, a number or a tag. `timeout`: in seconds, 30 by default and at most 600. `concurrency`: the worker
         processes of the backfill that the preview projects. `env`: as for `backfill`.
 
-        The Preview has what the function raises on a row, and rows on which it hangs or ends its process. Raises
-        InputColumnMissing, TypeMismatch, UdfDefinitionError, ColumnNotDefined, TableNotFound, InvalidArgument, and
-        FailedPrecondition whose `reason` is UDF_NOT_LOADABLE.
+        The Preview reports what the function raised for a row, and the rows on which it hangs or ends its process.
+        Raises InputColumnMissing, TypeMismatch, UdfDefinitionError, ColumnNotDefined, TableNotFound, InvalidArgument,
+        and FailedPrecondition whose `reason` is UDF_NOT_LOADABLE.
         """
         options = PreviewOptions(
             n=n, where=where, read_version=read_version, timeout=timeout, concurrency=concurrency, env=env
@@ -556,10 +566,11 @@ class Table(Relation):
     def get_failed_row_addresses(self, *, job_id: str | None = None, column_name: str | None = None) -> list[int]:
         """Return the addresses (fragment id << 32 | physical offset) of the rows that are marked as failed now.
 
-        They are those of the latest version, also after a compaction: a retry tries these rows again. `job_id`: only
-        rows on which this job failed. They are found by row id; without stable row ids by the addresses that they had
-        then, which hold until a compaction. `column_name`: may be left out if the job filled one column. Raises
-        JobNotFound, ColumnNotDefined, and InvalidArgument if neither is given.
+        The addresses are those in the latest version, even after a compaction. A retry computes these rows again.
+        `job_id`: only rows on which this job failed. The rows of a job are found by row id. Without stable row ids,
+        they are found by the addresses that they had during the job, which are valid only until a compaction.
+        `column_name`: may be left out if the job filled one column. Raises JobNotFound, ColumnNotDefined, and
+        InvalidArgument if neither is given.
         """
         if job_id is None:
             if column_name is None:
@@ -587,7 +598,7 @@ class Table(Relation):
     def rows_in_state(self, column: str, state: str) -> list[int]:
         """Return the addresses (fragment id << 32 | physical offset) of a computed column's rows in a state.
 
-        They are those of the latest version. `state`: `computed`, `null` (computed as NULL), `failed` or
+        The addresses are those in the latest version. `state`: `computed`, `null` (computed as NULL), `failed` or
         `not_computed`, see `RowStates`. Raises TableNotFound, ColumnNotDefined, InvalidArgument.
         """
         return list(rows_in_state(self._services, self.ref(), check_name(column, "column"), state))
@@ -599,7 +610,7 @@ class Table(Relation):
         return options.spec(self.ref(), column, name, version)
 
     def _wanted(self, method: str, columns: Mapping[str, NewColumn]) -> list[catalog_pb2.NewColumn]:
-        """Return the columns on the wire. Their functions are registered after all checks that are possible here."""
+        """Return the columns for the wire. Check them as far as the client can, and then register their functions."""
         if not columns:
             raise InvalidArgument(f"{method}() takes at least one column: {{'name': function}}")
         parts = [(check_name(name, "column"), *_taken_apart(name, value)) for name, value in columns.items()]

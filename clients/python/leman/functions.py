@@ -1,7 +1,6 @@
 """Serve functions from a process of your own: the kind *remote* (docs/remote_functions.md).
 
-A server calls its functions with a batch at a time, of whatever kind they are. Register them with
-`Database.register_remote`.
+A server calls a function of any kind with one batch at a time. Register the functions with `Database.register_remote`.
 
     import leman, leman.functions
 
@@ -57,7 +56,7 @@ _MOST_TEXT = 16_384
 
 
 class Served:
-    """A function with the types that it reads, ready to be called. Made by `served`."""
+    """A function with the types of its inputs, ready to be called. Made by `served`."""
 
     def __init__(self, udf: UDF, inputs: pa.Schema, description: str) -> None:
         self.name = udf.name
@@ -70,7 +69,7 @@ class Served:
         self._function: Callable[..., Any] = loaded() if udf.stateful else loaded
 
     def described(self) -> bytes:
-        """Return its JSON for the action `describe`."""
+        """Return the description of the function in the JSON that the action `describe` returns."""
         output = pa.schema([pa.field("value", self.output)])
         told = {
             "function": self.name,
@@ -131,7 +130,7 @@ class Served:
 
 
 def _one_by_one(values: Iterable[Any], kind: pa.DataType) -> pa.Array:
-    """Return values as an array. Mutable values are converted one by one: the next may be the same object, changed."""
+    """Return values as an array, converting mutable ones one by one: a function may yield one object again, changed."""
     results = [value if isinstance(value, _LASTING) else _array([_in_order(value, kind)], kind) for value in values]
     if not any(isinstance(value, pa.Array) for value in results):
         return _array(results, kind)
@@ -146,8 +145,8 @@ def _is_frame(result: Any) -> bool:
 def _in_order(value: Any, kind: pa.DataType) -> Any:
     """Return a value whose lists are Python's own. Raises TypeError for sets, mappings and frames instead of lists.
 
-    pyarrow takes the items of a pandas Series by their labels, those of a set in any order, and of a frame the names
-    of its columns.
+    pyarrow would take the items of a pandas Series by label, the items of a set in any order, and the column names of a
+    data frame as its items.
     """
     if value is None or isinstance(value, pa.Scalar):
         return value
@@ -172,7 +171,10 @@ def _in_order(value: Any, kind: pa.DataType) -> Any:
 
 
 def _array(values: Any, kind: pa.DataType) -> pa.Array:
-    """Return Python values as an array; pyarrow alone takes 1.5 for an integer as 1."""
+    """Return Python values as an array.
+
+    Raises an error for 1.5 as an integer, which pyarrow alone would truncate to 1.
+    """
     made = pa.array(values).cast(kind) if pa.types.is_integer(kind) else pa.array(values, kind)
     made = made.combine_chunks() if isinstance(made, pa.ChunkedArray) else made
     if pa.types.is_float32(kind) or pa.types.is_float16(kind):
@@ -190,8 +192,8 @@ def _check_finite(values: Any, made: pa.Array) -> None:
 def served(udf: UDF, *, input_types: Sequence[pa.DataType] | None = None, description: str = "") -> Served:
     """Prepare a function for a server.
 
-    `input_types`: one for each of its `input_columns`; needed if its annotations are not definite, such as
-    `pa.RecordBatch`. `description`: what the function does, for people. Raises UdfDefinitionError.
+    `input_types`: one Arrow type for each of its `input_columns`. Needed if the annotations do not determine the types,
+    as with `pa.RecordBatch`. `description`: what the function does, for people. Raises UdfDefinitionError.
     """
     if not isinstance(udf, UDF):
         raise UdfDefinitionError(
@@ -338,14 +340,14 @@ class FunctionFlight(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow 
                 self.batches_at_work -= 1
 
     def cut(self) -> None:
-        """Break the connections of all callers: nothing else ends an idle stream."""
+        """Break the connections of all callers. Flight has no other way to end an idle stream."""
         with contextlib.suppress(FileNotFoundError):  # the system has no folder of descriptors
             for path in list(Path("/dev/fd").iterdir()):
                 with contextlib.suppress(OSError):
                     self._cut(int(path.name))
 
     def _cut(self, descriptor: int) -> None:
-        """Break a connection if the descriptor is that of a caller. Raises OSError for some other descriptors."""
+        """Break a connection if the file descriptor is that of a caller. Raises OSError for some other descriptors."""
         if not stat.S_ISSOCK(os.fstat(descriptor).st_mode):
             return
         with socket.socket(fileno=os.dup(descriptor)) as connection:
@@ -371,7 +373,7 @@ class FunctionFlight(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow 
 
 
 def _check_size(batch: pa.RecordBatch) -> None:
-    """Refuse a batch that is too large. Flight has no limit, and has decompressed the batch before it arrives here."""
+    """Refuse a batch that is too large after decompression. Flight itself has no limit."""
     size = batch.get_total_buffer_size()
     if size > MOST_BATCH_BYTES:
         raise pa.ArrowInvalid(
@@ -380,7 +382,7 @@ def _check_size(batch: pa.RecordBatch) -> None:
 
 
 def _check_types(function: Served, schema: pa.Schema) -> None:
-    """Refuse batches of other types; their columns may have any names."""
+    """Refuse batches whose columns have other types than the function reads. The names of the columns do not matter."""
     if schema.types != function.inputs.types:
         raise pa.ArrowInvalid(
             f"function '{function.name}' reads {_types_text(function.inputs)}, and is sent {_types_text(schema)}"
@@ -399,11 +401,11 @@ _PORT_SECONDS = 0.02
 
 
 class Listener:
-    """Listens until `stop`, with Flight servers on one port, of which the last one has the current certificates.
+    """Listens on one port until `stop`, with a new Flight server whenever the certificates are renewed.
 
-    Flight reads its certificates when it starts. So renewed ones need a new server; the one before takes no more
-    connections, and serves those that it has until they end. `listen` starts a server at a port, with certificates if
-    there are `files`; it raises what `listen` raises.
+    Flight reads its certificates only at its start. So renewed certificates need a new server. The earlier server
+    accepts no more connections, and serves its open ones until they end. `listen` starts a server at a port, with
+    certificates if there are `files`; its errors are raised to the caller.
     """
 
     def __init__(self, port: int, files: TlsFiles | None, listen: Callable[[int, Pem | None], FunctionFlight]) -> None:
@@ -468,7 +470,7 @@ class Listener:
 
 
 def _shut_down(flight: FunctionFlight) -> threading.Thread:
-    """Have a server take no more connections. The returned thread ends with its last stream."""
+    """Make a server accept no more connections. Return a thread that ends with the server's last stream."""
     ending = threading.Thread(target=flight.shutdown, name="function-server-stop", daemon=True)
     ending.start()
     return ending
@@ -479,15 +481,16 @@ class FunctionServer:
 
     Args:
         functions: Made by `leman.udf`, or by `served` if a function's annotations do not say which types it reads.
-        host: Address to listen on. Use a token and TLS for any but a loopback one.
-        port: 0: any free one, see `port`.
-        token: Callers send it as `authorization: Bearer <token>`; None: anyone who reaches the server may call it.
+        host: Address to listen on. Use a token and TLS unless it is a loopback address.
+        port: Port to listen on; 0: any free one, which the property `port` returns.
+        token: Callers have to send it as `authorization: Bearer <token>`; None: anyone who reaches the server may call.
         tls_cert: Path of the certificate chain (PEM); with `tls_key` it turns TLS on.
         tls_key: Path of its private key (PEM).
-        tls_client_ca: Path of the CA certificates (PEM) to check callers' certificates with; empty: they need none.
+        tls_client_ca: Path of the CA certificates (PEM) that callers' certificates are checked with; empty: callers
+            need no certificate.
 
-    The three files may be renewed in place: connections that are made a second later use the new ones, and running
-    streams continue. While the files do not fit one another, the earlier ones are used.
+    The three files may be renewed in place. After a second, new connections use the new files; running streams
+    continue. While the files do not match, such as a new certificate with the old key, the earlier ones stay in use.
 
     Raises:
         UdfDefinitionError: There is no function, two have one name, or one is not made by `leman.udf` or does not say
@@ -543,7 +546,8 @@ class FunctionServer:
     def stop(self, grace_seconds: float = 10.0) -> bool:
         """Take no more streams, end each after its current batch, and return whether all of these ended in time.
 
-        Connections without a batch at work are cut; their callers send the next one to another server.
+        Connections on which no batch is being computed are cut. Their callers then send the next batch to another
+        server.
         """
         return self._listener.stop(grace_seconds)
 
@@ -564,7 +568,7 @@ def _checked_port(port: object) -> int:
 
 
 def _checked_token(token: object) -> str | None:
-    """Return a token that calls can carry, or None. Raises InvalidArgument, which does not show it."""
+    """Return the token, or None. Raises InvalidArgument, without the token in its text, if calls cannot carry it."""
     if token is None:
         return None
     if not isinstance(token, str):
@@ -584,7 +588,7 @@ def _checked_functions(functions: object) -> list[Served]:
 
 
 def _check_free(host: str, port: int) -> None:
-    """Raise an OSError if it is not possible to listen there."""
+    """Raise an OSError if this process cannot listen on the host and port."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family) as tried:
         tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

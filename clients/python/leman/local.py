@@ -73,13 +73,13 @@ def require() -> None:
 
 
 def spare_pandas() -> None:
-    """Have pylance imported without pandas, which takes longer than all the rest, in a program without data frames."""
+    """Import pylance without pandas, which takes longest to import, if the program has no data frames."""
     global _with_pandas  # noqa: PLW0603 - of this process
     _with_pandas = False
 
 
 def prepare() -> None:
-    """Import pylance, if it is installed, while the caller waits for something else. It takes a second."""
+    """Import pylance, if it is installed. The import takes a second, so call this while waiting for something else."""
     with contextlib.suppress(MissingDependency):
         _lance()
 
@@ -109,11 +109,11 @@ def read_table(
     shown: str = "",
     hidden: Collection[str] = (),
 ) -> pa.Table | None:
-    """Read rows as an Arrow table; None: the services have to read them, as Lance would read the filter differently.
+    """Read rows as an Arrow table. Return None if Lance would read the filter differently: ask the services then.
 
-    `version`: a number or a tag; None: the latest. `shown`: a condition of Leman's own for all rows. `hidden`: columns
-    that are left out if `columns` is None. Raises TableNotFound, VersionNotFound, InvalidArgument, Unavailable,
-    MissingDependency.
+    `version`: a number or a tag; None: the latest. `shown`: a condition of Leman's own that all rows must fulfil.
+    `hidden`: columns that are left out if `columns` is None. Raises TableNotFound, VersionNotFound, InvalidArgument,
+    Unavailable, MissingDependency.
     """
     if where and (problem := sql_limits.nesting_problem(where)):
         raise InvalidArgument(f"Invalid filter: {problem}", reason="INVALID_FILTER")
@@ -133,9 +133,9 @@ def read_table(
 
 
 def _reads_otherwise(schema: pa.Schema, columns: Iterable[str], where: str) -> str:
-    """Return the column that Lance reads otherwise than the services, which refuse it; empty: none.
+    """Return a column that Lance itself would read wrongly, and that the services refuse; empty if there is none.
 
-    JSON in SQL has a form of Lance's own, and Lance gives wrong values of single fields of packed structs.
+    In Lance's SQL, JSON is binary; and Lance returns wrong values for single fields of packed structs.
     """
     for field in schema:
         packed = any((field.metadata or {}).get(key, b"").lower() == b"true" for key in _PACKED_KEYS)
@@ -173,7 +173,7 @@ def create_table(uri: str, data: Any, *, overwrite: bool, stable_row_ids: bool, 
 
 
 def _give_incarnation(lance: Any, uri: str, table: Any) -> None:
-    """Give a table an identity, unless a job that began at once has done so."""
+    """Give a new table its identity, unless a job that began right after the table's creation has done so."""
     try:
         table.update_config({INCARNATION: uuid.uuid4().hex})
     except OSError:
@@ -212,9 +212,9 @@ def _check_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _created(lance: Any, uri: str, rows: pa.Table | pa.RecordBatchReader, options: dict[str, Any]) -> Any:
-    """Create a table if there is none; of several concurrent creators one succeeds.
+    """Create a table if none exists. Of several concurrent creators one succeeds.
 
-    `write_dataset` looks first, and then overwrites what others have created meanwhile.
+    Lance's `write_dataset` alone would overwrite a table that another process creates after its check.
     """
     made = lance.fragment.write_fragments(rows, uri, mode="create", return_transaction=True, **options)
     stable = options["enable_stable_row_ids"]
@@ -314,10 +314,10 @@ def _from_python(values: Any, kind: pa.DataType | None) -> pa.Array | pa.Chunked
 
 
 def _in_own_type(values: Any, kind: pa.DataType) -> pa.Array | None:
-    """Return numbers, times and truth values as an array of a type, cast from one of their own type.
+    """Return numbers, times and truth values as an array of a type, by a cast from the values' own Arrow type.
 
-    None: the type is of another sort, or Arrow has no type for the values. pyarrow alone truncates fractions and times
-    of a day, and takes a number for a time, and a time without a zone for one in UTC.
+    Return None if the type is of another sort, or Arrow has no type for the values. Without the cast, pyarrow would
+    truncate fractions and times of day, accept a number as a time, and read a time without a zone as UTC.
     """
     from leman._format.value_casts import cast_advice, castable, exact_cast  # noqa: PLC0415 - imports pyarrow
 
@@ -343,7 +343,7 @@ def _in_own_type(values: Any, kind: pa.DataType) -> pa.Array | None:
 
 
 def _time(value: Any, kind: pa.DataType) -> Any:
-    """Return a time as pyarrow takes it: for timestamps a date becomes its midnight, for dates a midnight its date.
+    """Return a date or time as a column's type has it: a date as its midnight, or a midnight as its date.
 
     Raises TypeError if only one of value and type has a time zone, and for a time of day in a date.
     """
@@ -370,7 +370,7 @@ def _in_nanoseconds(kind: pa.DataType) -> pa.DataType | None:
 
 
 def _is_plain_floats(kind: pa.DataType) -> bool:
-    """Return whether it is a list of floats: pyarrow changes only those that are too large."""
+    """Return whether a type is a list of floats. In these, pyarrow changes only floats that are too large."""
     inner = kind
     while pa.types.is_list(inner) or pa.types.is_large_list(inner) or pa.types.is_fixed_size_list(inner):
         inner = inner.value_type
@@ -469,7 +469,7 @@ def _fitted_batch(batch: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:
 
 
 def _taken(given: pa.Field, column: pa.Field) -> pa.Field:
-    """Return the field that Lance takes for a column of a table: blobs also as their bytes."""
+    """Return the field in which Lance accepts values for a column of a table. Blobs may also be given as bytes."""
     return column.remove_metadata() if given.type.equals(column.type) else _plain(column)
 
 
@@ -523,7 +523,7 @@ def _translated(error: OSError | ValueError, uri: str, version: int | str | None
 
 
 def _file_error(error: BaseException, uri: str) -> LemanError | None:
-    """Return the error for a damaged or missing file of a table; None if Lance says something else."""
+    """Return the error for a damaged or missing file of a table; None if Lance reports another problem."""
     text = str(error)
     missing = _NO_FILE.search(text)
     if _NONSENSE.search(text) or (missing is not None and _is_needed(uri, missing[1])):
@@ -538,7 +538,7 @@ def _file_error(error: BaseException, uri: str) -> LemanError | None:
 
 
 def _is_needed(uri: str, file: str) -> bool:
-    """Return whether the table's latest version has a file: one of an old version may have been cleaned up."""
+    """Return whether the table's latest version still refers to a file. If not, cleanup may have removed the file."""
     try:
         fragments = _lance().dataset(uri).get_fragments()
     except (OSError, ValueError):
@@ -587,7 +587,7 @@ class _NoPandas:
 
 
 def _import_arrow() -> None:
-    """Import as much of pyarrow as pylance does, without the pandas that pyarrow would import."""
+    """Import the parts of pyarrow that pylance imports, and keep pyarrow from importing pandas."""
     finder: Any = _NoPandas()
     sys.meta_path.insert(0, finder)
     try:

@@ -49,7 +49,7 @@ _DERIVED_NAMES = {"__signature__", "__table__", "__mapper__", "__class_vars__", 
 
 
 def described(value: type) -> list[Any] | None:
-    """Return the fields and settings of a class of a modelling library; None for other classes."""
+    """Return the fields and settings of a class of pydantic, SQLModel or msgspec; None for others."""
     kind = _base(value, "pydantic", "BaseModel")
     if kind is not None:
         return _pydantic(value)
@@ -67,7 +67,7 @@ def is_derived(name: str, item: Any) -> bool:
 
 
 def described_object(value: Any) -> Any | None:
-    """Return what an object of such a library was made from, if it keeps compiled validators; None for others."""
+    """Return the arguments of an object of such a library that keeps compiled validators; None for others."""
     home, name = type(value).__module__.partition(".")[0], type(value).__name__
     made: list[Any] | None = None
     match home, name:
@@ -93,7 +93,7 @@ def described_object(value: Any) -> Any | None:
 
 
 def before_calls(value: Any, parts: Any) -> Any:
-    """Return the pickled form of an object without what calls have left in it."""
+    """Return the pickled form of an object without the state that calls left in it, such as caches."""
     if type(value) is decimal.Context:  # what was inexact, by rules that it has
         return parts[0], (*parts[1][:6], [], *parts[1][7:])
     if type(value).__name__ == "ModelPrivateAttr" and type(value).__module__.partition(".")[0] == "pydantic":
@@ -113,7 +113,7 @@ def compiler_options(value: Any) -> dict[str, Any]:
 
 
 def made_from_seeds(name: str, item: Any) -> bool:
-    """Return whether attrs made a method with a number in it that differs between processes."""
+    """Return whether attrs generated a method that contains a number which differs between processes."""
     code = getattr(item, "__code__", None)
     return name == "__hash__" and code is not None and code.co_filename.startswith("<attrs generated")
 
@@ -191,9 +191,9 @@ def taken_apart(value: Any) -> tuple[Any, ...] | None:
 
 
 def proxied(value: Any) -> tuple[Any, ...] | None:
-    """Return how a proxy of a function, or a curried one, is made, and from what; None for anything else.
+    """Return how a worker recreates a proxy of a function, or a curried function; None for anything else.
 
-    Such an object says that it is a function, and its pickle would lose what it does. Raises UdfDefinitionError for one
+    Pickle takes such an object for its function and loses what it adds. Raises UdfDefinitionError for one
     that cannot be taken apart.
     """
     kind: Any = type(value)
@@ -224,7 +224,7 @@ def _says_function(value: Any) -> bool:
 def pickled_form(value: Any, registered: Any, protocol: int) -> Any:
     """Return the pickled form of an object. Raises UdfDefinitionError for one that workers cannot recreate.
 
-    A class of the user's own keeps its attributes also if its base class, such as numpy's array, leaves them out.
+    Attributes of a user's class are kept even if its base class, such as numpy's array, does not pickle them.
     """
     if type(value).__module__.startswith("beartype.vale"):  # what it pickles can be neither loaded nor compared
         raise UdfDefinitionError(
@@ -346,18 +346,18 @@ def pickled_module(value: Any, name: str) -> str:
 
 
 def cached(function: Callable[..., Any], maxsize: int | None, typed: bool) -> Any:  # noqa: FBT001
-    """A function with a cache, empty at first."""
+    """Return a function with an empty cache."""
     return functools.lru_cache(maxsize, typed)(function)
 
 
 def add_implementations(dispatcher: Any, known: dict[type, Callable[..., Any]]) -> None:
-    """Give a dispatcher what it chooses from."""
+    """Register implementations with a `functools.singledispatch`."""
     for kind, function in known.items():
         dispatcher.register(kind, function)
 
 
 def proxy(name: str, function: Callable[..., Any], wrapper: Any, enabled: Any) -> Any:
-    """A function in a proxy of wrapt."""
+    """Return a function in a proxy of wrapt."""
     return getattr(importlib.import_module("wrapt"), name)(function, wrapper, enabled)
 
 
@@ -372,11 +372,11 @@ def set_state(value: Any, states: tuple[Any, dict[str, Any]]) -> None:
 def made_enum(
     bases: tuple[Any, ...], name: str, qualname: str, mixed: Any, values: dict[str, tuple[Any, Any]], module: str
 ) -> Any:
-    """An enum whose members have their values and nothing else; none of the user's own code is called."""
+    """Return an enum whose members have only their values; this calls none of the user's own code."""
     waiting = iter(values.values())
 
     def __init__(self: Any, *_: Any) -> None:  # noqa: N807
-        """Take what is given."""
+        """Accept and ignore all arguments."""
 
     def __new__(cls: Any, *_: Any) -> Any:  # noqa: N807
         value, content = next(waiting)
@@ -406,7 +406,7 @@ def fill_enum(kind: Any, parts: tuple[Any, ...]) -> None:
 
 
 def typed_dict(kind: Any, name: str, bases: tuple[Any, ...], own: dict[str, Any]) -> Any:
-    """A class of `typing.TypedDict`."""
+    """Return a class of `typing.TypedDict`."""
     made = kind.__new__(kind, name, bases, {**own, "__annotations__": {}})
     for each, value in own.items():
         setattr(made, each, value)
@@ -416,13 +416,13 @@ def typed_dict(kind: Any, name: str, bases: tuple[Any, ...], own: dict[str, Any]
 def struct_class(
     kind: Any, name: str, bases: tuple[Any, ...], body: dict[str, Any], fields: dict[str, Any], settings: dict[str, Any]
 ) -> Any:
-    """A Struct of msgspec."""
+    """Return a Struct of msgspec."""
     field = importlib.import_module("msgspec").field
     return kind(name, bases, {**body, **{each: field(**given) for each, given in fields.items()}}, **settings)
 
 
 def descriptor(kind: Any, base: Any, functions: tuple[Any, ...], own: dict[str, Any]) -> Any:
-    """A descriptor of a class that the user derived from one of Python's."""
+    """Return a descriptor of a class that the user derived from one of Python's."""
     made = kind.__new__(kind, *functions)
     base.__init__(made, *functions)
     vars(made).update(own)
@@ -474,7 +474,7 @@ _DESCRIPTORS: dict[type, tuple[str, ...]] = {
 
 
 def has_name(value: Any) -> bool:
-    """Return whether workers find this very object by its name."""
+    """Return whether the name of an object leads workers to the same object."""
     module, name = getattr(value, "__module__", None), getattr(value, "__qualname__", None)
     if not isinstance(module, str) or not isinstance(name, str) or not is_installed(module):
         return False
@@ -527,7 +527,7 @@ def _pickled(target: Any) -> bytes:
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
-    """Checks each object on its way into the bundle: none is sent by a name that workers do not have."""
+    """Raises UdfDefinitionError for each object that it would send as a name that workers do not have."""
 
     def reducer_override(self, obj: Any) -> Any:
         parts = proxied(obj)
@@ -567,7 +567,7 @@ def _remade(make: Callable[..., Any], *parts: Any) -> tuple[Any, ...]:
 
 
 def by_name_only(kind: type, name: str) -> str:
-    """Return the message for an object that is sent by its name only."""
+    """Return the error text for an object that pickle sends as a name that workers do not have."""
     return (
         f"{name}, a value of type {kind.__qualname__}, is sent by its name only, and workers do not have that module."
         f" {BUILD_IT_THERE}"
@@ -593,7 +593,7 @@ def _check_imports(function: FunctionType) -> None:
 
 
 def _add_names_of_class_bodies(code: CodeType) -> None:
-    """Have cloudpickle also send globals that the body of a class in a function reads."""
+    """Make cloudpickle also send globals that only the body of a class inside a function reads."""
     known = cloudpickle.cloudpickle._extract_code_globals(code)
     for body in _class_bodies(code):
         for step in dis.get_instructions(body):
@@ -602,7 +602,7 @@ def _add_names_of_class_bodies(code: CodeType) -> None:
 
 
 def _class_bodies(code: CodeType) -> Iterator[CodeType]:
-    """Yield code in a function that runs in a namespace of its own."""
+    """Yield the code of the class bodies inside a function."""
     for item in code.co_consts:
         if isinstance(item, CodeType):
             if not item.co_flags & inspect.CO_OPTIMIZED:

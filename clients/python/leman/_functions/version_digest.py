@@ -1,15 +1,16 @@
 """The derived version of a function: a digest of its source and of everything that source uses.
 
 It covers the source of the function, and of every function and class of the user's own that it uses, however far away,
-without comments, layout and docstrings; and the values of globals, closures, defaults and bound arguments. Installed
-code (standard library, distributions) counts by its name. The same sources give the same version in any session and on
-any machine, as bytes of a pickle play no part. Code that was typed in and has no source counts as compiled code, which
-is the same in any session of one Python.
+without comments, layout and docstrings; and the values of globals, closures, defaults and bound arguments. Of installed
+code (standard library, distributions) only the name counts. The same sources give the same version in any session and
+on any machine, because no pickled bytes are digested. For code without a source file, such as code typed into a shell,
+the compiled code is digested. It is the same in any session of one Python release.
 
-Docstrings, annotations, attributes of functions, names of classes and the like count if walked code reads them, that
-is, if it mentions the name by which they are read (`__doc__`, `getdoc`, the attribute's own name). A module, key or
-value of that name (`schema`) reads nothing. The walk repeats until it finds no new mention. Most code mentions none of
-them, so its version does not depend on them.
+Docstrings, annotations, attributes of functions, names of classes and the like count only if the digested code can read
+them: if it mentions the name by which they are read (`__doc__`, `getdoc`, the attribute's own name). A module,
+dictionary key or value that happens to have such a name (`schema`) does not count as a mention. A mention can bring in
+more code, so the walk repeats until it finds no new one. Most code mentions none of these names, so its version does
+not depend on docstrings and the like.
 """
 
 from __future__ import annotations
@@ -105,8 +106,8 @@ _NOT_CODE = {  # written by Python itself; annotations matter only where a decor
 def derive_version(*parts: Any) -> str:
     """Return the version of a function that is made of `parts` (functions, classes, plain values), in lower-case hex.
 
-    Raises VersionRequired, which says what and where, if something cannot be read, and UdfDefinitionError if it cannot
-    be sent to workers either.
+    Raises VersionRequired, which names the value and its place, if a value cannot be digested. Raises
+    UdfDefinitionError if that value cannot be sent to workers either.
     """
     return _walk(parts)[0].hex()[:VERSION_LENGTH]
 
@@ -117,7 +118,7 @@ def unordered(value: dict[str, Any]) -> dict[str, Any]:
 
 
 def _walk(parts: tuple[Any, ...]) -> tuple[bytes, _Walker]:
-    """Walk until all that the code reads by name is covered: most code reads none of it."""
+    """Repeat the walk until it finds no further name by which the code reads docstrings and the like."""
     read: frozenset[str] = frozenset()
     while True:
         walker = _Walker(read)
@@ -130,9 +131,9 @@ def _walk(parts: tuple[Any, ...]) -> tuple[bytes, _Walker]:
 
 
 def source_text(*parts: Any) -> str:
-    """Return the text of what `derive_version` covers, for people: functions, and constants that they read.
+    """Return the source that `derive_version` covers as text for people: functions, and the constants that they read.
 
-    It ends before the first thing that cannot be read.
+    The text ends before the first value that cannot be digested.
     """
     walker = _Walker(frozenset())
     with contextlib.suppress(UdfDefinitionError):
@@ -141,14 +142,14 @@ def source_text(*parts: Any) -> str:
 
 
 class _Unordered(dict[Any, Any]):
-    """A dictionary whose order nothing reads."""
+    """A dictionary whose order does not count for the digest."""
 
 
 class _Walker:
-    """Digests values one inside the other.
+    """Digests a value and, recursively, every value inside it.
 
-    A value that is met again has the same digest; one that is met inside itself (recursion) counts as its depth. Both
-    depend on the order of the walk, which is the same everywhere.
+    The digest of a value is computed once and reused. A value that contains itself is digested as its depth in the
+    walk. Both depend on the order of the walk, which is the same on every machine.
     """
 
     def __init__(self, read: frozenset[str], within: _Walker | None = None) -> None:
@@ -240,11 +241,11 @@ class _Walker:
         return kind.__name__.encode() if kind.__module__ == "builtins" else self.digest(kind)
 
     def _apart(self, item: Any) -> bytes:
-        """Return the digest of an item without order: what was met before it must not matter."""
+        """Return the digest of an item of an unordered collection, independent of values digested before it."""
         return _Walker(self.read, self).digest(item)
 
     def check_subclasses(self) -> None:
-        """Refuse code that asks a class for its subclasses if workers would find fewer of them."""
+        """Raise an error if the code asks a class for its subclasses and workers would find fewer of them."""
         if "__subclasses__" not in self.mentioned:
             return
         for owner in self.classes:
@@ -257,7 +258,7 @@ class _Walker:
                     )
 
     def reads(self, *names: str) -> bool:
-        """Return whether code that is walked reads something by one of these names."""
+        """Return whether the digested code reads something by one of these names."""
         self.asked.update(names)
         return not self.read.isdisjoint(names)
 
@@ -348,7 +349,7 @@ class _Walker:
         return of_parts(b"class", *parts, *self._read_of_class(value, by_library=_made_by_library(value)))
 
     def _read_of_class(self, value: type, *, by_library: bool) -> list[bytes]:
-        """Digest what a class has besides its code, if its library or the walked code reads it."""
+        """Digest the parts of a class other than its code that its library or the digested code reads."""
         own = vars(value)
         parts: list[bytes] = []
         if own.get("__annotations__") and (self.reads(*_READS_HINTS) or by_library or typing.is_typeddict(value)):
@@ -368,14 +369,14 @@ class _Walker:
         return parts + self._name_read(value)
 
     def _name_read(self, value: Any) -> list[bytes]:
-        """Digest the name of a class or function that is met in another way than by that name, if it is read."""
+        """Digest the own name of a class or function that is used under another name, if the digested code reads it."""
         if id(value) in self.by_name or not self.reads(*_READS_NAMES):
             return []
         own = value.__name__ if value.__name__ != value.__qualname__.rpartition(".")[2] else ""
         return [of_parts(b"called", value.__qualname__.encode(), *([own.encode()] if own else []))]
 
     def _hint(self, value: Any, module: str) -> bytes:
-        """Digest an annotation. One that is a text names things of its module: the user's own count."""
+        """Digest an annotation. For one in quotes, digest the user's own code in `module` that it mentions."""
         if not isinstance(value, str):
             return self.digest(value)
         namespace = vars(sys.modules[module]) if module in sys.modules else {}
@@ -453,7 +454,7 @@ class _Walker:
         return names - words | _words_read(value.__code__, words, value, by_text=by_text)
 
     def _check_patches(self, function: FunctionType, node: source_code.FunctionNode | None) -> None:
-        """Refuse what the user's program has put into installed modules and classes: workers do not have it."""
+        """Raise an error if the function uses code that the program put into installed modules: workers lack it."""
         names = _mentions(function.__code__)
         for name, chains in ({} if node is None else source_code.attribute_chains(node)).items():
             found: Any = function.__globals__.get(name)
@@ -470,7 +471,7 @@ class _Walker:
                     )
 
     def _read_of_function(self, value: FunctionType, node: source_code.FunctionNode | None) -> list[bytes]:
-        """Digest what a function has besides its code, if walked code reads it."""
+        """Digest the parts of a function other than its code, such as its docstring, that the digested code reads."""
         parts = self._attributes_read(value)
         if value.__doc__ is not None and self.reads(*_READS_DOCSTRINGS):
             parts.append(of_parts(b"docstring", self.digest(value.__doc__)))
@@ -552,7 +553,7 @@ class _Walker:
         return self._reduced(value)
 
     def _cache_settings(self, value: Any) -> list[bytes]:
-        """Digest what shows of a cache: whether 1 and 1.0 are one entry, its size and attributes if they are read."""
+        """Digest a cache's setting `typed`, and its size and attributes if code reads them."""
         settings = value.cache_parameters()
         parts = [b"typed"] if settings["typed"] else []
         if self.reads(*_READS_CACHES):
@@ -566,9 +567,9 @@ class _Walker:
             raise UdfDefinitionError(f"{error.message} (at {self._place()})") from None
 
     def _settings(self, value: Any, wrapped: FunctionType) -> list[bytes]:
-        """Digest what an object that wraps a function holds besides it.
+        """Digest the state of an object that wraps a function, without that function.
 
-        Objects of libraries may hold caches: of these only code of the user's own and plain public values count.
+        An object of a library may hold caches, so only its plain public values and the user's own code in it count.
         """
         ours = is_installed_class(type(value))
         own = {
@@ -589,7 +590,7 @@ class _Walker:
         return of_parts(b"builtin", name, self.digest(owner) if bound else b"")
 
     def _reduced(self, value: Any) -> bytes:
-        """Digest any other object: what a copy needs, which is its class and its state."""
+        """Digest any other object: its class and its state, which is what pickle would need to copy it."""
         apart = bundle.taken_apart(value)
         try:
             parts = bundle.pickled_form(value, copyreg.dispatch_table, 4) if apart is None else apart[:2]
@@ -613,7 +614,7 @@ class _Walker:
     def _state(self, kind: type, state: Any) -> Any:
         """Return the attributes of an object that count. Their order counts if the code reads it.
 
-        Values of cached properties, which a call left there, never count.
+        Values that cached properties stored never count.
         """
         if type(state) is tuple and len(state) == 2 and type(state[0]) is dict:
             return (self._state(kind, state[0]), self._state(kind, state[1]))
@@ -630,13 +631,13 @@ class _Walker:
         return kept if self.reads(*_READS_ATTRIBUTES) else _Unordered(kept)
 
     def _check_name(self, value: Any, name: str) -> None:
-        """Refuse what is sent by a name that workers do not have."""
+        """Raise an error if pickle would send the value as a name that workers do not have."""
         module = bundle.pickled_module(value, name)
         if module:
             raise UdfDefinitionError(f"{by_name_only(type(value), f'{module}.{name}')} (at {self._place()})")
 
     def _unreadable(self, value: Any) -> UdfDefinitionError:
-        """Return the error for a value that no version can be derived from: most cannot be sent either."""
+        """Return the error for a value that cannot be digested. Most such values cannot be sent to workers either."""
         kind = type(value).__qualname__
         try:
             cloudpickle.dumps(value)
@@ -655,9 +656,9 @@ class _Walker:
 
 
 def _generated(item: Any) -> bool:
-    """Return whether dataclass, namedtuple and the like made a method from a string: their input counts instead.
+    """Return whether dataclass, namedtuple or the like generated this method; its input then counts instead.
 
-    Such methods were given their names later; a method of a class that was typed in has its own from the beginning.
+    A generated method got its name after it was compiled. A method typed into a shell was compiled under its own name.
     """
     function = inspect.unwrap(item.__func__ if isinstance(item, staticmethod | classmethod) else item)
     if not isinstance(function, FunctionType) or not function.__code__.co_filename.startswith("<string>"):
@@ -666,7 +667,7 @@ def _generated(item: Any) -> bool:
 
 
 def _shown(key: Any) -> str:
-    """Return a key as the path to a value names it; its class may be the user's."""
+    """Return a key as text for the path to a value, without calling code of the user's own."""
     try:
         return repr(key)
     except Exception:  # noqa: BLE001
@@ -706,7 +707,7 @@ def _reached(module: ModuleType, chain: tuple[str, ...]) -> Any:
 
 
 def _patched(value: Any, names: set[str]) -> str:
-    """Return the attribute among `names` of an installed class that is the user's own code; empty: none."""
+    """Return the first of `names` that is the user's own code in an installed class; empty if none is."""
     for base in value.__mro__ if isinstance(value, type) else ():
         if base.__module__ == "builtins" or not is_installed_class(base):
             continue
@@ -727,7 +728,7 @@ def _closure(function: FunctionType) -> Iterator[tuple[str, Any]]:
 
 
 def _is_plain(value: Any) -> bool:
-    """Return whether a value holds no others, so that nothing in it has an order."""
+    """Return whether a value contains no other values."""
     kind = type(value)
     if kind in (tuple, frozenset):
         return all(map(_is_plain, value))
@@ -742,7 +743,7 @@ def _only_looked_up(name: str, value: dict[Any, Any], node: source_code.Function
 
 
 def _made_by_library(value: type) -> bool:
-    """Return whether a metaclass is of an installed library, which may read anything that the class has."""
+    """Return whether the metaclass comes from an installed library. It may then read any attribute of the class."""
     home = type(value).__module__
     return home.partition(".")[0] not in sys.stdlib_module_names and is_installed(home)
 
@@ -756,10 +757,11 @@ def _mentions(code: CodeType) -> set[str]:
 
 
 def _words_read(code: CodeType, words: set[str], function: FunctionType, *, by_text: bool) -> set[str]:
-    """Return those plain words by which code reads an attribute, or a function of a library that may read it.
+    """Return those of `words` that code uses to read an attribute, or to name a library function that may read one.
 
-    Modules and code of the user's own with such a name are walked themselves, and values read nothing. An attribute
-    with such a name counts if its object is not known here.
+    A module or function of the user's own that has such a name does not count, because its code is digested itself. A
+    plain value that has such a name does not count either. An attribute of that name counts if its object is unknown
+    here.
 
     Args:
         by_text: whether texts may be names of attributes.
@@ -817,7 +819,7 @@ def _global_names(code: CodeType) -> set[str]:
 
 
 def _attributes(name: str, module: ModuleType, chains: set[tuple[str, ...]]) -> Iterator[tuple[str, Any]]:
-    """Yield the parts of a user module that are used; all of it if it is used as a whole."""
+    """Yield the parts of a user's module that the code uses; all if it passes on the module itself."""
     for chain in sorted(chains):
         value: Any = module
         path = name

@@ -339,7 +339,7 @@ def _refresh_sources(
     *,
     quiet: bool,
 ) -> bool:
-    """Refresh the views that it rests on. Return whether one of them was given `env`."""
+    """Refresh the views that `view` reads, directly or not. Return whether a function of one of them received `env`."""
     from leman._jobs import check_ended  # noqa: PLC0415 - slow to import
 
     had_env = False
@@ -354,7 +354,7 @@ def _refresh_sources(
 
 
 def _begin(begin: Callable[..., JobFuture], env: Mapping[str, str] | None) -> tuple[JobFuture, bool]:
-    """Begin a refresh, with `env` if one of its functions can have that. Return whether one can."""
+    """Begin a refresh, with `env` if one of its functions can receive it. Return the refresh, and whether one can."""
     from leman._jobs import with_usable_env  # noqa: PLC0415 - slow to import
 
     return with_usable_env(lambda usable: (begin(env=usable), usable is not None), env)
@@ -643,7 +643,7 @@ def verify(connection: Connection, *, resume: ResumeOption = "", as_json: JsonOp
 
 @contextlib.contextmanager
 def _coordinator(connection: Connection) -> Iterator[tuple[Services, str]]:
-    """Use services that run; else a coordinator of our own, as starting those of the database would write to it."""
+    """Yield a running coordinator, or else one in this process, as starting services would write to the database."""
     from leman._connect import connect  # noqa: PLC0415 - slow to import
     from leman._local.embedded_services import Embedded, ephemeral_service  # noqa: PLC0415 - likewise
 
@@ -660,7 +660,7 @@ def _coordinator(connection: Connection) -> Iterator[tuple[Services, str]]:
 
 @contextlib.contextmanager
 def _progress(*, quiet: bool) -> Iterator[Callable[[Verification], object]]:
-    """Give what shows the progress in one line, on a terminal."""
+    """Yield a function that shows progress in one line on a terminal."""
     if quiet or not sys.stderr.isatty():
         yield lambda _found: None
         return
