@@ -309,7 +309,7 @@ def result_line(job: Job) -> str:
     elif progress.fragments_planned == 0:
         text = f"{name}: {job.plan_summary or 'nothing to do'} ({took})"
     else:
-        text = f"{name}: {_work(progress)} in {took}"
+        text = f"{name}: {_work(job)} in {took}"
         text += f", table version {job.table_version}" if job.table_version else ""
     if job.stale_indices:
         text += f"; {'; '.join(str(index) for index in job.stale_indices)} until optimize_indices"
@@ -392,8 +392,11 @@ def _rows(count: int) -> str:
     return f"{count:,} row" if count == 1 else f"{count:,} rows"
 
 
-def _work(progress: Progress) -> str:
+def _work(job: Job) -> str:
+    progress = job.progress
     computed = f"{_rows(progress.rows_computed)} computed"
+    if job.attempt > 1 and (before := progress.rows_checkpointed - progress.rows_evaluated) > 0:
+        computed = f"{computed} since the job resumed, {before:,} stored before"
     if progress.rows_reused:
         computed += f", {progress.rows_reused:,} reused"
     return computed

@@ -227,6 +227,11 @@ def test_choice_of_display():
             r".*: 0 rows computed, .*; all of 9 rows failed and stay NULL: leman errors db job-1",
         ),
         (
+            job("DONE", {**HALF, "rows_checkpointed": 1500, "rows_evaluated": 1, "rows_computed": 1}, attempt=3),
+            r".*: 1 row computed since the job resumed, 1,499 stored before, 200 reused in 2.0 s.*",
+        ),
+        (job("DONE", attempt=2), r".*: 500 rows computed, 200 reused in 2.0 s.*"),
+        (
             job(
                 "DONE_WITH_ERRORS",
                 {"rows_failed_before": 4},
