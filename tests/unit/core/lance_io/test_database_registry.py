@@ -233,7 +233,7 @@ def test_there_is_a_bound(registry, monkeypatch):
 
 def test_who_loses_to_others_again_and_again_is_told(registry, monkeypatch):
     registry.register(database(), request())
-    monkeypatch.setattr(DatabaseRegistry, "_write", lambda *_: False)
+    monkeypatch.setattr(documents.DocumentTable, "write", lambda *_: False)
     with pytest.raises(Aborted, match="at the same time: try again") as refused:
         registry.update("lake", lambda before: replace(before, labels={"k": "v"}))
     assert refused.value.reason == "CONFLICT"
