@@ -184,5 +184,5 @@ def test_the_registry_is_no_table_of_callers(server, place, ask):
             lambda: client.do_put(command, row.schema, bearer("t" * 16))[1].read().to_pybytes(),
             lambda: ask(sql.CommandGetTables(catalog=str(own))),
         ):
-            with pytest.raises(pa.ArrowInvalid, match="keeps for itself"):
+            with pytest.raises(pa.ArrowInvalid, match="is a place of Leman's own"):
                 call()

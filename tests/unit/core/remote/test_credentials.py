@@ -63,7 +63,7 @@ def test_a_token_is_sent_in_the_clear_to_this_machine_alone_or_where_it_is_said(
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ('[[server]]\naddress = "features"\n', "no pattern of addresses"),
+        ('[[server]]\naddress = "features"\n', "not a pattern of addresses"),
         ('[[server]]\naddress = "grpc+tls://*:*"\nsecret = "x"\n', "server.0.secret"),
         ('[[server]]\naddress = "grpc+tls://*:*"\ntoken = "x"\ntoken_file = "y"\n', "token or token_file"),
         ('[[server]]\naddress = "grpc+tls://*:*"\ncert = "x"\n', "cert and key belong together"),

@@ -108,7 +108,7 @@ def test_patterns_mean_addresses(pattern: str, address: str, means: bool):
 
 
 def test_what_is_no_pattern_is_refused():
-    with pytest.raises(ValueError, match="no pattern of addresses"):
+    with pytest.raises(ValueError, match="not a pattern of addresses"):
         parse_pattern("features.internal")
 
 

@@ -52,5 +52,5 @@ def test_a_job_ends_with_what_its_worker_was_told(reason, kind):
 
 
 def test_a_setting_that_is_no_pattern_of_addresses_is_refused():
-    with pytest.raises(ValidationError, match="no pattern of addresses"):
+    with pytest.raises(ValidationError, match="not a pattern of addresses"):
         Udf(remote_addresses=("features.internal",))

@@ -112,7 +112,7 @@ def test_workers_are_told_the_advertised_host_and_the_fixed_port():
 
     told, refused = asyncio.run(opened())
     assert (told.host, told.port) == ("leman.example", port)
-    assert f"cannot listen for workers on 127.0.0.1:{port}: LEMAN_SPARK__CALLBACK_PORT: something else" in refused
+    assert f"cannot listen for workers on 127.0.0.1:{port}: LEMAN_SPARK__CALLBACK_PORT: another process" in refused
 
 
 def test_the_workers_interpreter_is_the_one_that_is_named():
