@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from leman._format.column_bindings import FunctionVersion
 from leman_core.model import keys, plan_columns
 from leman_core.model.plan import FragmentTask, Reason
 from leman_core.model.plan_columns import FragmentColumns
 from leman_core.model.row_positions import RowRange
 from leman_core.model.row_states import StateSummary
 from leman_core.model.table import DataFile
-from leman_core.model.udf import FunctionVersion
 from leman_planner.planning.fragment_status import REASONS, Moved, decide_reuse, inspect_fragments
 from leman_planner.planning.plan_draft import draft_plan
 from leman_planner.planning.request_resolution import Past

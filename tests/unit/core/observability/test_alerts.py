@@ -124,7 +124,7 @@ def commands() -> list[str]:
     """All that the rules and their page say to anyone who is paged."""
     texts = [" ".join(rule["annotations"].values()) for rule in alerts()]
     heads = re.sub(r"\n# ?", " ", (FOLDER / "alerts.yaml").read_text().split("\ngroups:")[0])
-    page = (ROOT / "docs/observability.md").read_text().split("From an alert to the job")[1].split("\n\n")[0]
+    page = (ROOT / "docs/observability.md").read_text().split("To find the job of an alert")[1].split("\n\n")[0]
     return sorted({" ".join(found.split()) for text in (*texts, heads, page) for found in COMMAND.findall(text)})
 
 
