@@ -145,7 +145,7 @@ def flight_read_request(message: tables_pb2.ReadRowsRequest) -> ReadRequest:
 
 
 def flight_info(descriptor: Any, found: Prospect) -> Any:
-    """Return the FlightInfo of readable rows; its ticket is valid only for the version that was found.
+    """Return the FlightInfo of rows that can be read. Its ticket reads only the version that was found.
 
     The ticket names the table as the caller did, not the target of a link.
     """
@@ -163,7 +163,7 @@ def flight_info(descriptor: Any, found: Prospect) -> Any:
 
 
 def answer_flight_info(question: Question) -> Any:
-    """Return the FlightInfo of a Flight SQL command; its ticket is the command, answered when it is read."""
+    """Return the FlightInfo of a Flight SQL command. Its ticket is the command itself, which DoGet then answers."""
     descriptor = Flight_pb2.FlightDescriptor(type=Flight_pb2.FlightDescriptor.CMD, cmd=question.raw)
     return Flight_pb2.FlightInfo(
         schema=schema_to_bytes(flight_sql.answer_schema(question)),
@@ -180,7 +180,7 @@ def schema_result(columns: pa.Schema) -> Any:
 
 
 def unreadable_flight_info(descriptor: Any) -> Any:
-    """Return the FlightInfo of an unreadable table; a request for its schema or rows returns the reason."""
+    """Return the FlightInfo of a table that cannot be read. A request for its schema or rows then raises the reason."""
     return Flight_pb2.FlightInfo(flight_descriptor=descriptor, total_records=-1, total_bytes=-1)
 
 
@@ -345,7 +345,7 @@ class FlightServicer:
         return flight_info(descriptor, found)
 
     async def _create(self, command: flight_pb2.PutRowsCommand, first: PutMessage) -> None:
-        """Create the table if it does not exist."""
+        """Create the table of a DoPut if it does not exist."""
         uri = convert_tables.uri_of(command.table)
         if await self._reads.run(row_commits.made_by, uri) is not None:
             return
@@ -361,7 +361,7 @@ class FlightServicer:
 
 
 def add_flight(servicer: FlightServicer, server: grpc.aio.Server) -> None:
-    """Serve the calls of Arrow Flight."""
+    """Register the calls of Arrow Flight with a server."""
     one, many, both = (
         grpc.unary_unary_rpc_method_handler,
         grpc.unary_stream_rpc_method_handler,

@@ -1,7 +1,8 @@
 """The commit queues: commit to each table in order, one Lance version for as many waiting requests as possible.
 
-Requests that arrive during a commit become the next commit. It is one version for all columns that do not read each
-other. Removing a table's files excludes its commits (`Gate`). Metrics and traces of commits are recorded here too.
+Requests that arrive during a commit are combined into the next commit, in one version for all columns that do not read
+each other. While a table's files are removed, it has no commits (`Gate`). This module also records metrics and traces
+of commits.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ from leman_core.telemetry import instruments, tracing
 
 @contextlib.contextmanager
 def measure_request(request: CommitRequest) -> Iterator[Callable[[CommitResult], CommitResult]]:
-    """Measure the duration and the outcomes of a request: pass the result to the block's value."""
+    """Record the duration and the outcomes of a request. Call the yielded function with the result."""
     begun, reason = time.perf_counter(), INTERNAL_BUG
     try:
         yield _fragments
@@ -76,10 +77,10 @@ def measure_request(request: CommitRequest) -> Iterator[Callable[[CommitResult],
 
 @contextlib.contextmanager
 def spans_of_turn(taken_at: Callable[[], int]) -> Iterator[None]:
-    """Record trace spans of a request's waiting time and of its turn.
+    """Record trace spans of the time that a request waits in the queue, and of its processing.
 
     Args:
-        taken_at: Returns when the turn came, in nanoseconds since the epoch; 0: it did not come.
+        taken_at: Returns when the processing began, in nanoseconds since the epoch; 0 if it did not begin.
     """
     begun = time.time_ns()
     try:
@@ -100,9 +101,9 @@ def _fragments(result: CommitResult) -> CommitResult:
 
 
 class Gate:
-    """A lock for many shared users or one exclusive one, on one event loop.
+    """A lock that many shared users or one exclusive user may hold, on one event loop.
 
-    A waiting exclusive user precedes later users.
+    While an exclusive user waits, later shared users wait too.
     """
 
     def __init__(self) -> None:
@@ -113,7 +114,7 @@ class Gate:
 
     @contextlib.asynccontextmanager
     async def together(self) -> AsyncIterator[None]:
-        """Enter as a shared user, once no exclusive one is inside."""
+        """Hold the lock as a shared user during the block; wait for exclusive users first."""
         async with self._turn:
             self._inside += 1
             self._empty.clear()
@@ -126,7 +127,7 @@ class Gate:
 
     @contextlib.asynccontextmanager
     async def alone(self) -> AsyncIterator[None]:
-        """Enter as the exclusive user, once all others have left."""
+        """Hold the lock exclusively during the block; wait for all other users first."""
         async with self._turn:
             await self._empty.wait()
             yield
@@ -166,7 +167,7 @@ class _Ticket:
     taken_at: int = 0
 
     def settle(self, incarnation: str) -> None:
-        """Answer the request if every fragment has a decision."""
+        """Answer the request if the outcome of every fragment is known."""
         decisions = [c.decision for c in self.candidates]
         if not decisions or any(v is None for v in decisions):
             return
@@ -252,11 +253,14 @@ class CommitQueue:
         return self._open.used
 
     def forget_table(self) -> None:
-        """Reopen the table for the next request, as another one may lie there. No request may be running."""
+        """Close the table, so that the next request reopens it: another table may have replaced it.
+
+        No request may be running.
+        """
         self._table = None
 
     async def serve(self) -> None:
-        """Commit what arrives, and return after `idle_seconds` without requests."""
+        """Commit the requests as they arrive, and return after `idle_seconds` without requests."""
         while True:
             try:
                 async with asyncio.timeout(self._limits.idle_seconds):
@@ -294,7 +298,7 @@ class CommitQueue:
                 ticket.settle(self._incarnation)
 
     async def _install(self, turn: Sequence[Candidate]) -> None:
-        """Retry until every candidate has a decision; each try begins by reading the table.
+        """Try to commit the candidates until the outcome of each is known; each try begins by reading the table.
 
         If several columns cannot be installed in one version, they are installed one by one.
         """
@@ -360,9 +364,9 @@ class CommitQueue:
         return await self._repeated(lambda: self._step(step, subject), tries)
 
     async def _repeated(self, work: Callable[[], Result], tries: int = 0) -> Result:
-        """Return the result of the work, retried on conflicts with other writers, `tries` times (0: the default).
+        """Return the result of the work. On conflicts with other writers, try at most `tries` times (0: the default).
 
-        After a commit that may have been made, a failing read decides nothing, so it is retried too.
+        If a commit may have been made, the next try reads the table to find out; if that read fails, it is retried too.
         """
         unclear: CommitUnclear | None = None
         async for attempt in AsyncRetrying(
@@ -384,7 +388,10 @@ class CommitQueue:
         raise AssertionError("the loop returns or raises")
 
     def _step(self, step: Callable[[TableHandle, Subject], Result], subject: Subject) -> Result:
-        """Run one step on the open table, in a thread; after any error but a conflict the next step reopens it."""
+        """Run one step on the open table, in a thread.
+
+        After any error other than a conflict, the next step reopens the table.
+        """
         try:
             self._table = self._table or TableHandle(self._uri)
             result = _without_panics(step, self._table, subject)
@@ -397,7 +404,7 @@ class CommitQueue:
             raise
 
     def _create(self, step: Callable[[Subject], Result], subject: Subject) -> Result:
-        """Create a table, in a thread, and open it: the open one was another table."""
+        """Create a table, in a thread, and keep it open instead of the earlier table of that uri."""
         self._table = None
         result = _without_panics(step, subject)
         self._table = TableHandle(self._uri)
@@ -406,10 +413,10 @@ class CommitQueue:
 
 
 def commit_turns(candidates: Iterable[Candidate]) -> Iterator[list[Candidate]]:
-    """Yield groups that can be one version each, in order of arrival.
+    """Yield groups of candidates, in order of arrival; each group can be committed as one version.
 
-    A fragment gets one file of each column. No column of a group reads another one, as its file rests on the values
-    that the other one replaces.
+    In a group, a fragment gets at most one file of each column. No column of a group reads another one of the group:
+    its file was computed from the values that the group replaces.
     """
     waiting = list(candidates)
     while waiting:
@@ -433,7 +440,7 @@ class _Together:
         self._left_out: set[tuple[tuple[int, ...], tuple[int, ...]]] = set()
 
     def takes(self, request: ReplaceRequest) -> bool:
-        """Return whether the column is among them, or can be added."""
+        """Return whether the request's column is in the group, or can join it."""
         output, read = request.output.field.field_ids, request.input_field_ids
         if (output, read) in self._left_out:
             return False
@@ -490,9 +497,9 @@ def _close_all(turn: Sequence[Candidate], error: LemanError) -> None:
 
 
 def _failure(error: Exception) -> LemanError:
-    """Return the error that waiting callers get for a failure that does not answer their request.
+    """Return the error for waiting callers after a failure that leaves the outcome of their request open.
 
-    COMMIT_UNKNOWN if the commit may have been made, INTERNAL_BUG for everything else, which is logged too.
+    It is COMMIT_UNKNOWN if the commit may have been made. Any other failure is logged, and becomes INTERNAL_BUG.
     """
     if isinstance(error, CommitUnclear):
         return Unavailable(
@@ -527,7 +534,7 @@ class CommitQueues:
                 return take(await self._queue(request).submit(request))
 
     async def holds(self, uri: str, result: CommitResult) -> bool:
-        """Return whether the table of a result for `uri` still exists.
+        """Return whether the table at `uri` is still the one that a result is about.
 
         Raises:
             LemanError: raised by `incarnation_at`: this is unknown.
@@ -539,13 +546,13 @@ class CommitQueues:
         return now is not None and (not result.incarnation or now == result.incarnation)
 
     def forget(self, uri: str) -> None:
-        """Reopen a table for its next request; call it inside `alone`, once the table is gone or another one."""
+        """Close a table that was dropped or replaced, so that its next request reopens it. Call this inside `alone`."""
         if uri in self._queues:
             self._queues[uri].forget_table()
 
     @contextlib.asynccontextmanager
     async def alone(self, uri: str) -> AsyncIterator[None]:
-        """Block checks and commits of a table inside: a checked file must not vanish before its commit."""
+        """Exclude checks and commits of a table during the block: a checked file must not vanish before its commit."""
         async with self._gate(uri).alone():
             yield
 
@@ -572,7 +579,7 @@ class CommitQueues:
         return frozenset(self._queues)
 
     async def close(self) -> None:
-        """End the commit queues at once; wait for running commits before (`RequestMemory.settled`)."""
+        """End the commit queues at once. Wait for running commits before you call this (`RequestMemory.settled`)."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -1,4 +1,4 @@
-"""The requests about tables and views, their results, and the memory that answers a repeated request.
+"""The requests that change tables and views, their results, and the memory that answers repeated requests.
 
 A repeated request gets the same answer, even while the first one is running.
 """
@@ -43,7 +43,7 @@ class ReadRequest:
     batch_bytes: int = 4 << 20
 
     def in_batches(self, rows: int, size: int) -> ReadRequest:
-        """Return the request with these limits for batches."""
+        """Return the request with these limits for the rows and bytes of a batch."""
         return replace(self, batch_size=rows, batch_bytes=size)
 
 
@@ -138,7 +138,7 @@ class MergeRowsRequest:
 
 @dataclass(frozen=True, slots=True)
 class AlteredColumn:
-    """Changes of a column. None: unchanged."""
+    """Changes of one column. A field that is None stays unchanged."""
 
     name: str
     new_name: str | None = None
@@ -148,7 +148,7 @@ class AlteredColumn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeColumnsRequest:
-    """Add columns without values, drop columns, or alter columns: one of the three."""
+    """Add columns without values, drop columns, or alter columns. A request does one of the three."""
 
     uri: str
     request_id: str
@@ -228,7 +228,7 @@ ViewRequest = CreatePlaceholdersRequest | FillPlaceholdersRequest | ApplyDeltaRe
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplaceRequest:
-    """Install files of a column, and of others with it."""
+    """Install the files of a column, and those of other columns in the same version."""
 
     uri: str
     incarnation: str
@@ -247,7 +247,7 @@ class ReplaceRequest:
 
     @property
     def columns(self) -> tuple[ReplaceRequest, ...]:
-        """Return one request for each column."""
+        """Return the request split into one request for each column."""
         return (self, *self.others)
 
 
@@ -340,7 +340,7 @@ class CommitResult:
     incarnation: str = field(default="", compare=False)
 
     def is_about(self, uri: str, asked: str) -> bool:
-        """Return whether the result, for a request about `asked`, concerns the table at a location."""
+        """Return whether the result of a request about `asked` concerns the table at `uri`."""
         return self.operation not in _ENDINGS and (self.place or asked) == uri
 
 
@@ -348,10 +348,10 @@ Key = tuple[str, str]
 
 
 class RequestMemory:
-    """The last requests of one event loop, by table and request id: those of about `capacity` fragments.
+    """Remembers the latest requests of one event loop by table and request id, with about `capacity` fragments in all.
 
-    Requests that are forgotten, or came before a restart, are answered from the table, which has their commits. This
-    memory keeps answers stable; exactly-once does not rest on it.
+    Requests that are no longer remembered, or came before a restart, are answered from the table, which records their
+    commits. This memory only keeps answers the same; that a request is committed exactly once does not depend on it.
 
     A result is forgotten when its table is removed from its location.
 
@@ -369,10 +369,10 @@ class RequestMemory:
         self._size = 0
 
     async def once(self, key: Key, body: str, work: Callable[[], Coroutine[Any, Any, CommitResult]]) -> CommitResult:
-        """Run `work` once for a key and return its result; it continues if its callers are cancelled.
+        """Run `work` once for a key, and return its result to every caller. It continues if its callers are cancelled.
 
-        An error of `work` is raised to all waiting callers and then forgotten, so the request may be retried. If other
-        rows under the key are being processed, wait for their outcome.
+        An error of `work` is raised to all waiting callers and then forgotten, so the request may be retried. If
+        another body with the same key is being processed, this waits for its outcome.
 
         Raises:
             AlreadyExists: REQUEST_ID_REUSED – another body came under this key.
@@ -403,14 +403,14 @@ class RequestMemory:
         return kept
 
     async def ended(self, key: Key) -> CommitResult | None:
-        """Wait for a running request, and return its result; None: it failed or is forgotten."""
+        """Wait for a request if it runs, and return its result; None if it failed or is no longer remembered."""
         if key in self._running:
             await asyncio.wait([self._running[key][1]])
         kept = await self._kept(key)
         return kept[1] if kept is not None else None
 
     def forget(self, uri: str) -> None:
-        """Forget the results about the table at a location, once it is gone from there."""
+        """Forget the results about the table at a location. Call this after the table was removed or replaced."""
         for key in [key for key, (_, result) in self._done.items() if result.is_about(uri, key[0])]:
             self._drop(key)
 

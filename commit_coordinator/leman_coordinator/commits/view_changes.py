@@ -1,4 +1,4 @@
-"""One try of a commit to a view, and its preparation outside the commit queue.
+"""Prepare a commit to a view outside the commit queue, and try it once inside.
 
 Preparation checks files and writes placeholders. A try reads the latest version, then refuses or commits. After an
 unclear failure, the next try finds out first whether the commit was made.
@@ -89,10 +89,10 @@ class ViewChecks:
         self._width = width
 
     async def prepared(self, request: ViewRequest) -> Prepared:
-        """Check the request's files or write its placeholders, and return it ready for the commit queue.
+        """Check the request's files, or write its placeholders, before the request enters the commit queue.
 
-        Errors other than Unavailable are kept in the result for the commit queue: the request may be committed already,
-        its answer lost and its files gone.
+        Errors other than Unavailable are not raised but kept in the result. The commit queue first checks whether an
+        earlier call has committed the request: its answer may be lost, and its files may be gone.
 
         Raises:
             Unavailable: STORE_UNAVAILABLE – the storage cannot be used now.
@@ -128,7 +128,7 @@ class ViewChecks:
 
 
 def checked_delta(request: ApplyDeltaRequest, checker: ViewFiles) -> Prepared:
-    """Check a delta of few files one by one: reopening the view would take longer.
+    """Check the files of a small delta one by one. Reopening the view in more threads would take longer.
 
     Raises:
         LemanError: see `ViewChecks.prepared`, including the errors that it keeps.
@@ -140,7 +140,7 @@ def checked_delta(request: ApplyDeltaRequest, checker: ViewFiles) -> Prepared:
 
 
 def _columns(checker: ViewFiles, use: str) -> Collection[str] | None:
-    """Return the columns that files must have for a use; None: some of the data columns."""
+    """Return the columns that files for a use must have; None if any of the data columns will do."""
     wanted: Collection[str] | None
     wanted = {"fill": checker.data_columns, "append": checker.columns}.get(use)
     return wanted
@@ -198,7 +198,7 @@ def _recorded(view: str, definition: ViewDefinition) -> str:
 
 
 def _read(ids: Iterator[Ids], source: SourceRows) -> Iterator[Ids]:
-    """Pass the ids on; raise Aborted (SOURCE_CHANGED) if files of the source vanished during the read."""
+    """Yield the ids. Raise Aborted (SOURCE_CHANGED) if files of the source vanish during the read."""
     try:
         yield from ids
     except Unavailable as error:
@@ -324,7 +324,7 @@ def _changed(request: ViewRequest, version: int) -> Aborted:
 
 
 def _done(table: TableHandle, request: ViewRequest) -> int:
-    """Return the version that the request made, as its answer may have been lost; 0: none."""
+    """Return the version that an earlier call of this request committed; 0 if there is none."""
     for record in table.records(request.read_version, HISTORY_LIMIT):
         if request.request_id in record.request_ids:
             return record.version
@@ -364,7 +364,7 @@ def _usable(file: Checked) -> InstallableFile:
 def _check_fragments(table: TableHandle, work: Prepared, request: ApplyDeltaRequest) -> None:
     """Raise FailedPrecondition if the request does not fit the view's fragments.
 
-    The view is at the planned version, so a mismatch is a mistake of the caller.
+    The view has not changed since the plan, so a mismatch is a mistake of the caller.
     """
     evicted: dict[int, int] = {}
     places = zip(fragments_of(work.evicted).tolist(), offsets_of(work.evicted).tolist(), strict=True)
@@ -417,7 +417,7 @@ def _fill(table: TableHandle, work: Prepared, request: FillPlaceholdersRequest) 
 
 
 def _current(base: TableSnapshot, fragment: Fragment | None) -> str:
-    """Return the file that says whether the fragment's rows have values."""
+    """Return the data file with the column that says which rows of the fragment have values."""
     column = base.column(IS_SET)
     return "" if fragment is None or column is None else fragment.file_of(column.field_id)
 
@@ -446,7 +446,7 @@ def _rejected(file: ViewFile, problem: Rejection) -> Outcome:
 
 
 def _honour_history(table: TableHandle, request: FillPlaceholdersRequest, outcomes: dict[int, Outcome]) -> None:
-    """Answer COMMITTED for what the view's history says was committed, even if the view has changed since."""
+    """Answer COMMITTED for files that the view's history has as committed, even if later commits changed the view."""
     if all(outcome.status is Status.COMMITTED for outcome in outcomes.values()):
         return
     files = {file.fragment_id: file.staged.file for file in request.fragments}

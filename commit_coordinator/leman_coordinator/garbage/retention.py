@@ -1,7 +1,7 @@
-"""Decide which files next to a table's data may be deleted. Pure: the same inventory gives the same decisions.
+"""Decide which files next to a table's data may be deleted, from an inventory alone, without I/O.
 
-A file is deleted when nothing can need it and it is older than the requested age. In doubt it stays: a kept checkpoint
-costs space, one deleted too early costs the computation of its rows.
+A file is deleted if nothing can need it and it is older than the requested age. In doubt it stays: a checkpoint that is
+kept for too long costs space; one that is deleted too early costs computing its rows again.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ CHECKPOINTS, DATA, REFRESH = "_checkpoints", "data", "_refresh"
 
 
 class SlotState(enum.Enum):
-    """Whether a fragment holds the values of one function version and certain inputs."""
+    """Whether a fragment has the values that one function version computes from certain inputs."""
 
     OPEN = "open"
     PARTIAL = "partial"
@@ -74,7 +74,8 @@ class Uses:
 
     Args:
         latest: The latest version.
-        own_folder: The checkpoints lie in the table's own folder, so keys from before the table was moved count too.
+        own_folder: Whether the checkpoints lie in the table's own folder. Keys that were written before the table was
+            moved then count too.
     """
 
     def __init__(self, latest: TableSnapshot, *, own_folder: bool) -> None:
@@ -117,7 +118,7 @@ class Uses:
         self.files.update(name for name in (record, failed_in(snapshot.metadata).file) if name)
 
     def slot_of(self, key: str) -> tuple[Column, keys.FamilyKey, Slot | None] | None:
-        """Return a key's column, its parts, and the slot.
+        """Return the column of a checkpoint key, the key's parts, and the slot to which it belongs.
 
         Returns:
             None for a key that does not belong to a column's own function. The slot is None if no version so far has
@@ -134,7 +135,7 @@ class Uses:
         return found
 
     def unexplained(self, files: Iterable[StoredFile]) -> list[StoredFile]:
-        """Return the files about which an older version could say more."""
+        """Return the files that only older versions can explain: pass these with `add` too."""
         return [file for file in files if self._is_unexplained(file)]
 
     def _is_unexplained(self, file: StoredFile) -> bool:
@@ -190,7 +191,7 @@ _KEY = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class PartialStates:
-    """The row states of a partial column file, as far as decisions need them."""
+    """The facts about a partial column file's row states on which decisions depend."""
 
     #: Rows that were never requested.
     untouched: tuple[RowRange, ...]
@@ -200,7 +201,7 @@ class PartialStates:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inventory:
-    """Everything that decisions rest on."""
+    """Everything on which decisions depend."""
 
     #: In seconds since the epoch.
     now: float
@@ -328,10 +329,10 @@ def _decision(
 
 
 def _job_may_need(jobs: Sequence[OpenJob], uses: Uses, file: StoredFile) -> bool:
-    """Return whether an open job may need the file: the file is younger than the job, or of the job's column.
+    """Return whether an open job may need the file: it is younger than the job, or belongs to the job's column.
 
-    The job may compute with another function than the column's own. The column's name is searched as text, as the parts
-    of a key cannot be separated for certain.
+    The job may compute with a function other than the column's own. So the parts of a key cannot be separated for
+    certain, and the column's name is searched as text.
     """
     return any(file.modified >= job.created_at - CLOCK_SKEW or _is_of_column(job.column, uses, file) for job in jobs)
 
@@ -343,10 +344,10 @@ def _is_of_column(column: str | None, uses: Uses, file: StoredFile) -> bool:
 def _age(inventory: Inventory, kind: StoredKind, file: StoredFile) -> float:
     """Return the age in seconds below which a file stays.
 
-    A written file that nothing names yet looks like garbage, so the age is at least a day. An age of 0 is honoured if
-    no job is open and no other coordinator may be about to commit such a file; but not for unfinished files in the
-    table's own folders, which other writers than Leman use too. A refresh's files next to a view stay for some minutes
-    in any case: a refresh that ends within its call writes them before any history has its job.
+    A new file that nothing refers to yet looks like garbage, so the age is at least a day. A requested age of 0 applies
+    if no job is open and no other coordinator may be about to commit such a file. It never applies to unfinished files
+    in the table's own folders, which other writers than Leman use too. Files of a refresh next to a view stay for some
+    minutes in any case: a short refresh writes them before the job history has its job.
     """
     if kind not in (StoredKind.COLUMN_FILE, StoredKind.UNFINISHED):
         return inventory.older_than
@@ -360,7 +361,8 @@ def _age(inventory: Inventory, kind: StoredKind, file: StoredFile) -> float:
 def purpose_of(uses: Uses, key: str) -> Purpose:
     """Return the purpose of a key.
 
-    Exact for columns' own functions; for others, names that look like parts of a key can mislead.
+    The result is certain for the columns' own functions. For others it may be wrong if a name looks like a part of a
+    key.
     """
     found = uses.slot_of(key)
     if found is not None:
@@ -389,12 +391,15 @@ def purpose_of(uses: Uses, key: str) -> Purpose:
 
 
 def partial_files(uses: Uses, files: Iterable[StoredFile]) -> set[str]:
-    """Return the names of the partial column files whose row states decide about one of the files."""
+    """Return the names of the partial column files whose row states are needed to decide about one of the files."""
     found = (uses.slot_of(f.key) for f in files if f.key)
     return {slot.file for _, _, slot in filter(None, found) if slot is not None and slot.state is SlotState.PARTIAL}
 
 
 def removal_order(decisions: Iterable[RetentionDecision]) -> list[StoredFile]:
-    """Return the garbage, records before the files that they name: after a crash no record names a missing file."""
+    """Return the garbage in the order of its removal: records before the files that they name.
+
+    So even after a crash, no record names a missing file.
+    """
     garbage = [v for v in decisions if v.fate is Fate.GARBAGE]
     return [v.file for v in sorted(garbage, key=lambda v: v.kind is not StoredKind.RECORD)]

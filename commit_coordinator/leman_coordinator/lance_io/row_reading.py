@@ -64,7 +64,7 @@ Addresses: TypeAlias = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """The result of a read."""
+    """The rows that a read returns, with their version and schema."""
 
     version: int
     incarnation: str
@@ -81,7 +81,7 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class Prospect:
-    """A description of a read's result."""
+    """What a read would return: version, schema, filter and number of rows."""
 
     version: int
     incarnation: str
@@ -113,7 +113,7 @@ def open_rows(request: ReadRequest, now: dt.datetime) -> Rows:
 
 
 def _with_checkpointed(request: ReadRequest, now: dt.datetime) -> Rows:
-    """Return the rows of the latest version with their values in checkpoints and finished files."""
+    """Return the rows of the latest version, with values of checkpoints and finished files that are not committed."""
     tables = LanceTables()
     table = tables.snapshot(request.uri)
     dataset = tables.dataset(request.uri, table.version)
@@ -156,7 +156,7 @@ def _with_checkpointed(request: ReadRequest, now: dt.datetime) -> Rows:
 
 
 class _Judge:
-    """Evaluate a filter over values that no version has, and count the returned rows.
+    """Evaluate a filter over values that are not committed yet, and count the returned rows.
 
     Args:
         where: The checked filter.
@@ -193,7 +193,7 @@ class _Judge:
 
 
 def _check_row_columns(mentioned: Collection[str]) -> None:
-    """Refuse a filter over values of checkpoints that also reads row positions, which only Lance knows."""
+    """Refuse a filter that reads values of checkpoints and also row positions, which only Lance can evaluate."""
     if own := [name for name in mentioned if name in _ROW_COLUMNS]:
         raise filters.invalid_filter(
             f"it reads {own[0]} and a column with checkpointed values; leave one of them out, or include_checkpointed"
@@ -201,7 +201,7 @@ def _check_row_columns(mentioned: Collection[str]) -> None:
 
 
 def inspect_rows(request: ReadRequest, now: dt.datetime) -> Prospect:
-    """Check a request as `open_rows` does, and describe its result.
+    """Check a request as `open_rows` does, and return a description of its result without reading rows.
 
     Raises the errors of `open_rows`.
     """
@@ -212,7 +212,7 @@ def inspect_rows(request: ReadRequest, now: dt.datetime) -> Prospect:
 
 
 def shown_columns(table: TableSnapshot, *, is_view: bool) -> list[TableField]:
-    """Return the columns that queries show."""
+    """Return the columns that a query returns by default."""
     return [field for field in table.fields if not (is_view and field.name in INTERNAL_COLUMNS)]
 
 
@@ -245,7 +245,7 @@ def _schema(table: TableSnapshot, reading: _Reading) -> pa.Schema:
 
 
 def _wanted(table: TableSnapshot, columns: tuple[str, ...], *, is_view: bool) -> list[TableField]:
-    """Return the requested columns, or fields of structs, in that order; by default those that queries show."""
+    """Return the requested columns, or fields of structs, in that order; by default those of `shown_columns`."""
     shown = shown_columns(table, is_view=is_view)
     if len(set(columns)) < len(columns):
         raise InvalidArgument("BAD_COLUMN", "A column is named twice", field="columns")
@@ -288,7 +288,7 @@ class _Reading:
         self._blobs: list[str] = []
 
     def bound(self, fields: list[TableField]) -> None:
-        """Choose the rows of a window."""
+        """Choose how many rows a window has."""
         self._blobs = [field.name for field in fields if arrow_types.is_blob(field.arrow)]
         others = [field.name for field in fields if field.name not in self._blobs]
         stored = max((_row_bytes(fragment.metadata) for fragment in self._dataset.get_fragments()), default=0.0)
@@ -319,7 +319,7 @@ class _Reading:
                 yield [pa.RecordBatch.from_arrays(batch.columns, schema=schema) for batch in window]
 
     def _every(self, fragment: lance.LanceFragment) -> Iterator[list[pa.RecordBatch]]:
-        """Yield the rows of a fragment, one window after the other."""
+        """Yield all rows of a fragment, one window after the other."""
         rows = fragment.count_rows()
         at = min(self._offset, rows)
         self._offset -= at
@@ -356,7 +356,7 @@ class _Reading:
                     break
 
     def _chosen(self, fragment: lance.LanceFragment, offsets: Addresses) -> Iterator[list[pa.RecordBatch]]:
-        """Yield the rows at physical offsets: a filter that reads large values is not evaluated again."""
+        """Yield the rows at physical offsets that a filter over large values matched, without evaluating it again."""
         places = offsets
         if fragment.num_deletions:
             live = lance_files.live_rows(fragment, RowRange(0, fragment.physical_rows))
@@ -378,10 +378,10 @@ class _Reading:
     def _held(
         self, fragment: lance.LanceFragment, rows: int, options: dict[str, Any], at_once: int = 0
     ) -> tuple[list[pa.RecordBatch], int]:
-        """Scan a window; return as many of its rows as may be held, and their number.
+        """Scan a window, and return the rows that fit into memory with their number.
 
-        The rest is dropped, and scanned again when the reader gets there, so that a stalled reader holds no wide rows.
-        A batch that would be larger than Lance can hold is scanned again with fewer rows.
+        The other rows of the window are dropped, and scanned again when the reader reaches them. So a stalled reader
+        holds no wide rows. If a batch would be larger than Lance supports, the scan is repeated with fewer rows.
         """
         held: list[pa.RecordBatch] = []
         left, taken = _HELD_BYTES, 0
@@ -434,7 +434,10 @@ class _Reading:
         return {"filter": f"({self._where}) AND {inside}"}
 
     def _parts(self, fragment: lance.LanceFragment, rows: int, window: dict[str, Any]) -> list[int]:
-        """Return how many rows of a window can be held together, part by part; for blobs their sizes decide."""
+        """Yield how many rows each part of a window may have to fit into memory.
+
+        For blobs, the sizes of the blobs decide.
+        """
         if not self._blobs:
             return [rows]
         with using_storage(self._request.uri):
@@ -466,7 +469,7 @@ def _row_bytes(fragment: lance.FragmentMetadata) -> float:
 
 
 def _sampled_row_bytes(dataset: lance.LanceDataset, columns: list[str]) -> float:
-    """Return the decoded bytes of a row, from some of the first rows: values may be compressed."""
+    """Estimate the decoded bytes of a row from some of the first rows, because files may be compressed."""
     if not columns:
         return 0.0
     try:
@@ -491,7 +494,7 @@ def _rows_within(batch: pa.RecordBatch, size: int) -> int:
 
 
 def _copied(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Return a copy of the rows, as a slice would keep the memory of its neighbours."""
+    """Return a copy of the rows. A slice would keep the memory of the whole batch."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, rows.schema) as stream:
         stream.write_batch(rows)
@@ -537,18 +540,18 @@ class RowReads:
         self._opening = BlockingPool(_THREADS, max_queued=UNBOUNDED, name="opening", slow_seconds=SLOW_STORE_SECONDS)
 
     def close(self) -> None:
-        """Drop pending work."""
+        """Cancel the calls that have not started."""
         self._opening.close()
         self._pool.close()
 
     async def run(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        """Return the result of a function that reads tables, but no rows."""
+        """Return the result of a function that opens tables but reads no rows, run in a thread."""
         return await self._opening.run(function, *args, **kwargs)
 
     async def each(
         self, wanted: ReadRequest, made: Callable[[Rows], Iterator[T]]
     ) -> AsyncGenerator[tuple[Rows, T], None]:
-        """Read rows, and yield what `made` returns of them: the next item is made while the caller uses one.
+        """Read rows, and yield the items of `made(rows)`. The next item is made while the caller uses the current one.
 
         Raises:
             LemanError: raised by `open_rows`; ResourceExhausted (TOO_MANY_READS).
@@ -564,5 +567,5 @@ class RowReads:
 
 
 def filter_now() -> dt.datetime:
-    """Return the current value of `now()` in a filter."""
+    """Return the current time, as the value of `now()` in a filter."""
     return dt.datetime.now(dt.UTC)

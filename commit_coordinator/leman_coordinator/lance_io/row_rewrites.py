@@ -1,7 +1,7 @@
-"""Update and merge rows, with the callers' SQL pinned to a time and checked on the latest version.
+"""Update and merge rows. Callers' SQL is checked on the latest version, and its `now()` is fixed to one time.
 
-Updated rows leave their fragments and are written to new ones. The rows of a merge are set aside in a local file, and
-Lance merges them into the table.
+An update deletes the old rows from their fragments and writes the new ones to new fragments. The rows of a merge are
+first written to a local file; Lance then merges them into the table.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ def _check_no_row_columns(uri: str, where: str) -> None:
 
 
 def update_condition(schema: pa.Schema, where: str) -> str:
-    """Return a condition on `source` and `target`, two rows of a table with this schema, for Lance's merge.
+    """Return a condition on two rows of a table with this schema, `source` and `target`, as Lance's merge accepts it.
 
     Lance's merge knows less SQL than its scan: no CASE, and no value of a type with a time zone.
 
@@ -153,7 +153,7 @@ def update_condition(schema: pa.Schema, where: str) -> str:
 
 
 def _without_sides(where: str, found: Sequence[Token]) -> str:
-    """Return a condition that calls `source.a` and `target.a` both `a`."""
+    """Return a condition in which `source.a` and `target.a` are both written `a`."""
     pieces, at = [], 0
     for index, token in enumerate(found[:-1]):
         begins = index == 0 or found[index - 1].text != "."
@@ -164,7 +164,7 @@ def _without_sides(where: str, found: Sequence[Token]) -> str:
 
 
 def _sides(schema: pa.Schema, where: str) -> lance.LanceDataset:
-    """Return an empty dataset in memory with the time columns of both sides."""
+    """Return an empty dataset in memory with the columns of times of `source` and `target`."""
     named = filters.names_in_filter(where)
     row = pa.struct([field for field in schema if field.name.casefold() in named and _has_time(field.type)])
     sides = pa.schema([pa.field(side, row) for side in _SIDES])
@@ -193,7 +193,7 @@ _REPEATED_BYTES = 16 << 20
 
 
 def check_update(table: TableHandle, request: UpdateRowsRequest) -> None:
-    """Check that the columns of the handle's version can get such values.
+    """Check that the columns of the handle's version accept the values of an update.
 
     Raises:
         FailedPrecondition: IS_A_VIEW, FILE_FORMAT_NOT_SUPPORTED, COLUMN_NOT_FOUND, COLUMN_IS_COMPUTED, TYPE_MISMATCH,
@@ -227,7 +227,7 @@ def update_rows(table: TableHandle, found: Matching, request: UpdateRowsRequest,
 
 
 def resting_on(table: TableSnapshot, changed: Iterable[str]) -> frozenset[str]:
-    """Return the computed columns that depend on any of some columns, directly or not.
+    """Return the computed columns that depend on any of the changed columns, directly or not.
 
     Raises:
         DataLoss: BINDING_DAMAGED.
@@ -245,7 +245,7 @@ def resting_on(table: TableSnapshot, changed: Iterable[str]) -> frozenset[str]:
 
 
 class _Rewriting:
-    """The rows of one update in their new fragments."""
+    """Writes the rows of one update to new fragments."""
 
     def __init__(self, table: TableHandle, request: UpdateRowsRequest) -> None:
         self._dataset = dataset = table.dataset
@@ -309,7 +309,7 @@ class _Rewriting:
         return pa.schema([*own, *(read.field(name) for name in expressions), *constants])
 
     def _columns(self) -> dict[str, str]:
-        """Return what is read: column → SQL."""
+        """Return the columns to read, as name → SQL."""
         return {
             _ROW_ID: _ROW_ID,
             **{column.name: _quoted(column) for column in self._kept},
@@ -317,7 +317,7 @@ class _Rewriting:
         }
 
     def _rows(self, fragment_id: int) -> Iterator[Chunk]:
-        """Yield the matching rows of a fragment, without values that are the same for all of them."""
+        """Yield the matching rows of a fragment, without the columns whose new value is the same for all of them."""
         fragment = self._fragment(fragment_id)
         every = RowRange(0, int(fragment.physical_rows))
         where = self._request.where
@@ -352,7 +352,7 @@ class _Rewriting:
         return False
 
     def _parts(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """Split rows so that values repeated for all of them take bounded memory."""
+        """Split rows into parts, so that a large value that is repeated for each row takes bounded memory."""
         constants = self._request.values
         most = rows.num_rows if constants is None else max(1, _REPEATED_BYTES // max(1, constants.nbytes))
         for at in range(0, rows.num_rows, most):
@@ -377,7 +377,10 @@ class _Rewriting:
         return fragment
 
     def _new_fragments(self, ids: npt.NDArray[np.uint64] | None) -> Iterator[FragmentMetadata]:
-        """Yield the fragments of the files, with the stable ids of all their rows; None: the table has none."""
+        """Yield the fragments of the files.
+
+        `ids`: the stable ids of all their rows; None if the table has no stable row ids.
+        """
         at = 0
         for file in self.files.files:
             with using_storage(self._request.uri):
@@ -389,7 +392,7 @@ class _Rewriting:
 
 
 def _repeated(value: pa.Array, rows: int) -> pa.Array:
-    """Return one value repeated: `take` does not support all types."""
+    """Return an array of one value, repeated. Arrow's `take` does not support all types."""
     while len(value) < rows:
         value = pa.concat_arrays([value, value])
     return value.slice(0, rows)
@@ -417,7 +420,10 @@ _OF_UPDATE, _OF_DELETE = "header.update_where", "header.delete_where"
 
 
 class StagedMerge:
-    """The rows of one merge, in a local file. The creator discards it; after a killed process the next merge does."""
+    """The rows of one merge, in a local file.
+
+    Its creator deletes the file; if the process is killed, the next merge does.
+    """
 
     stays = False
 
@@ -454,7 +460,7 @@ class StagedMerge:
         )
 
     def write(self, incoming: Incoming) -> SentRows:
-        """Set aside all rows until the stream ends; return their digest and count.
+        """Write all rows to the local file until the stream ends; return their digest and count.
 
         Raises:
             InvalidArgument: BAD_STREAM, BATCH_TOO_LARGE; MERGE_TOO_LARGE; BAD_COLUMN – a key is missing.
@@ -481,7 +487,7 @@ class StagedMerge:
         return digest.sent()
 
     def is_outlived(self) -> bool:
-        """Return whether the table was dropped or replaced."""
+        """Return whether the table was dropped or replaced since the merge began."""
         return is_outlived(self._table)
 
     def discard(self) -> None:
@@ -534,7 +540,7 @@ class ReadyMerge:
 
 @contextlib.contextmanager
 def prepared_merge(table: TableHandle, request: MergeRowsRequest) -> Iterator[ReadyMerge]:
-    """Merge the rows into the handle's version for a commit inside the block; without one, the files are removed.
+    """Write the merged rows, which the block has to commit; without a commit, the files are removed.
 
     Raises:
         FailedPrecondition: DUPLICATE_KEY – several rows match one of the table; FILTER_FAILED – a condition cannot be
@@ -578,7 +584,7 @@ def prepared_merge(table: TableHandle, request: MergeRowsRequest) -> Iterator[Re
 def _source(table: TableHandle, request: MergeRowsRequest) -> pa.Table:
     """Return the rows for Lance.
 
-    They include computed columns that depend on the sent columns, without values, as the old values are outdated.
+    They also have the computed columns that depend on the sent columns, as NULL: the old values are outdated.
     """
     known = snapshot_of(request.uri, table.dataset, ())
     with translating_os_errors("The rows of a merge", request.rows), pa.memory_map(request.rows) as file:
@@ -599,7 +605,7 @@ def _source(table: TableHandle, request: MergeRowsRequest) -> pa.Table:
 
 
 def _note(uri: str, files: list[tuple[str, int]]) -> None:
-    """Note the files before their commit, like all that the coordinator commits."""
+    """Write a note of the files before their commit, as for every file that the coordinator commits."""
     staged = []
     for name, rows in files:
         size, digest = digest_of(uri, name)
@@ -653,7 +659,7 @@ def _failure(error: Exception, request: MergeRowsRequest, blamed: str) -> LemanE
 
 
 def _about_condition(text: str) -> str:
-    """Return the problem of a condition that Lance cannot plan."""
+    """Return in words why Lance cannot plan a condition."""
     if (found := _AMBIGUOUS.search(text)) is not None:
         name = excerpt(found[1])
         return f"{name} is a column of the rows that are sent and of the table: write source.{name} or target.{name}"

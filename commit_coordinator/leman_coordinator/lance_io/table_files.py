@@ -1,9 +1,9 @@
-"""The files of a table: check staged ones, note committed ones, list what its folders have, and remove files.
+"""The files of a table: check staged files, note committed ones, list the table's folders, and remove files.
 
-Lance keeps no checksums, and the properties of its transactions go with old versions. So the coordinator notes the
-sizes and digests of the files that it is about to install, in a small file for each request under
-`<table>/_committed/`. A note of a file that is not installed after all does no harm, as no other file ever gets its
-name.
+Lance keeps no checksums, and the properties of its transactions are deleted with old versions. So before the
+coordinator installs files, it writes their sizes and digests to a note, a small file for each request under
+`<table>/_committed/`. If a noted file is not installed after all, the note does no harm, because no other file ever
+gets that name.
 
 If the storage cannot be used, everything here raises the errors of `storage_failed`.
 """
@@ -112,7 +112,10 @@ class StagedFiles:
 
 
 def with_files(fragment: FragmentMetadata, new: Iterable[LanceDataFile]) -> FragmentMetadata:
-    """Return a fragment with new files for their fields. A file with no field left is dropped."""
+    """Return a fragment in which new files replace the earlier ones of their fields.
+
+    A file with no field left is dropped.
+    """
     added = list(new)
     replaced = {field_id for file in added for field_id in file.fields}
     files = []
@@ -127,7 +130,7 @@ def with_files(fragment: FragmentMetadata, new: Iterable[LanceDataFile]) -> Frag
 
 
 def with_layout_of(layout: LanceDataFile, staged: StagedFile) -> LanceDataFile:
-    """Return a staged file as a manifest names it, with the columns of another one."""
+    """Return a manifest's entry for a staged file that has the same columns as another file."""
     return LanceDataFile(
         staged.file,
         layout.fields,
@@ -169,7 +172,7 @@ class Notes:
 
 
 def can_be_noted(file: StagedFile) -> bool:
-    """Return whether an unchecked file may be noted: its name and digest have the right form."""
+    """Return whether name and digest of a file that was not checked have the right form for a note."""
     return keys.parse_column_file_name(file.file) is not None and file.digest.isalnum()
 
 
@@ -196,7 +199,7 @@ def read_notes(uri: str) -> Notes:
 
 
 def problem_of(uri: str, name: str, expected: Committed) -> str:
-    """Return the problem of a data file of a table; empty: it is intact.
+    """Compare a data file with its note. Return the problem in words; empty if the file is intact.
 
     Raises:
         NotFound: FILE_MISSING – the file does not exist.
@@ -211,9 +214,9 @@ def problem_of(uri: str, name: str, expected: Committed) -> str:
 
 
 def fold_notes(uri: str, present: Callable[[], Collection[str]]) -> None:
-    """Merge many notes into one, without files that no longer exist.
+    """Merge many notes into one, and leave out files that no longer exist.
 
-    Damaged notes stay. After an interruption it can be called again.
+    Damaged notes are kept. If a call is interrupted, call it again.
 
     Args:
         present: Lists the data folder; it is called after the notes were listed, so that no file is missed.
@@ -262,7 +265,7 @@ def _read(folder: DocumentFolder, notes: Iterable[Listed]) -> _Found:
 
 
 def _write(folder: DocumentFolder, files: Mapping[str, Committed]) -> str:
-    """Write a note and return its name, which follows from its content."""
+    """Write a note, and return its name, which is a digest of its content."""
     lines = [f"{name} {committed.size_bytes} {committed.digest}" for name, committed in files.items()]
     content = "\n".join([_HEADER, *lines, ""]).encode()
     name = _name_of(content)
@@ -290,7 +293,7 @@ _AT_ONCE = 1000
 
 
 class TableVersions:
-    """The versions of a table, and so everything that refers to its data files.
+    """The versions of a table: only they can refer to its data files.
 
     Raises:
         NotFound: TABLE_NOT_FOUND – the table does not exist.
@@ -311,7 +314,7 @@ class TableVersions:
                     yield _snapshot(self._uri, dataset.checkout_version(number))
 
     def branches(self) -> Iterator[TableSnapshot]:
-        """Yield the versions of other branches: their manifests lie elsewhere and refer to the same data folder."""
+        """Yield the versions of other branches. Their manifests lie elsewhere, but refer to the same data folder."""
         with _readable(self._uri):
             dataset = open_latest(self._uri)
             for name in dataset.branches.list():
@@ -329,14 +332,14 @@ class TableVersions:
 
 
 def data_folder(uri: str) -> list[StoredFile]:
-    """Return Leman's files and unfinished ones in the data folder, by name."""
+    """Return the files in the data folder that Leman wrote or that are unfinished, by name."""
     return [f for f in _listed(uri, "data") if is_lemans_data_file(f.name) or UNFINISHED_NAME.fullmatch(f.name)]
 
 
 def unfinished_elsewhere(uri: str) -> list[StoredFile]:
     """Return the unfinished files that killed writers left outside the data folder, by folder and name.
 
-    They are of manifests, transactions, deletions, indices and notes of committed files.
+    These are unfinished manifests, transactions, deletion files, indices and notes of committed files.
     """
     folders = [*_OF_LANCE, FOLDER, *(f"{_INDICES}/{name}" for name in _folders(uri, _INDICES))]
     return [f for folder in folders for f in _listed(uri, folder) if UNFINISHED_NAME.fullmatch(f.name)]
@@ -364,12 +367,12 @@ def _entries(uri: str, folder: str) -> list[pafs.FileInfo]:
 
 
 def _place(uri: str, folder: str) -> tuple[pafs.FileSystem, str]:
-    """Return the file system of a table's folder, and its path there: checkpoints may lie elsewhere."""
+    """Return the file system of a folder of a table, and the folder's path in it. Checkpoints may lie elsewhere."""
     return filesystem_of(checkpoint_root(uri) if folder == CHECKPOINT_FOLDER else f"{uri}/{folder}")
 
 
 def is_lemans_data_file(name: str) -> bool:
-    """Return whether Leman writes data files of that name: a column file, a file of a view, or one of added rows."""
+    """Return whether the name is that of a data file by Leman: a column file, a view's file, or one of added rows."""
     return keys.parse_column_file_name(name) is not None or keys.is_view_file_name(name) or keys.is_rows_file_name(name)
 
 
@@ -384,15 +387,15 @@ def is_elsewhere(table: TableSnapshot, fragment_id: int, name: str) -> bool:
 def refresh_folder(uri: str) -> list[StoredFile]:
     """Return the files of a view's refresh folder, by name.
 
-    Among them are lists of rows to evict; such a file is removed once its delta is committed.
+    They include the lists of rows to evict. Such a list is removed once its delta is committed.
     """
     return _listed(uri, REFRESH_FOLDER)
 
 
 def untouched_ranges(uri: str, file: str) -> tuple[tuple[RowRange, ...], frozenset[str]] | None:
-    """Return a partial column file's rows that were never requested, and md5 of the filters settled in it.
+    """Return the rows of a partial column file that no job requested, and md5 of the filters for which it is complete.
 
-    None if it cannot be read.
+    Return None if the file cannot be read.
     """
     try:
         buffer = column_files.read_states_buffer(uri, file)
@@ -409,8 +412,8 @@ def untouched_ranges(uri: str, file: str) -> tuple[tuple[RowRange, ...], frozens
 def remove_files(uri: str, files: Iterable[StoredFile]) -> Iterator[StoredFile]:
     """Delete those of the files that have not changed since they were listed, and yield each that is gone.
 
-    To detect changes, their folders are listed again: for the same object a store returns milliseconds in a list, and
-    seconds in a request for the object.
+    To detect changes, this lists the folders again, because times of modification from a list and from a request for
+    one object differ: a store returns milliseconds in the former and seconds in the latter.
 
     Raises:
         Unavailable: STORE_UNAVAILABLE – the same call continues.

@@ -1,12 +1,13 @@
 """Keep a table open between commits, commit files of several columns in one transaction, and classify commit errors.
 
-Which attempt at a job may still change a table is recorded under one key of the table's config. A commit has read the
-manifest anyway, so the check costs nothing; and a manifest holds for every coordinator, after any restart, and without
-Redis (decision 16).
+One key of the table's config records which attempt at each job may still change the table. A commit reads the manifest
+anyway, so the check costs nothing. Every coordinator sees the record, after any restart and without Redis (decision
+16).
 
-Lance's DataReplacement takes files of the same fields, one for each fragment. Its Update takes whole fragments, and so
-files of any columns. Indexes on these columns leave the fragments out, as after a DataReplacement, and the versions of
-the last row updates change. Unlike a DataReplacement, it conflicts with concurrent deletions too.
+Lance's operation DataReplacement installs files of the same fields, one for each fragment. Its operation Update
+replaces whole fragments, and so can install files of any columns. After either, indexes on these columns no longer
+cover the fragments. Unlike a DataReplacement, an Update changes the versions of the rows' last updates, and also
+conflicts with concurrent deletions.
 """
 
 from __future__ import annotations
@@ -48,11 +49,11 @@ _REFUSED = (
 
 
 class CommitConflict(Exception):
-    """Another writer came between, and nothing was committed: read the table again first."""
+    """Another writer committed first, so nothing was committed. Read the table again before a retry."""
 
 
 class CommitUnclear(Exception):
-    """Lance failed, and the commit may have been made: read the table first."""
+    """Lance failed, and the commit may or may not have been made. Read the table before a retry."""
 
 
 @contextlib.contextmanager
@@ -80,9 +81,9 @@ def commit_outcomes(uri: str) -> Iterator[None]:
 
 
 def _definite(uri: str, error: BaseException) -> FailedPrecondition | None:
-    """Return the error of a commit that Lance would refuse again; None: a retry may succeed.
+    """Return the error for a commit that Lance would refuse again; None if a retry may succeed.
 
-    After a panic, reading the table shows whether the commit was made.
+    A panic is not such an error: reading the table shows whether the commit was made.
     """
     if not is_definite(error):
         return None
@@ -97,7 +98,7 @@ _JOBS_KEPT = 64
 
 
 def read_attempts(config: Mapping[str, str]) -> dict[str, int]:
-    """Return the last begun attempt of each job that was taken over.
+    """Return, for each job that was taken over, the number of its latest attempt.
 
     Any writer may change the config, so an invalid record counts as none.
     """
@@ -111,7 +112,7 @@ def read_attempts(config: Mapping[str, str]) -> dict[str, int]:
 
 
 def with_attempt(known: Mapping[str, int], job_id: str, attempt: int) -> str:
-    """Return the stored record with one more attempt: the latest jobs last, at most 64 of them."""
+    """Return the record of attempts with one more: at most 64 jobs, the latest last."""
     entries = [(job, number) for job, number in known.items() if job != job_id][-_JOBS_KEPT + 1 :]
     return json.dumps(dict([*entries, (job_id, attempt)]), separators=(",", ":"))
 
@@ -142,7 +143,7 @@ def update_of(dataset: lance.LanceDataset, files: Sequence[tuple[int, Installabl
 
 
 def are_one_replacement(files: Sequence[tuple[int, InstallableFile]]) -> bool:
-    """Return whether a DataReplacement takes the files."""
+    """Return whether one DataReplacement can install the files."""
     fields = {tuple(file.data_file.fields) for _, file in files}
     return len(fields) == 1 and len({fragment_id for fragment_id, _ in files}) == len(files)
 
@@ -185,11 +186,11 @@ class TableHandle:
 
     @property
     def kept_bytes(self) -> int:
-        """Return how many bytes Lance keeps of the table, besides its latest manifest."""
+        """Return the bytes of memory that Lance keeps for the table, without the latest manifest."""
         return int(self._dataset.session().size_bytes())
 
     def latest(self, fragment_ids: Collection[int] = ()) -> TableSnapshot:
-        """Move to the latest version and return it, with those of the named fragments that exist.
+        """Move the handle to the latest version, and return it with those of the named fragments that exist.
 
         Raises:
             LemanError: see `table_error`.
@@ -218,9 +219,10 @@ class TableHandle:
     def replace_files(
         self, base: TableSnapshot, files: Sequence[tuple[int, InstallableFile]], properties: Mapping[str, str]
     ) -> int:
-        """Install files, at most one of each column in each fragment; return the version of the table with them.
+        """Install files, at most one for each column and fragment; return the version of the table with them.
 
-        Lance rebases over versions after `base`: if the version grew by more than one, others committed in between.
+        Lance commits on top of versions after `base`, too. So if the version grows by more than one, others committed
+        between.
 
         Args:
             base: The version that the handle is at, which was checked.
@@ -289,7 +291,7 @@ class TableHandle:
     def has_no_index(self) -> bool:
         """Return whether the handle's version certainly has no index.
 
-        The check is free if there is none; a table that had one is not checked again.
+        The check is cheap if there is no index. Once the table had one, this returns False without checking.
         """
         if not self._had_index:
             self._had_index = True
@@ -310,7 +312,7 @@ class TableHandle:
     def past(self, version: int) -> TableSnapshot | None:
         """Return an older version, or None if it was deleted.
 
-        The last one is cached: versions never change.
+        The version that was opened last is cached, because versions never change.
 
         Raises:
             Unavailable: STORE_UNAVAILABLE – the storage cannot be read now.
@@ -323,7 +325,7 @@ class TableHandle:
         return self._past
 
     def has_version(self, version: int, identity: str) -> bool:
-        """Return whether the table at the uri has the version that a plan identifies.
+        """Return whether the table at the uri has a version with the identity that a plan recorded.
 
         Raises the errors of `LanceTables.snapshot`.
         """
@@ -342,12 +344,12 @@ class TableHandle:
         return 0 if fragment is None else int(fragment.count_rows(where))
 
     def are_still_deleted(self, fragment_id: int, before: Deletions) -> bool:
-        """Return whether every row of a fragment that was deleted `before` is still deleted."""
+        """Return whether every row of a fragment that is deleted in `before` is still deleted."""
         fragment = self._dataset.get_fragment(fragment_id)
         return fragment is None or are_still_deleted(fragment, before)
 
     def add_schema(self, schema: pa.Schema) -> None:
-        """Add columns without data, all or none, and an incarnation to the handle's version.
+        """Add columns without data, all or nothing, and an incarnation to the handle's version.
 
         Raises:
             InvalidArgument: BAD_COLUMN – Lance refuses the schema.

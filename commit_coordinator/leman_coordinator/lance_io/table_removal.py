@@ -1,9 +1,10 @@
-"""Remove and rename tables and views: their folders, what refers to them, and notes for repeated requests.
+"""Remove and rename tables and views, check what refers to them, and write notes for repeated requests.
 
-A caller whose answer was lost repeats its request, perhaps to another coordinator. By then a new table may have the
-name, which must not be dropped. So a request notes in its database which table it is about before the removal, and that
-it is done after it: `<database>/_leman/drops/<digest of place and request id>.json`. A table without an incarnation,
-created by Lance, gets one for that. Notes are kept for a day.
+A caller whose answer was lost repeats its request, perhaps to another coordinator. By then a new table, which must not
+be dropped, may have the name. So a request writes a note into its database: before the removal with the identity of the
+table, after it with the mark that the table was removed: `<database>/_leman/drops/<digest of place and request
+id>.json`. A table that Lance created has no identity (incarnation); it gets one for this purpose. Notes are kept for a
+day.
 """
 
 from __future__ import annotations
@@ -53,9 +54,9 @@ _log = structlog.get_logger(__name__)
 def remove_folder(uri: str, incarnation: str) -> None:
     """Remove a table's folder; if this raises, the table still exists.
 
-    A local folder is renamed first, in one step: then the table's name is free, and new data under it is safe. In a
-    store the versions are deleted first: without them the rest is not a table. Leftovers that cannot be removed are
-    logged, as the table is gone. Of a link only the link is removed, not its target.
+    A local folder is first renamed, in one step. Then the name is free, and new data under it is safe. In a store, the
+    versions are deleted first: without them the other files are not a table. Files that then cannot be removed are
+    logged without an error, as the table itself is gone. Of a link, only the link is removed, not its target.
 
     Args:
         incarnation: The expected incarnation; empty: unknown. Another local table gets its name back: a process that
@@ -94,7 +95,7 @@ def remove_folder(uri: str, incarnation: str) -> None:
 
 
 def _moved(folder: Path) -> Path | None:
-    """Rename a table's folder to a name of Leman's own, and return it; None if one step cannot do that."""
+    """Rename a table's folder to a name of Leman's own, and return it; None if that takes more than one step."""
     moved = folder.parent / OWN_FOLDER / f"{MOVED_PREFIX}{uuid.uuid4().hex}"
     try:
         moved.parent.mkdir(exist_ok=True)
@@ -109,7 +110,7 @@ def _moved(folder: Path) -> Path | None:
 
 
 def _check_meant(moved: Path, folder: Path, incarnation: str) -> None:
-    """If a folder is not of the expected table, give its name back and raise FileNotFoundError.
+    """If a moved folder is not that of the expected table, move it back and raise FileNotFoundError.
 
     A folder without versions belongs to a table that is being created.
     """
@@ -135,7 +136,10 @@ def _put_back(moved: Path, folder: Path) -> None:
 
 
 def _sweep(own: Path) -> None:
-    """Remove dropped folders, including those of interrupted drops; those being checked by others, a day later."""
+    """Remove dropped folders, including those of interrupted drops.
+
+    Folders that another process still checks stay for a day.
+    """
     looked_at = (moved for moved in own.glob(f"{MOVED_PREFIX}*") if moved.stat().st_ctime < time.time() - DAY)
     for dropped in (*own.glob(f"{_DROPPED}*"), *looked_at):
         shutil.rmtree(dropped, ignore_errors=True)
@@ -186,7 +190,7 @@ def views_on(tables: LanceTables, database: str, name: str) -> list[str]:
 
 
 def drop_view(database: str, name: str, incarnation: str = "") -> None:
-    """Remove a view, its scratch tables first. After an interruption it exists with all its rows, or not at all.
+    """Remove a view, its scratch tables first. If interrupted, the view exists with all its rows, or not at all.
 
     Args:
         incarnation: The expected incarnation; empty: any. Another view stays.
@@ -241,7 +245,7 @@ def check_table_drop(uri: str, *, force: bool) -> None:
 
 
 def remove_table(uri: str, incarnation: str = "") -> None:
-    """Remove a table. After an interruption it exists with all its rows, or not at all.
+    """Remove a table. If interrupted, the table exists with all its rows, or not at all.
 
     Args:
         incarnation: The expected incarnation; empty: any. Another table stays.
@@ -325,7 +329,7 @@ _FOLDER = "drops"
 
 
 def drop_once(uri: str, request_id: str, check: Callable[[], None], remove: Callable[[str], None]) -> None:
-    """Remove a table unless this request has done so: a later table with the name stays.
+    """Remove a table unless an earlier call of this request has done so: a later table of that name is kept.
 
     Args:
         check: Raises an error if it may not be removed.
@@ -344,7 +348,7 @@ def drop_once(uri: str, request_id: str, check: Callable[[], None], remove: Call
 
 
 def _is_done(uri: str, request_id: str, incarnation: str | None) -> bool:
-    """Return whether a request has removed its table: noted as removed, or noted and now missing or replaced.
+    """Return whether a request has removed its table: its note says so, or the noted table is missing or replaced.
 
     Args:
         incarnation: Of the existing table; empty: it has none; None: there is no table.
@@ -363,7 +367,7 @@ def _is_done(uri: str, request_id: str, incarnation: str | None) -> bool:
 def _given_incarnation(uri: str) -> str:
     """Give a table an incarnation if it has none, and return its incarnation.
 
-    Empty: it cannot be written, as a disk is full, or must not change, as only a link to it is removed.
+    Return an empty text if it has none and cannot get one: the disk is full, or only a link to the table is removed.
     """
     if is_link(uri):
         return ""
@@ -381,8 +385,8 @@ def _given_incarnation(uri: str) -> str:
 def _write(uri: str, request_id: str, incarnation: str, *, removed: bool) -> None:
     """Note which table a request is about to remove, or has removed.
 
-    If the note cannot be written, as a disk is full, the table is removed anyway: then only the coordinator's memory
-    knows of the request.
+    If the note cannot be written, for example on a full disk, the table is removed anyway. Then only the coordinator's
+    memory can answer the repeated request.
     """
     notes = _notes(uri)
     try:

@@ -1,6 +1,6 @@
 """Commits to views: creation, placeholders, and one version with everything that a refresh changed.
 
-Placeholders are the rows of a view before it has values.
+Placeholders are the rows of a view before a refresh computes their values.
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ _SAMPLE = 64
 def stage_placeholders(
     uri: str, schema: pa.Schema, ids: Iterable[Ids], max_rows_per_fragment: int, version: str | None
 ) -> list[StagedFile]:
-    """Write placeholders for the ids, one file for each fragment, and return the files.
+    """Write placeholders for the row ids of a source, one file for each fragment, and return the files.
 
-    All columns of the view are stored and NULL, except the source's row ids, in the given order, and `__is_set`, which
-    is false.
+    All columns of the view are stored as NULL, except two: the source's row ids, in the given order, and `__is_set`,
+    which is false.
 
     Args:
-        max_rows_per_fragment: Rows of each file, the last one has the rest; 0: see `fragment_sizes`.
+        max_rows_per_fragment: Rows of each file except the last; 0: see `fragment_sizes`.
     """
     nulls = _Nulls(schema)
     staged: list[StagedFile] = []
@@ -77,7 +77,7 @@ def stage_placeholders(
 
 
 def fragment_sizes(max_rows_per_fragment: int) -> Iterator[int]:
-    """Yield the rows of one fragment after the other, forever; for 0 the sizes are chosen here and grow."""
+    """Yield the number of rows of each next fragment, forever. For 0, this function chooses growing sizes."""
     if max_rows_per_fragment:
         yield from itertools.repeat(max_rows_per_fragment)
     rows = _FIRST_ROWS
@@ -166,7 +166,7 @@ class ViewFiles:
 
     @property
     def data_columns(self) -> frozenset[str]:
-        """All columns but the source's row id: those that are replaced when values change."""
+        """All columns except the source's row id. A change of values replaces these columns."""
         return frozenset(self._types) - {SOURCE_ROW_ID}
 
     @property
@@ -177,7 +177,7 @@ class ViewFiles:
         """Check the content of a staged file and return it as an installable one.
 
         Args:
-            columns: The columns that the file must have, exactly; None: some of the data columns.
+            columns: The columns that the file must have, exactly; None: any of the data columns.
 
         Raises:
             FailedPrecondition: TYPE_MISMATCH – the file has other columns, or one of another type than the view.
@@ -246,7 +246,7 @@ def find_view(uri: str) -> lance.LanceDataset | None:
 
 
 def is_made_by(dataset: lance.LanceDataset, request_id: str) -> bool:
-    """Return whether this request was the last one that created or changed the view's rows."""
+    """Return whether this request made the latest change of the view's rows, or created the view."""
     return (dataset.schema.metadata or {}).get(LAST_REQUEST.encode()) == request_id.encode()
 
 
@@ -295,7 +295,7 @@ def apply_delta(
 
 
 def with_request(schema: pa.Schema, request_id: str) -> pa.Schema:
-    """Return the schema with the request id, which identifies a commit whose answer was lost."""
+    """Return the schema with the request id in its metadata, by which a repeated request finds its commit."""
     return _with_metadata(schema, {LAST_REQUEST: request_id})
 
 
@@ -307,8 +307,8 @@ def _with_metadata(schema: pa.Schema, updates: Mapping[str, str]) -> pa.Schema:
 def _lance_schema(dataset: lance.LanceDataset, updates: Mapping[str, str]) -> LanceSchema:
     """Return the table's own schema with updated metadata.
 
-    It is built as pickle would build it: an Arrow schema lacks details of dictionaries that Lance needs for fragments
-    that stay.
+    It is built as pickle would build it, because an Arrow schema lacks details of dictionaries that Lance needs for the
+    fragments that stay.
     """
     metadata = _with_metadata(dataset.schema, updates).metadata
     parts: Any = dataset.lance_schema.__reduce__()
@@ -350,7 +350,8 @@ def _evict(dataset: lance.LanceDataset, fragments: dict[int, FragmentMetadata], 
 def _emptied(metadata: FragmentMetadata, version: int) -> FragmentMetadata:
     """Return the fragment with all its rows deleted.
 
-    A Merge must name every fragment, and drops such ones without reading their deletion file, which does not exist.
+    Lance's operation Merge must name every fragment. It drops fragments whose rows are all deleted, without reading
+    their deletion file, which does not exist.
     """
     nothing_left = {
         "read_version": version,

@@ -30,7 +30,7 @@ _OLD_COMPRESSION = b"ARROW:experimental_compression"
 
 
 class Sink:
-    """A file for pyarrow that keeps what is written until it is taken."""
+    """A file object for pyarrow that collects the written bytes until `taken` returns them."""
 
     closed = False
 
@@ -47,7 +47,7 @@ class Sink:
         self.closed = True
 
     def taken(self) -> bytes:
-        """Return and forget what was written since the last call."""
+        """Return the bytes that were written since the last call, and drop them here."""
         content = b"".join(self._parts)
         self._parts.clear()
         return content
@@ -115,7 +115,7 @@ def _table(content: bytes, at: int) -> int:
 
 
 def _field(content: bytes, table: int, number: int) -> int:
-    """Return the offset of a field of a table; 0: absent."""
+    """Return the offset of a field of a table; 0 if the field is absent."""
     known = table - int.from_bytes(content[table : table + 4], "little", signed=True)
     slot = 4 + 2 * number
     if slot >= int.from_bytes(content[known : known + 2], "little"):
@@ -136,7 +136,7 @@ _CONTINUATION = b"\xff" * _SIZE_WORD
 class Decompressed:
     """Follow an Arrow IPC stream as it is read, and report the decompressed size of its compressed batches.
 
-    A message is a mark, a length, that many bytes of metadata, and a body whose length is in the metadata.
+    A message consists of a mark, the length of the metadata, the metadata, and a body whose length is in the metadata.
     """
 
     def __init__(self) -> None:
@@ -205,7 +205,7 @@ class Part:
     body: memoryview
 
     def pieces(self) -> Iterator[bytes | memoryview]:
-        """Yield it as the next bytes of an Arrow IPC stream; nothing if it has no batch."""
+        """Yield the message as the next bytes of an Arrow IPC stream; nothing if it has no batch."""
         if self.header:
             padding = -len(self.header) % _ALIGNED
             size = (len(self.header) + padding).to_bytes(4, "little")
@@ -248,7 +248,7 @@ def _plain(batch: pa.RecordBatch) -> Iterator[bytes]:
 
 
 class _Dictionaries:
-    """Create messages of batches, preceded by their dictionaries when these change."""
+    """Makes messages of batches. Messages with the dictionaries come first if the dictionaries changed."""
 
     def __init__(self, schema: pa.Schema) -> None:
         self._sink = Sink()
@@ -269,7 +269,7 @@ def _has_dictionary(kind: pa.DataType) -> bool:
 
 
 def _framed(encapsulated: pa.Buffer) -> bytes:
-    """Return the message for an encapsulated one of Arrow IPC: mark, length, header, body."""
+    """Return the Flight message for an encapsulated message of Arrow IPC, which is mark, length, header and body."""
     content = memoryview(encapsulated)
     end = 8 + int.from_bytes(content[4:8], "little")
     return _message(content[8:end], content[end:])
@@ -354,7 +354,7 @@ class Incoming:
     # ----------------------------------------------------------------- for the event loop
 
     async def put(self, data: bytes | memoryview) -> None:
-        """Pass on bytes, as soon as there is room."""
+        """Add bytes for the reader, once the buffer has room."""
         while self._held >= _HELD_BYTES:
             self._room.clear()
             await self._room.wait()
@@ -394,11 +394,11 @@ class Incoming:
         return found
 
     def close(self) -> None:
-        """Do nothing: the writer is notified when its reader ends."""
+        """Only mark the file as closed: the writer is notified when its reader ends."""
         self.closed = True
 
     def check_ended(self) -> None:
-        """Check that the stream has its end mark: that of an interrupted sender does not.
+        """Check that the stream has its end mark, which is missing if its sender was interrupted.
 
         Raises:
             InvalidArgument: BAD_STREAM.
@@ -433,7 +433,7 @@ class Incoming:
 
 
 def read_batches(incoming: Incoming) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-    """Return the schema of an Arrow IPC stream, and its batches as they arrive; each is validated fully.
+    """Return the schema of an Arrow IPC stream, and its batches as they arrive. Each batch is fully validated.
 
     Raises:
         InvalidArgument: BAD_STREAM – the bytes are not such a stream; BATCH_TOO_LARGE.

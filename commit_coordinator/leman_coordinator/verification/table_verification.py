@@ -1,4 +1,4 @@
-"""Verify one table: metadata, files of its latest version, noted files of others, and the files next to them."""
+"""Verify one table: its metadata, the files of its latest version, noted files of older ones, and checkpoints."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ _FROM_IT = (
 class InstalledFiles:
     """The data files of one table.
 
-    Files without a note are not verifiable: other writers or Lance's compaction wrote them, or the note is gone. Of
-    these, existence and number of rows are checked.
+    A file without a note is not verifiable: another writer or Lance's compaction wrote it, or its note is gone. Only
+    its existence and number of rows are checked.
     """
 
     snapshot: TableSnapshot
@@ -50,7 +50,7 @@ class InstalledFiles:
     noted: Mapping[str, Committed]
 
     def things(self, after: str) -> Iterator[tuple[str, Inspection]]:
-        """Check the files after a name, and yield them by name."""
+        """Check the files whose names sort after `after`, and yield each with its result, by name."""
         installed = {file.path: (fragment, file) for fragment in self.snapshot.fragments for file in fragment.files}
         for name in sorted({*installed, *self.noted}):
             if name <= after:
@@ -136,9 +136,9 @@ _HARM = (
 
 
 def verify_source_records(snapshot: TableSnapshot, table: str, after: str) -> Iterator[tuple[str, Inspection]]:
-    """Check the records after a name, and yield them by name.
+    """Check the records whose names sort after `after`, and yield each with its result, by name.
 
-    They are those in the folder, and the one that the latest version of the view names.
+    These are the records in the folder, and the one that the latest version of the view names, which may be missing.
     """
     named = snapshot.metadata.get(BASE_RECORD.encode(), b"").decode()
     sizes = {f.name: f.size_bytes for f in refresh_folder(snapshot.uri) if f.name.startswith(RECORD_PREFIX)}
@@ -174,10 +174,10 @@ def _name(thing: tuple[str, Inspection]) -> str:
 
 
 class TableCheck:
-    """The parts of a table's verification; each yields the things after a name, by name.
+    """The parts of a table's verification. Each checks the things that sort after `after`, and yields them by name.
 
-    A hidden table in which a refresh computes may be incomplete, as the next refresh recreates it. Only what exists and
-    is wrong is a finding.
+    A hidden table in which a refresh computes may be incomplete, as the next refresh recreates it. So a missing part is
+    no finding; a damaged one is.
     """
 
     def __init__(self, database: str, table: str) -> None:
@@ -220,7 +220,7 @@ class TableCheck:
             yield "view", view
 
     def _row_ids(self, snapshot: TableSnapshot) -> tuple[Finding, ...]:
-        """Return, by fragment, the problems that make row ids ambiguous."""
+        """Return the problems with row ids and deleted rows, by fragment."""
         try:
             problems = check_row_ids(self._uri)
         except LemanError as error:
@@ -259,7 +259,7 @@ class TableCheck:
         yield "notes", Inspection(Subject.NOTE, self._notes.bytes_read, True, findings)
 
     def files(self, _: str, after: str) -> Things:
-        """Check the files of the latest version, and other noted ones."""
+        """Check the files of the latest version, and noted files of other versions."""
         if not isinstance(self._snapshot, LemanError):
             for name, looked in InstalledFiles(self._snapshot, self._table, self._notes.files).things(after):
                 if not (self._may_be_incomplete and any(found.flaw is Flaw.MISSING for found in looked.findings)):
@@ -268,7 +268,7 @@ class TableCheck:
     def checkpoints(self, _: str, after: str) -> Things:
         """Check checkpoints and fragment records.
 
-        Damaged ones that were set aside, and unfinished ones, are left out: nothing reads them.
+        Damaged ones that were moved aside, and unfinished ones, are left out, because nothing reads them.
         """
         store = LanceCheckpointStore(checkpoint_root(self._uri))
         for file in store.files():
@@ -330,7 +330,7 @@ class TableCheck:
                 yield column.name, Inspection(Subject.COLUMN, findings=self._function(snapshot, column.name, bound))
 
     def _function(self, snapshot: TableSnapshot, column: str, bound: ColumnBinding) -> tuple[Finding, ...]:
-        """Return why a column cannot be computed: its function is damaged, or gone."""
+        """Return why a column cannot be computed if its function is damaged or missing."""
         try:
             if self._registry.find(bound.udf_name, bound.udf_version) is not None:
                 return ()
@@ -370,5 +370,5 @@ class TableCheck:
 
 
 def _flaw(error: LemanError) -> Flaw:
-    """Return the flaw of an unusable thing: what another release stored is intact."""
+    """Return the flaw that an error stands for. Data that another release stored counts as intact."""
     return Flaw.DAMAGED if isinstance(error, DataLoss) else Flaw.UNREADABLE
