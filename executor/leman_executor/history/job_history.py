@@ -1,7 +1,7 @@
 """The job history of one database, a Lance table and its tail, and its single writer in a process.
 
-States that arrive during a write are written together next. States of jobs that had nothing to do may wait longer: an
-append costs five requests to an object store.
+States that arrive during a write are written together by the next one. States of jobs that had nothing to do may wait
+longer, to save the five object-store requests that each append costs.
 """
 
 from __future__ import annotations
@@ -43,13 +43,14 @@ def _now() -> tuple[float, float]:
 
 
 class HistoryTailCache:
-    """An executor's view of a tail, and its writes to it; for one thread at a time.
+    """Read and write the tail of a job history, for one executor. Not thread-safe.
 
     If the storage cannot be used, calls raise the error of `storage_failed`.
 
     Args:
         begins: New jobs begin here; see `docs/decisions/0048-history-tail.md` for when they may.
-        now: Returns the seconds of two clocks: one may have been set, the other one may have stopped with the machine.
+        now: Returns the seconds of the wall clock, which an operator may set, and of the monotonic clock, which may
+            stop while the machine sleeps.
     """
 
     def __init__(self, database: str, *, begins: bool, now: Callable[[], tuple[float, float]] = _now) -> None:
@@ -63,7 +64,9 @@ class HistoryTailCache:
 
     @property
     def is_seen(self) -> bool:
-        """Whether the last read is recent enough for a write; without jobs here nothing is put."""
+        """Whether the last read is recent enough for a write. Always true while the tail has no jobs, as nothing is
+        written then.
+        """
         if self._tail is None:
             return True
         if self._seen_at is None:
@@ -77,22 +80,22 @@ class HistoryTailCache:
 
     @property
     def is_long(self) -> bool:
-        """Return whether it is time to fold."""
+        """Return whether the tail is long enough to be folded into the table."""
         return len(self._entries) >= _FOLD_AFTER
 
     @property
     def warnings(self) -> list[str]:
-        """Return what cannot be read, as texts."""
+        """Return a warning for each part that cannot be read."""
         return [entry.damage for entry in self._entries if entry.damage]
 
     def has(self, job_id: str) -> bool:
-        """Return whether states of a job are here: then its next one belongs here too."""
+        """Return whether the tail has states of a job; its next state then belongs here too."""
         return job_id in self._jobs
 
     def news(self) -> list[str]:
         """Return records that were put since the last read.
 
-        Read the tail before the table: states that are folded in between are then in both, and none is missed.
+        Call this before reading the table. A state that is folded in between is then read twice instead of not at all.
         """
         if self._tail is None or self._rests():
             return []
@@ -106,19 +109,19 @@ class HistoryTailCache:
         return [record for entry in found for record in entry.records]
 
     def _rests(self) -> bool:
-        """Return whether a read is not worth its cost: the tail was never written."""
+        """Return whether a read can be saved, as the tail was never written."""
         if self.begins or self._latest or self._seen_at is None:
             return False
         return self._since(self._seen_at) < _LOOK_SECONDS
 
     def put(self, records: Sequence[str]) -> bool:
-        """Put records after all known ones. Return False if another writer may have been faster: read, then retry."""
+        """Append records. Return False if another writer may have appended since the last read: read, then retry."""
         return self._put(Entry(self._latest + 1, tuple(records)))
 
     def divided(self, known: Callable[[str], JobRecord]) -> tuple[list[str], list[str]]:
         """Return the records of ended jobs and those of open jobs.
 
-        Of a deleted job only the record of the deletion is left.
+        A deleted job is represented only by the record of its deletion.
 
         Args:
             known: Returns the current state of a job.
@@ -135,11 +138,11 @@ class HistoryTailCache:
         return ended, open_
 
     def begin_anew(self, records: Sequence[str]) -> bool:
-        """Put an object with these records that voids all earlier ones; False: as `put`."""
+        """Write an object with these records that replaces all earlier ones. Return False like `put`."""
         return self._put(Entry(self._latest + 1, tuple(records), begins=True))
 
     def forget_past(self) -> None:
-        """Delete voided objects that are old enough."""
+        """Delete replaced objects that no reader needs any more."""
         if self._tail is not None and self._entries and self._entries[0].begins:
             self._tail.forget_before(self._entries[0].number)
 
@@ -244,7 +247,7 @@ class JobHistory:
     def prepare(self) -> None:
         """Create the tables of jobs and failed rows if they do not exist.
 
-        A broken table of failed rows does not prevent jobs: a job with failed rows tries again.
+        If the table of failed rows cannot be created, jobs run nevertheless: a job with failed rows tries again.
         """
         with self._lock:
             if not self._prepared:
@@ -257,9 +260,9 @@ class JobHistory:
                 self._prepared = True
 
     def save(self, job: Job) -> Job:
-        """Append the job's state, and return the current one.
+        """Append the job's state, and return the state that counts.
 
-        That is this one, or an earlier one by another executor: an end of the job, or a later attempt.
+        It is another one if another executor wrote an end of the job, or a later attempt, before.
         """
         return self.save_all([job])[0]
 
@@ -275,7 +278,7 @@ class JobHistory:
         return [own.get(record) or record.job() for record in kept]
 
     def _put_into_tail(self, said: Sequence[_Text], own: dict[JobRecord, Job]) -> Sequence[_Text]:
-        """Write the states that belong into the tail, and return the others."""
+        """Write the states that belong in the tail, and return those that belong in the table."""
         for _ in range(_TRIES):
             if not self._tail.is_seen:
                 self._catch_up()
@@ -288,7 +291,9 @@ class JobHistory:
                 if wants:
                     self._count_own(job, text, own)
             return [pair for pair, wants in zip(said, wanted, strict=True) if not wants]
-        raise Unavailable(STORE_UNAVAILABLE, f"Others were faster {_TRIES} times to write to the history {self.uri}")
+        raise Unavailable(
+            STORE_UNAVAILABLE, f"Other writers wrote to the history {self.uri} first, {_TRIES} times in a row"
+        )
 
     def _belongs_into_tail(self, job: Job) -> bool:
         return self._tail.has(job.job_id) or (self._tail.begins and job.job_id not in self._records)
@@ -315,7 +320,9 @@ class JobHistory:
         self._count(record)
 
     def find(self, job_id: str) -> Job | None:
-        """Return the current state of a job, for a deleted one its remains, or None if it does not exist."""
+        """Return the current state of a job, or None if it does not exist. For a deleted job, return the record of its
+        deletion.
+        """
         with self._lock:
             self._catch_up()
             record = self._records.get(job_id)
@@ -329,14 +336,14 @@ class JobHistory:
         return {record.job_id: record.decode() for record in records if not record.deleted}
 
     def news(self) -> dict[str, JobRecord]:
-        """Return the jobs whose state has changed since the last call; at first all."""
+        """Return the jobs whose state has changed since the last call; the first call returns all."""
         with self._lock:
             self._catch_up()
             news, self._news = self._news, {}
             return news
 
     def warnings(self) -> list[str]:
-        """Return which parts of the history and of the failed rows were damaged and set aside, as texts."""
+        """Return a warning for each part of the history and of the failed rows that was damaged and set aside."""
         with self._lock:
             lost = self._tail.warnings
         return [*self._log.warnings(), *self._errors.warnings(), *lost]
@@ -349,7 +356,7 @@ class JobHistory:
     def tidy(self) -> None:
         """Compact the table, drop the states of deleted jobs, and fold a long tail.
 
-        The records of the deletions stay. Compaction blocks neither writers nor readers.
+        The records of deletions stay. Writers and readers can continue during the compaction.
         """
         with self._lock:
             if self._tail.is_long:
@@ -372,7 +379,7 @@ class JobHistory:
     def forget_past(self) -> None:
         """Remove versions of the table, and objects of the tail, that are no longer needed.
 
-        The former blocks neither writers nor readers.
+        Writers and readers can continue while versions are removed.
         """
         with self._lock:
             self._tail.forget_past()
@@ -385,11 +392,11 @@ class JobHistory:
                 self._fold()
 
     def _fold(self) -> None:
-        """Write the ended jobs of the tail into the table, then restart the tail with the others.
+        """Write the ended jobs of the tail into the table, then restart the tail with the open jobs.
 
-        After a crash in between both have the states, which is harmless, as an end is final. An outdated view of the
-        tail is refreshed first: otherwise nothing could be put after it, and the table would get the same states each
-        time.
+        After a crash between the two steps, both have the states of the ended jobs. That is harmless, as an end is
+        final. The tail is read again first if the last read is outdated: otherwise the restart would fail each time,
+        and each attempt would add the same states to the table.
         """
         if not self._tail.is_seen:
             self._catch_up()
@@ -414,7 +421,7 @@ class JobHistory:
             self._catch_up()
 
     def _note_whole(self, snapshot: Snapshot) -> None:
-        """Note that all rows of a version were read, in whichever fragments."""
+        """Note that all rows of a version were read."""
         self._snapshot = snapshot
         self._read = set(snapshot.fragments)
         self._rows = snapshot.row_count
@@ -440,7 +447,7 @@ class JobHistory:
             self._forget()
 
     def _take(self, snapshot: Snapshot) -> None:
-        """Apply the new rows; if that is not enough, apply all rows again."""
+        """Apply the new rows of a version, or all its rows if the earlier ones have changed."""
         try:
             if not self._go_on(snapshot):
                 self._forget()
@@ -451,11 +458,11 @@ class JobHistory:
     def _go_on(self, snapshot: Snapshot) -> bool:
         """Apply the rows that follow those already read.
 
-        After a compaction by another process, old rows lie in new fragments too: their ids and keys distinguish them
-        from later rows, and from rows that got their ids after the latest version was lost.
+        After a compaction by another process, new fragments contain old rows too. Row ids and keys distinguish those
+        from later rows, and from rows that got the same ids after the latest version was lost.
 
         Returns:
-            False, with nothing applied, if rows of earlier positions were added, or rows are gone.
+            False, with nothing applied, if rows were added at earlier positions, or rows are gone.
         """
         fragments = snapshot.fragments
         gone = not self._read <= fragments.keys()
@@ -473,7 +480,7 @@ class JobHistory:
         return True
 
     def _read_apart(self, snapshot: Snapshot) -> None:
-        """Read all fragments again one by one, and what can be saved of the damaged ones."""
+        """Read all fragments again one by one, and recover what is readable of damaged ones."""
         self._forget()
         fragments = snapshot.fragments
         said = [state for number in fragments.values() for state in self._said_in(snapshot, number)]
@@ -586,9 +593,9 @@ class HistoryWriter:
         return await answer
 
     def save_with_others(self, job: Job) -> None:
-        """Write a state of a job with the next `save`, or after a while, or at the end.
+        """Write a state of a job together with the next `save`, or after a delay, or when the writer ends.
 
-        If the process is killed before, the state is lost.
+        If the process is killed before that, the state is lost.
         """
         if self._gone:
             return
@@ -599,7 +606,7 @@ class HistoryWriter:
             self._begin_rest()
 
     def leave_unwritten(self) -> None:
-        """Drop waiting and later states: the history is gone."""
+        """Drop waiting and later states, as the history was deleted."""
         self._gone = True
         self._resting.clear()
         if self._rest is not None:
@@ -619,7 +626,7 @@ class HistoryWriter:
             self._writing = asyncio.create_task(self._write())
 
     async def written(self) -> None:
-        """Write waiting states now, and wait until all are written."""
+        """Write all waiting states now, and return when they are written."""
         self._write_resting()
         if self._writing is not None:
             await asyncio.wait([self._writing])
@@ -644,13 +651,17 @@ class HistoryWriter:
         await self._carefully(self._history.forget_past, "versions of the job history were not removed")
 
     async def _write_batch(self, rested: Sequence[Job], batch: Sequence[tuple[Job, asyncio.Future[Job]]]) -> bool:
-        """Write a batch and return whether that succeeded; if not, the rested states wait again."""
+        """Write a batch and return whether that succeeded. If not, put the delayed states back into the queue."""
         try:
             kept = await self._pool.run(self._history.save_all, [*rested, *(job for job, _ in batch)])
         except Exception as error:  # noqa: BLE001 - waiting callers must get any error
             if rested and not self._gone:
                 ids = [job.job_id for job in rested]
-                _log.warning("jobs that had nothing to do are not in the history yet", job_ids=ids, error=str(error))
+                _log.warning(
+                    "jobs that had nothing to do could not be written to the history: the next write tries again",
+                    job_ids=ids,
+                    error=str(error),
+                )
                 self._resting = [*rested, *self._resting]
                 self._begin_rest()
             for _, answer in batch:

@@ -88,7 +88,7 @@ def _set_on_stale_input(run: BackfillRun, on_stale_input: OnStaleInput) -> None:
 
 
 def _divides_fragments(spec: BackfillSpec) -> bool:
-    """Return whether the request controls how fragments are computed and committed, so that columns share no reads."""
+    """Return whether the request sets how fragments are divided or committed; columns then do not share reads."""
     return bool(spec.task_size or spec.task_shuffle_diversity or spec.commit_granularity or spec.commit_rows)
 
 
@@ -104,7 +104,7 @@ class ColumnsMetrics(JobMetrics):
         self._done_before = self._committed_before = 0
 
     def taken_over(self, plans: Mapping[str, Plan]) -> None:
-        """Count what earlier executors did, as far as known: what they planned and is not planned any more."""
+        """Count the work of earlier executors of the job: what their plans listed and the new plans do not."""
         before, done, stored = self._attempts, 0, 0
         if not before.rows_planned:
             return
@@ -130,7 +130,7 @@ class ColumnsMetrics(JobMetrics):
 
     @property
     def seconds_per_row(self) -> float | None:
-        """None: a row of each column has another cost."""
+        """None, as the cost of a row differs between columns."""
         return None
 
     @property
@@ -146,7 +146,7 @@ class ColumnsMetrics(JobMetrics):
         return sum(part.rows_evaluated for part in self.parts.values())
 
     def progress(self) -> Progress:
-        """Return the sums, with the bottleneck of the slowest column."""
+        """Return the sums over all columns, with the bottleneck of the slowest one."""
         parts = [part.progress() for part in self.parts.values()]
         sums = {name: sum(getattr(part, name) for part in parts) for name in _ADDED}
         before = self._attempts
@@ -196,9 +196,10 @@ class ColumnsPlan:
 class ColumnsRun:
     """A running backfill of several columns, see `JobRun`.
 
-    Columns come after the columns of the job that they read. SQL columns are computed together, others one after the
-    other. Each is a `BackfillRun` under the job's id, turn, lease and attempt, so its stored data is the same as that
-    of a separate job. A failure ends only its column, unless no other column can continue.
+    Columns come after the columns of the job that they read. SQL columns are computed together, all others one after
+    another. Each column has a `BackfillRun` with the job's id, queue slot, lease and attempt, so it stores the same
+    data as a separate job would. If a column fails, the job continues with the columns that do not depend on it, and
+    ends when none is left.
     """
 
     def __init__(self, job: Job, services: JobEnvironment, status: JobStatus | None = None) -> None:
@@ -226,14 +227,14 @@ class ColumnsRun:
         return max((column.run.workers for column in self._columns.values() if column.run is not None), default=0)
 
     def set_cost_estimate(self, seconds_per_row: float | None) -> None:
-        """Ignore the cost of a row: each column has another function."""
+        """Ignore the estimate: the cost of a row differs between columns."""
 
     @property
     def _open(self) -> list[_Column]:
         return [column for column in self._columns.values() if not column.ended]
 
     async def plan(self) -> ColumnsPlan:
-        """Ask the planner for each column. An error of one column refuses the job.
+        """Plan each column. If one cannot be planned, raise its error, which refuses the whole job.
 
         Raises:
             LemanError: the planner's error.
@@ -275,7 +276,7 @@ class ColumnsRun:
         )
 
     async def _describe(self, found: ColumnsPlan) -> None:
-        """Summarize the first plans in the job."""
+        """Store a summary of the first plans in the job."""
         fragments, rows = Counter[str](), Counter[str]()
         reasons = {}
         for plan in found.columns.values():
@@ -328,7 +329,7 @@ class ColumnsRun:
         return column.run
 
     async def _plan_column(self, column: _Column, *, strict: bool) -> None:
-        """Plan a column, or note which others it waits for, or why it cannot be computed."""
+        """Plan a column. If that fails, note which columns must be computed first, or the error."""
         run = self._made(column)
         others = frozenset(one.name for one in self._open) - {column.name}
         column.plan, column.waits = None, frozenset()
@@ -376,10 +377,9 @@ class ColumnsRun:
         return frozenset(column.name for column in self._columns.values() if column.ended and column.error is None)
 
     def _note_function(self, column: str, plan: Plan) -> None:
-        """Note a column's function. One that gets environment values must be that of the accepted job.
+        """Note a column's function. If it gets environment values, it must be the one that the job was accepted with.
 
-        Raises:
-            LemanError: It is another one.
+        Raises: LemanError: The column has a different function now.
         """
         known = self.status.job.functions
         function = FunctionVersion(plan.header.udf.name, plan.header.udf.version)
@@ -415,7 +415,7 @@ class ColumnsRun:
         """Do nothing."""
 
     async def abandon(self) -> None:
-        """Do nothing, as `prefetch` starts nothing."""
+        """Do nothing: `prefetch` starts nothing."""
 
     async def ended_at_once(self, plan: ColumnsPlan) -> bool:
         if plan.waiting or plan.tasks or any(self._computes_inputs(name, p) for name, p in plan.columns.items()):
@@ -482,7 +482,7 @@ class ColumnsRun:
             raise Cancelled(self.status.job.job_id)
 
     async def end(self, state: JobState, error: JobError | None = None) -> None:
-        """End the job; the columns have stored the rows that made them fail."""
+        """End the job. Its failed rows are stored already: each column stores its own."""
         if state in (JobState.FAILED, JobState.CANCELLED):
             spec = self.status.job.backfill
             await self._services.checkpoints.remove_leftovers(table_uri(spec.database, spec.table))
@@ -503,7 +503,8 @@ class ColumnsRun:
             planned = [(column, column.plan) for column in ready if column.plan is not None]
             if not planned and all(not column.ended for column in ready):
                 raise Aborted(
-                    "NO_PROGRESS", "Each column waits for another one, as others write to the table: run it again"
+                    "NO_PROGRESS",
+                    "Other writers changed the table, so that each column waits for another one: run the job again",
                 )
             left = [(column, plan) for column, plan in planned if not await self._ended_at_once(column, plan)]
             shared = [(column, plan) for column, plan in left if self._is_shared(column, plan)]
@@ -570,7 +571,7 @@ class ColumnsRun:
             self._together.leave()
 
     async def _read_shared(self, columns: Sequence[tuple[_Column, Plan]]) -> list[tuple[_Column, Plan]]:
-        """Compute and commit whole fragments for several columns, and return plans of the rest."""
+        """Compute and commit whole fragments for several columns, and return a plan of each column's remaining work."""
         settings, status = self._services.settings, self.status
         if _divides_fragments(status.job.backfill):
             return list(columns)
@@ -607,7 +608,7 @@ class ColumnsRun:
         return [(column, plan) for column, plan in left if not column.ended]
 
     async def _install(self, finished: Mapping[_Column, Plan]) -> set[_Column]:
-        """Commit finished files in one version, and return the columns of which some were refused."""
+        """Commit finished files in one version, and return the columns with a refused file."""
         self._together.expect(len(finished))
         runs = {column: self._made(column) for column in finished}
         self._running.update(runs.values())
@@ -628,18 +629,18 @@ class ColumnsRun:
         return refused
 
     def _committed(self, version: int, columns: Sequence[str]) -> None:
-        """Note a version with files of columns."""
+        """Record in the job that a version with files of these columns was committed."""
         self._metrics.versions.add(version)
         shown = ", ".join(columns[:_SHOWN]) + (f" and {len(columns) - _SHOWN} more" if len(columns) > _SHOWN else "")
         self.status.update(table_version=max(version, self.status.job.table_version))
         self.status.note("commit", f"committed in version {version}: {shown}")
 
     def _settle(self, column: _Column) -> None:
-        """Record how a column ended.
+        """Record the final state of a column, and raise its error if no column can continue.
 
         Raises:
             Cancelled: The job was asked to stop, or is lost.
-            LemanError: Why no column can continue.
+            LemanError: No column can continue; the error of this one.
         """
         run = self._made(column)
         ended = run.status.job

@@ -1,7 +1,7 @@
-"""The work queue: which rows of a plan are still to be handed out, in which order and unit sizes.
+"""Decide which rows of a plan go to workers next, and in units of which size.
 
-`WorkQueue` decides on units, `OpenFragments` indexes the unfinished fragments, `UnitSizes` learns from finished units.
-Pure: no I/O, no clock.
+`WorkQueue` decides on units, `OpenFragments` indexes the unfinished fragments, `UnitSizes` learns the cost of rows from
+finished units. Pure: no I/O, no clock.
 """
 
 from __future__ import annotations
@@ -27,11 +27,13 @@ _UNKNOWN = Timings()
 
 
 class UnitSizes:
-    """The sizes of one plan's units for `workers` workers; `seconds_per_row` is per worker, None if unknown.
+    """Choose the sizes of one plan's units, for `workers` workers. `seconds_per_row` is what a row costs one worker,
+    None if unknown.
 
     A part of a fragment costs its rows plus a fixed wait for storage before the first row and after the last. The two
-    are kept apart. If the wait counted as a cost of rows, units would become smaller and wait just as long, and rows
-    would seem still more expensive. No unit is made for less than four times its fixed cost.
+    are measured separately. If the wait counted as a cost of rows, rows would seem expensive and units would become
+    smaller, each with the same wait, so that rows would seem even more expensive. No unit is made for less than four
+    times its fixed cost.
 
     Example: a row takes 1 ms, starting a part 0.5 s, and 2 workers have 8,000 rows in 4 fragments left. That is 8 + 4 ·
     0.5 = 10 s, and half a worker's share 10 / (2 · 2) = 2.5 s, which is more than 4 · 0.5 s: the unit gets what 2,500
@@ -46,7 +48,7 @@ class UnitSizes:
         self._parts = 0
 
     def note(self, outcome: UnitOutcome) -> None:
-        """Learn from the times of a unit; those of a unit that is given back are unknown."""
+        """Learn from the times of a unit. A unit that was lost with its worker has none."""
         if outcome.timings == _UNKNOWN:
             return
         self._times += outcome.timings
@@ -69,8 +71,8 @@ class UnitSizes:
     def mostly_storing(self) -> bool:
         """Return whether storing rows takes longer than reading and computing them.
 
-        Excludes the time in which storage did not answer. If so, it does not pay to let several units store parts of a
-        fragment.
+        If so, dividing a fragment among several units does not pay. Time in which storage did not answer is not
+        counted.
         """
         return self._times.storing - self._times.fixed > self._times.udf + self._times.read
 
@@ -90,7 +92,7 @@ class UnitSizes:
         return max(1, int(self.target(rows_left, fragments_left) / self.seconds_per_row))
 
     def budget(self, rows: int, parts: int, rows_left: int, fragments_left: int) -> float:
-        """Return the seconds after which a unit comes back, done or not.
+        """Return the seconds after which a worker returns a unit, finished or not.
 
         Call it only if the cost of a row is known.
         """
@@ -102,7 +104,7 @@ _FEW_ENTRIES = 1024
 
 @dataclass(slots=True, eq=False)
 class OpenFragment:
-    """One fragment; call `OpenFragments.changed` after changing what it lacks."""
+    """One fragment and its missing rows. Call `OpenFragments.changed` after changing them."""
 
     task: FragmentTask
     #: Its number in the plan.
@@ -132,7 +134,7 @@ class OpenFragment:
 
     @property
     def rows(self) -> int:
-        """The number of rows to hand out, without suspects, when it was last indexed."""
+        """The number of rows to hand out, without suspects, as of the last `OpenFragments.changed`."""
         return self.filed_rows
 
     @property
@@ -141,7 +143,7 @@ class OpenFragment:
 
     @property
     def to_assemble(self) -> bool:
-        """Return whether checkpoints hold everything it lacks."""
+        """Return whether checkpoints have all missing rows."""
         return not (self.over or self.out or self.missing or self.busy or self.suspects)
 
     @property
@@ -153,12 +155,12 @@ class OpenFragment:
 class OpenFragments:
     """All fragments of a plan; a fragment is open until it is `settled`, and never reopened.
 
-    A plan may have a million fragments, with few in progress at a time. An `OpenFragment` is therefore made on first
-    use and dropped when it is settled; the others are numbers in an array. Unused ones are in `_order`, the largest
-    first, and changed ones in a heap.
+    A plan may have a million fragments, with few in progress at a time. An `OpenFragment` is therefore created on first
+    use and dropped when it is settled; unused and settled fragments are only numbers in an array. Unused ones are in
+    `_order`, the largest first, and changed ones in a heap.
 
-    Requests for a unit cost the same however many fragments are open: sums are kept, and fragments are sorted by size.
-    An entry is not removed when its fragment changes, but skipped once it is outdated.
+    The cost of handing out a unit does not grow with the number of open fragments: sums are kept, and fragments are
+    sorted by size. When a fragment changes, its old index entry stays and is skipped later.
     """
 
     def __init__(self, tasks: PlannedTasks) -> None:
@@ -210,13 +212,13 @@ class OpenFragments:
         return found
 
     def largest_first(self, most: int) -> list[OpenFragment]:
-        """Return at most `most` open fragments with the most rows to hand out; the lowest ids first among equals."""
+        """Return the `most` open fragments with the most rows to hand out; of equal ones, the lowest id comes first."""
         by_size = np.lexsort((self._tasks.fragment_ids, -self._rows))
         return [self._at(place) for place in by_size[~self._closed[by_size]][:most].tolist()]
 
     @property
     def begun(self) -> list[OpenFragment]:
-        """The open fragments that have been used."""
+        """The open fragments of which rows were handed out or returned."""
         return [f for f in self._known.values() if not f.closed]
 
     @property
@@ -225,7 +227,7 @@ class OpenFragments:
         return [scope_of(f.task) for f in self._known.values() if f.out or f.lost]
 
     def changed(self, fragment: OpenFragment) -> None:
-        """Update the index entries of a fragment after changing what it lacks."""
+        """Update the index entries of a fragment after its missing rows changed."""
         if fragment.busy and not fragment.filed_busy:
             fragment.filed_busy = True
             self.busy += 1
@@ -295,7 +297,7 @@ class OpenFragments:
     def largest(self) -> OpenFragment | None:
         """Return the fragment with the most rows to hand out; the lowest id among equals.
 
-        Leaves out fragments that are handed out in turn.
+        Fragments that `next_in_turn` hands out are left out.
         """
         while self._largest and not self._holds(self._largest[0]):
             heapq.heappop(self._largest)
@@ -350,9 +352,11 @@ _SUSPECT_SLICES = 256  # of a suspect range: the next death finds a slice, the o
 
 
 def _first_budget(share: float) -> float:
-    """Return the seconds for a worker that was dealt 1 / `share` of the average of all workers with work.
+    """Return the time budget of a worker's first unit; `share` is the average number of rows of all workers, divided by
+    its own.
 
-    A worker with more than the average comes back sooner, because the others are idle by then and wait for its rows.
+    A worker with more rows than the average stops sooner, because workers with fewer are idle by then and could compute
+    its rows.
     """
     return max(_LEAST_FIRST_SECONDS, _FIRST_BUDGET_SECONDS * min(1.0, share))
 
@@ -367,23 +371,23 @@ class WorkQueue:
     2. Guided units. The rest goes out in units that shrink towards the end, so that all workers end together (guided
        self-scheduling, see `UnitSizes`). A large fragment is cut into row ranges, unless most of the time goes into
        storing: cut ranges are stored twice.
-    3. Assembly. When the last range of a fragment that several units computed is in, one more unit puts the fragment
-       together from its checkpoints. Such units need no rows, so they go out before guided ones.
+    3. Assembly. When several units computed a fragment and the last of its ranges is stored, one more unit assembles
+       the fragment from its checkpoints. Such units need no rows, so they go out before guided ones.
 
     Example: 4 workers, 8 fragments of 100,000 rows, 0.1 ms a row. Each worker gets two fragments, stops after a second
     with 10,000 rows in a checkpoint, and gives 190,000 back. The 760,000 remaining rows cost 76 s, so the next unit is
     made for 76 / (2 · 4) = 9.5 s or 95,000 rows, and gets a whole fragment: one that is up to a quarter larger is not
     cut. Two units later 560,000 rows are left; the unit is made for 7 s, and gets 70,000 rows of a fragment.
 
-    Suspects are rows that the function had when its worker died. They go out before anything else, alone, one range at
-    a time and in small slices, so that the next death identifies one row of them. The rest of that unit goes out as
-    before.
+    Suspects are rows that the function was computing when its worker died. They go out first, in a unit of their own,
+    one range at a time and in small slices, until one more death identifies a single row. The other rows of the lost
+    unit go out like any others.
 
     Args:
         tasks: The fragments of the plan; those with a complete file are skipped.
         workers: The number of workers that share the work.
         seconds_per_row: The cost of a row on one worker, measured by an earlier plan or job; None if unknown.
-        task_size: Rows of each unit, if the request sets it; 0: chosen here.
+        task_size: Rows of each unit, if the request sets it; 0: `UnitSizes` chooses.
         diversity: The number of fragments handed out in turn; 0: always the one with the most rows left.
         first_unit: The number of units of the job's earlier plans, from which ids continue.
     """
@@ -438,12 +442,12 @@ class WorkQueue:
 
     @property
     def begun(self) -> list[OpenFragment]:
-        """The open fragments of which units were handed out."""
+        """The open fragments of which rows were handed out or returned."""
         return self._open.begun
 
     def first_units(self) -> list[WorkUnit]:
-        """Deal whole fragments to the workers, the largest first; return nothing if the size of units is known or
-        set.
+        """Divide whole fragments among the workers, the largest first. Return no units if the cost of a row is known or
+        the request sets the size of units.
         """
         if self._task_size or self._diversity or self._expensive():
             return []
@@ -518,7 +522,7 @@ class WorkQueue:
         return self._sizes.budget(rows, len(works), self.rows_left, self._open.waiting)
 
     def note(self, outcome: UnitOutcome) -> None:
-        """Record a unit's outcome: returned ranges, checkpoints, files, the cost of a row."""
+        """Record the outcome of a unit: its returned ranges, checkpoints and files, and the cost of a row."""
         self._came_back(outcome.unit_id)
         for result in outcome.results:
             self._note_result(result)
@@ -544,7 +548,7 @@ class WorkQueue:
 
         Args:
             unit: The unit.
-            held: Rows that the function had when the worker died, by fragment; they become suspects.
+            held: Rows that the function was computing when the worker died, by fragment; they become suspects.
             stored: Checkpoints that the unit had stored, by fragment; all other rows are to be recomputed.
         """
         self._came_back(unit.unit_id)
@@ -581,7 +585,7 @@ class WorkQueue:
     def _suspect(self) -> WorkUnit | None:
         """Return a unit with the suspects of one range; None if there are none, or such a unit is in flight.
 
-        There is one such unit at a time, so that a death can be attributed.
+        At most one such unit is in flight, so that a worker's death can be attributed to its rows.
         """
         fragment = None if self._suspect_unit else self._open.first_suspect()
         if fragment is None:

@@ -57,9 +57,9 @@ WORKER_TASK = "leman.task.secret"
 
 
 def worker_plan(context: SparkContext, count: int, profile: SlotProfile | None) -> Any:
-    """Return an RDD of the JVM that runs a worker in each of `count` partitions each time its rows are counted.
+    """Return a JVM RDD of `count` partitions. Counting its rows runs a worker in each partition.
 
-    It uses nothing of Spark SQL, whose classes would be half of all that the JVM loads.
+    It does not use Spark SQL, whose classes would be half of those that the JVM loads.
     """
     jvm: Any = context._jvm
     nothing = jvm.java.util.ArrayList()  # an empty list of this process would become a file in a temporary folder
@@ -95,7 +95,7 @@ def task_function() -> Callable[[int, Iterable[Any]], Iterator[int]]:
 def resource_profile(asked: SlotProfile) -> ResourceProfile:
     """Return the Spark resource profile for these resources.
 
-    It has only task resources if no executors are to be started, so that Spark uses the running ones.
+    If Spark cannot start executors for it, the profile has only task resources, so that the running executors serve it.
     """
     tasks = TaskResourceRequests().cpus(asked.cpus)
     if asked.gpus:
@@ -130,7 +130,7 @@ _NOTHING = "null"
 
 
 class _JvmLost(Exception):
-    """A JVM ended, or was killed for taking too long, before Spark was up in it."""
+    """The JVM ended before Spark was up, or was killed because it took too long."""
 
 
 def _stop(context: SparkContext) -> None:
@@ -189,7 +189,7 @@ class SparkRunner:
         self._given: dict[str, str] = {}
 
     def start_meanwhile(self) -> Future[None]:
-        """Start in a thread unless a start is under way or done, because the JVM takes seconds."""
+        """Start Spark in a thread, as that takes seconds. Do nothing if it was started before."""
         with self._beginning:
             if self._starting is None or (self._starting.done() and self._starting.exception() is not None):
                 self._starting = self._threads.submit(self._start)
@@ -209,10 +209,10 @@ class SparkRunner:
         return self._jvm.warm
 
     def _start(self) -> None:
-        """Start Spark, regardless of earlier starts.
+        """Start Spark, even if it was started before.
 
-        A JVM that dies during the start, or takes too long, is replaced: one started early by a second one, and that by
-        a last one without the archive of classes, which may be the cause.
+        If a JVM dies during the start or takes too long, another one is tried. The last attempt runs without the
+        archive of classes, which may be the cause.
         """
         if driver_is_gone():
             detach_driver()
@@ -231,7 +231,7 @@ class SparkRunner:
                 overran = launched.overran.is_set() and launched is not early
                 if not launches or overran or self._jvm.stopping:
                     raise self._lost(launched, str(lost)) from lost
-                _log.warning("Spark's JVM is gone before Spark was up; another one is started", why=str(lost))
+                _log.warning("Spark's JVM ended before Spark was up; another one is started", why=str(lost))
             else:
                 launches.clear()
 
@@ -296,7 +296,7 @@ class SparkRunner:
         return context
 
     def _warm_up(self, context: SparkContext) -> None:
-        """Run one job in a context, and serve jobs with it from now on."""
+        """Run one Spark job in a context to warm it up, and use the context for jobs from now on."""
         self._context = self._readiness.context = context
         if not self._local:
             self._readiness.conf = dict(context.getConf().getAll())
@@ -324,8 +324,8 @@ class SparkRunner:
     def _look_for_workers(self) -> None:
         """Retry the warm-up until a worker has run it.
 
-        Meanwhile `trouble` says why none can or that none called back in time, and `busy` that the cluster has no room.
-        A failed warm-up is retried, as the cluster may be repaired.
+        Until then, `trouble` returns why no worker can run, and `busy_for` whether the cluster has no room. A failed
+        warm-up is retried, as the cluster may recover.
         """
         pause = threading.Event()
         self._readiness.begin()
@@ -352,7 +352,7 @@ class SparkRunner:
         return self._readiness.trouble
 
     def busy_for(self, job_key: str) -> str:
-        """Return why workers of a job have to wait for room in the cluster; empty if they do not."""
+        """Return why the workers of a job wait for room in the cluster, or an empty text if they do not wait."""
         if self.on_demand and not self.started:
             return "Spark starts, which takes some seconds"
         trouble = self.trouble
@@ -367,8 +367,8 @@ class SparkRunner:
     def archive_classes(self) -> Path | None:
         """Make the archive for the next JVM unless it exists, and return its file.
 
-        This takes half a minute of one core, in a JVM of low priority. Returns None if this JVM cannot make it or may
-        not.
+        This takes half a minute of one core, in a JVM of low priority. Returns None if this JVM does not support
+        archives, or the settings forbid one.
         """
         archive, context, process = self._jvm.archive, self._context, driver_process()
         if archive is None or context is None or process is None:
@@ -385,7 +385,7 @@ class SparkRunner:
         return archive.file
 
     def release_memory(self) -> None:
-        """Let the JVM return unused heap to the system; blocks for a tenth of a second."""
+        """Make the JVM return unused heap memory to the system. Blocks for a tenth of a second."""
         if self._context is not None and self._local:
             with contextlib.suppress(Exception):  # raised by Py4J: the JVM is ending
                 jvm: Any = self._context._jvm
@@ -394,7 +394,7 @@ class SparkRunner:
     def slots(self, here: int) -> int:
         """Return how many workers run at once.
 
-        That is `here` if Spark runs on this machine alone, else one per core of the cluster.
+        That is `here` if Spark runs only on this machine, else one for each core of the cluster.
         """
         return here if self._local or self._context is None else max(1, total_cores(self._context))
 
@@ -514,8 +514,8 @@ class SparkRunner:
     async def _until_done(self, job_key: str, tag: str, call: Future[None], profile: SlotProfile | None) -> None:
         """Wait for a Spark job; cut it off if the cluster cannot run it or has no executors for its profile.
 
-        A cluster cannot run it if it has no worker, has none free for too long, has none as large as requested, has no
-        executor with room for a worker, or cannot run Python. Spark itself would wait and retry for ever.
+        A cluster cannot run it if it has no worker, or none is free for too long, or none is as large as requested, or
+        no executor has room for a worker, or Python does not run. Spark itself would wait and retry forever.
         """
         done = asyncio.wrap_future(call)
         done.add_done_callback(lambda ended: ended.cancelled() or ended.exception())  # the caller may be gone
@@ -534,11 +534,11 @@ class SparkRunner:
     def _cut_off(self, tag: str, call: Future[None]) -> None:
         context = self._context
         if context is not None and not call.done():
-            _log.warning("a Spark job is cut off: its workers have nothing to do and do not end", tag=tag)
+            _log.warning("a Spark job is cancelled: its workers have no work left and do not end", tag=tag)
             self._threads.submit(context.cancelJobsWithTag, tag)
 
     async def stop_job(self, tag: str) -> None:
-        """Cancel what runs under the tag, and wait until it has ended; the tag may be used again."""
+        """Cancel the Spark jobs with a tag, and wait until they have ended. The tag may then be used again."""
         calls = list(self._calls.pop(tag, ()))
         if calls:
             already = tag in self._cancelled
@@ -548,7 +548,7 @@ class SparkRunner:
                 self.forget(tag)
 
     def cancel(self, tag: str) -> None:
-        """Stop the tasks of a job and refuse to start more; a cancel before the submission counts too."""
+        """Stop the tasks of a job and refuse to start more, even if the job is not submitted yet."""
         self._cancelled.add(tag)
         if self._context is not None:
             self._cancel_now(self._context, tag)
@@ -576,7 +576,7 @@ class SparkRunner:
     def _run_spark_job(
         self, tags: tuple[str, ...], worker_task: str, count: int, profile: SlotProfile | None = None
     ) -> None:
-        """Run a Spark job, which its first tag cancels, or the job that it was given to."""
+        """Run a Spark job. Its first tag cancels it, and so do the tags of Leman jobs that get its workers."""
         if tags[0] in self._cancelled:
             raise Cancelled(tags[0])
         context = self._context
