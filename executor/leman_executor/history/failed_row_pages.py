@@ -56,11 +56,11 @@ class _Fragment:
 class ErrorZones:
     """The zones of one version of the store.
 
-    They are built from the jobs and addresses of all rows, once for each fragment; one entry for each zone and job.
+    Each fragment is read once, for the jobs and addresses of its rows. There is one entry for each zone and job.
     """
 
     def __init__(self, snapshot: Snapshot, before: ErrorZones | None = None) -> None:
-        """Read the fragments that the zones of an earlier version lack."""
+        """Take over the zones of an earlier version, and read the fragments that are new since."""
         self.version = snapshot.version
         sizes = snapshot.fragment_sizes
         known = before._fragments if before is not None else {}
@@ -105,7 +105,7 @@ def _learn(fragments: Sequence[_Fragment], batches: Iterator[pa.RecordBatch]) ->
 
 
 def _stretches(addresses: _Numbers) -> Iterator[tuple[int, int]]:
-    """Yield the bounds of runs of rows that ascend in one fragment of the table, unless there are many."""
+    """Yield the bounds of runs of ascending rows of one table fragment. If there are many, yield one for all."""
     cuts = np.flatnonzero((np.diff(addresses) < 0) | (np.diff(addresses >> 32) != 0)) + 1
     marks = [0, *(cuts.tolist() if len(cuts) <= _CUTS else ()), len(addresses)]
     return itertools.pairwise(marks)
@@ -185,7 +185,7 @@ class FailedRowListing:
     def page_below(self, after: PageKey | None, size: int, bound: int | None) -> FailedRowPage | None:
         """Return a page of rows with addresses below a bound, or None if there are too few.
 
-        Rows at or above the bound may lie elsewhere in the store. Without a bound the listing is complete.
+        The store may have more rows at or above the bound than the listing. Without a bound the listing is complete.
         """
         if bound is None:
             return self.page(after, size)
@@ -203,8 +203,7 @@ def list_failed_rows(snapshot: Snapshot, wanted: PageQuery, before: FailedRowLis
     """Return the listing of a version.
 
     Args:
-        before: The listing of an earlier version. If its fragments come first in this version, only the others are
-            read.
+        before: The listing of an earlier version. If this version only adds fragments to it, only these are read.
     """
     numbers = snapshot.fragments
     fragments = tuple(numbers)
@@ -218,10 +217,11 @@ def list_failed_rows(snapshot: Snapshot, wanted: PageQuery, before: FailedRowLis
 def page_from_zones(
     snapshot: Snapshot, zones: Sequence[ErrorZone], wanted: PageQuery, after: PageKey | None, size: int
 ) -> FailedRowPage | None:
-    """Return a page from the few zones that have its rows, or None if they are many and a listing is better.
+    """Return a page, read from the zones that have its rows. Return None if these are so many that a listing is
+    cheaper.
 
     Args:
-        zones: Those with rows of the job, the one with the lowest address first.
+        zones: The zones with rows of the job, the one with the lowest address first.
     """
     zones = [zone for zone in zones if after is None or zone.highest >= after[0]]
     rows = list(itertools.accumulate((zone.rows for zone in zones), initial=0))
@@ -269,7 +269,7 @@ def _wanted(
     """Return the addresses, columns and places of the rows that match the query.
 
     Args:
-        names: Gets the names of the columns that are not in it yet.
+        names: The names of columns so far. New ones are appended.
     """
     those = pc.equal(batch["job_id"], wanted.job_id)
     if wanted.column:
@@ -289,7 +289,7 @@ def _wanted(
 def _sorted(
     listing: FailedRowListing, names: tuple[str, ...], addresses: _Numbers, columns: _Numbers, places: _Numbers
 ) -> FailedRowListing:
-    """Return the listing with these rows added and sorted. Of a row that was stored again, only the last copy stays.
+    """Return the listing with these rows added, sorted. If a row was stored several times, keep only the last copy.
 
     Args:
         listing: The listing to extend.
@@ -328,7 +328,9 @@ class FailedRowGroupPage(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FailedRowGroups:
-    """The failed rows of a job in one version of the store, grouped by cause; examples are places."""
+    """The failed rows of a job in one version of the store, grouped by cause. The examples of a group are references to
+    rows.
+    """
 
     snapshot: Snapshot
     groups: Sequence[ErrorGroup[int]]
@@ -375,11 +377,11 @@ _ROWS_AHEAD = 5_000_000
 
 
 class FailedRowPages:
-    """The failed rows of one database, for any number of threads.
+    """Read the failed rows of one database. Thread-safe.
 
-    For each version of the store it knows in which zones each job has rows; a new version costs a read of its new
-    fragments. A page whose rows lie in few zones is read from these. Otherwise all failed rows of the job are listed
-    once, and the last listings are kept.
+    For each version of the store it keeps the zones of each job; for a new version it only reads new fragments. A page
+    whose rows lie in few zones is read from these zones. Otherwise all failed rows of the job are listed once, and the
+    latest listings are kept.
     """
 
     def __init__(self, database: str) -> None:
@@ -399,13 +401,13 @@ class FailedRowPages:
     ) -> FailedRowPage:
         """Return a page of the failed rows of a job, each once, as the last attempt left it.
 
-        Pages from a kept listing are of the same version of the store, all others of the latest.
+        Pages of one kept listing show the same version of the store. All other pages show the latest version.
 
         Args:
             column: Empty: the failed rows of all columns.
             after: The key after which the page begins; None: the first page.
             size: The most rows of the page.
-            all_places: Include rows of which only the place is stored.
+            all_places: Include rows of which only the address is stored.
 
         Returns:
             The rows, and the key after which the next page begins, or None for the last page.
@@ -448,7 +450,7 @@ class FailedRowPages:
     def groups(self, job_id: str, column: str, begin: int, size: int, examples: int) -> FailedRowGroupPage:
         """Return groups of the failed rows that `page` lists, the largest first.
 
-        Later pages are of the same version of the store as the first one, while that is kept.
+        While the groups are kept, later pages show the same version of the store as the first page.
 
         Args:
             column: Empty: the failed rows of all columns.
@@ -493,7 +495,7 @@ class FailedRowPages:
                 self._grouped.popitem(last=False)
 
     def warnings(self, job: Job) -> list[str]:
-        """Return which failed rows are lost that were stored since a job began, as texts.
+        """Return a warning for each loss of failed rows that were stored since a job began.
 
         Raises:
             LemanError: the store cannot be read, see `storage_failed`.
@@ -501,7 +503,7 @@ class FailedRowPages:
         found = self._log.warnings(job.created_at)
         if not found and job.progress.rows_failed and self._latest() is None:
             uri = errors_uri(self._database)
-            found = [f"{uri} is gone, and with it the rows on which job {job.job_id} failed. Restore it from a copy."]
+            found = [f"{uri} is gone, and with it the failed rows of job {job.job_id}. Restore it from a copy."]
         return found
 
     def look_ahead(self) -> None:
@@ -550,7 +552,7 @@ class FailedRowPages:
             return self._kept.get(wanted)
 
     def _forget(self, wanted: PageQuery, outdated: FailedRowListing) -> None:
-        """Drop a listing that lacks rows which a first page may have shown."""
+        """Drop a listing if a first page may have shown rows that it does not have."""
         with self._changing:
             if self._kept.get(wanted) is outdated:
                 del self._kept[wanted]

@@ -1,13 +1,13 @@
 """Keep the checkpoints of a table usable: migrate them, record compactions, compare rewritten inputs.
 
-Migration (`MigratedRows`): a checkpoint is found by the fragment and the offsets of its rows, and compaction changes
+Migration (`MigratedRows`): plans find a checkpoint by the fragment and the offsets of its rows, and compaction changes
 both. Example: fragment 3 has 10 rows, of which row 2 is deleted, and a checkpoint has its rows 0 to 5. Compaction wrote
 them to the begin of fragment 9 (`at` is 0), where the live ones, 0, 1, 3, 4 and 5, take the places 0 to 4. They are
 stored as a checkpoint of fragment 9 with these offsets, and the next plan finds them.
 
-Comparison (`ComparedFile`): a rewritten row with equal inputs needs no call. If it still has its value, it is recorded
-like a row of a compacted file. If it lost its value (Leman's merges leave computed columns empty), that of the earlier
-version is stored as a checkpoint.
+Comparison (`ComparedFile`): if a row was rewritten with equal inputs, its function need not be called. If the row still
+has its value, it is recorded like a row of a compacted file. If it lost its value (Leman's merges leave computed
+columns empty), the value from the earlier version is stored as a checkpoint.
 
 The compaction watch records where computed rows are now: the table's history may be cleaned before the next job.
 """
@@ -105,9 +105,9 @@ class _Source(Protocol):
 
 
 def migrate_checkpoints(store: CheckpointStore, plan: Plan, stop: threading.Event) -> int:
-    """Store again the checkpoints that the plan has moved, until `stop` is set. Return how many.
+    """Store checkpoints again for the places to which the plan moved their rows, until `stop` is set. Return how many.
 
-    Rows that are unreadable or damaged are left out, to be computed.
+    Unreadable or damaged rows are left out, so that they are computed again.
     """
     stored = 0
     for key, rows in itertools.groupby(plan.migrated, lambda migrated: migrated.source):
@@ -125,7 +125,7 @@ def migrate_checkpoints(store: CheckpointStore, plan: Plan, stop: threading.Even
 def _migrated(
     store: CheckpointStore, plan: Plan, key: str, wanted: Iterable[MigratedRows]
 ) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """Yield the checkpoints to store; several for a range whose values one array cannot hold."""
+    """Yield the checkpoints to store. A range gets several if one array cannot hold its values."""
     header = plan.header
     kind = arrow_types.values_field(header.output.field.arrow).type
     source: _Source | None = None
@@ -163,7 +163,9 @@ def _part_key(migrated: MigratedRows, covered: RowRange) -> str:
 
 
 def _new_places(migrated: MigratedRows, part: RowRange, live: Mask) -> tuple[RowRange, Offsets]:
-    """Return what a part of the source's rows covers now, and the new offset of each of them; -1 if it was deleted."""
+    """Return the range that a part of the source's rows covers now, and the new offset of each row, -1 for a deleted
+    one.
+    """
     first, last = part.start - migrated.from_rows.start, part.end - migrated.from_rows.start
     at = migrated.at + int(live[:first].sum())
     offsets = np.where(live[first:last], np.cumsum(live[first:last]) - 1 + at, -1)
@@ -172,7 +174,7 @@ def _new_places(migrated: MigratedRows, part: RowRange, live: Mask) -> tuple[Row
 
 
 def _moved(piece: Piece, part: RowRange, covered: RowRange, offsets: Offsets) -> Piece | None:
-    """Return the rows by their new offsets, without those that went elsewhere or were deleted."""
+    """Return the rows with their new offsets, without deleted rows and rows that are in other fragments now."""
     moved = offsets[piece.offsets - part.start]
     kept = (moved >= covered.start) & (moved < covered.end)
     if not kept.any():
@@ -222,9 +224,10 @@ Offsets = npt.NDArray[np.int64]
 
 
 def compare_inputs(store: CheckpointStore, plan: Plan, stop: threading.Event) -> Comparison:
-    """Compare the plan's compared files with earlier versions, until `stop` is set, and store values that were lost.
+    """Compare the files that the plan lists with earlier versions, until `stop` is set, and store values that rows
+    lost.
 
-    Files that cannot be read are left out, so their rows are computed.
+    Unreadable files are left out, so that their rows are computed.
     """
     header = plan.header
     prefixes = {task.fragment_id: task.checkpoint_prefix for task in plan.tasks} if plan.compared else {}
@@ -262,7 +265,7 @@ def _settled(traced: TracedFile) -> int:
 class _LostValues:
     """Store the lost values of rows of one fragment.
 
-    The checkpoints have a filter of their own, so that they cover no other rows. Each belongs to the function that
+    The checkpoints have a filter of their own, so that they settle only these rows. Each belongs to the function that
     computed its values.
     """
 
@@ -282,7 +285,7 @@ class _LostValues:
         self.rows = 0
 
     def add(self, offsets: Offsets, values: pa.Array, states: States) -> None:
-        """Collect values; those of another type are left to be computed."""
+        """Collect values. Values of another type are left out, so that their rows are computed."""
         if values.type != self._kind:
             return
         versions, kinds = row_states.state_versions(states), row_states.state_kinds(states)
@@ -344,7 +347,7 @@ class _Earlier:
         self._by_id: tuple[Offsets, Offsets] | None = None
 
     def offsets_of(self, now: _Rows, offsets: Offsets) -> Offsets:
-        """Return where some rows were, or -1 if a row was not there or not current."""
+        """Return the earlier offsets of some rows, -1 for a row that was not in the fragment or not current there."""
         if self._earlier.same_offsets:
             found = offsets.copy()
         else:
@@ -407,16 +410,13 @@ class _AtHand:
     columns: Sequence[pa.Array]
 
     def take_over(self, left: Mask, now: _Rows, earlier: _Earlier, lost: _LostValues) -> Mask:
-        """Give rows their earlier states if inputs and value are the same as then, or their value if only these are.
+        """Restore the earlier states of rows with equal inputs and value, and the values of rows with equal inputs
+        only.
 
-        Args:
-            left: which of the rows to look at.
-            now: reads them.
-            earlier: where they may have been.
-            lost: takes values.
+        Args: left: The rows to compare. now: Reads their present inputs and values. earlier: The fragment in which they
+        may have been. lost: Stores the values that rows lost.
 
-        Returns:
-            Which of the rows are settled by that.
+        Returns: The rows that need no call now.
         """
         settled = np.zeros(len(self.offsets), np.bool_)
         then = earlier.offsets_of(now, self.offsets) if left.any() else np.full(len(self.offsets), -1, np.int64)
@@ -437,7 +437,7 @@ class _AtHand:
     def _settle(
         self, at: Offsets, then: Offsets, places: Offsets, values: list[pa.Array], earlier: _Earlier, lost: _LostValues
     ) -> Offsets:
-        """Return which of the rows `at` are settled by those that were at `places` of their fragment."""
+        """Compare the rows `at` with the earlier rows at `places`, and return those that need no call now."""
         at = at[isin(then[at], places)]
         took = pa.array(np.searchsorted(places, then[at]))
         same = np.ones(len(at), np.bool_)
@@ -502,7 +502,7 @@ class LanceCheckpointMaintenance:
         try:
             await self._pool.run(remove_leftovers, uri)
         except (LemanError, OSError) as error:
-            _log.warning("leftovers of a deleted table are not removed", uri=uri, error=str(error))
+            _log.warning("stored work of a deleted table could not be removed", uri=uri, error=str(error))
 
 
 def _store(uri: str) -> LanceCheckpointStore:
@@ -530,7 +530,7 @@ class TableVersions(Protocol):
 
 
 class CompactionWatch:
-    """Watch the columns of `known`: plan for a column when its table has a new version."""
+    """Plan for each column of `known` when its table has a new version, so that compactions are recorded in time."""
 
     def __init__(
         self, planner: Planner, checkpoints: CheckpointMaintenance, known: KnownColumns, tables: TableVersions

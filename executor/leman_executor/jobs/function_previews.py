@@ -83,7 +83,8 @@ class PreviewPool:
     Args:
         python: The interpreter for functions.
         variables: Environment variables in addition to those of this process that functions get.
-        passed: Patterns of the names of those variables of this process, besides those that function processes need.
+        passed: Patterns of names. Functions also get the variables of this process that match, besides those that
+            function processes need.
     """
 
     def __init__(
@@ -352,10 +353,13 @@ class PreviewRecord:
                 raise error
 
     def process_ended(self, how: str) -> None:
-        """Record that a process ended during its rows; a new one is to continue with the next row.
+        """Record that a process ended while it computed rows.
+
+        A single row fails, and the next process continues after it. The next process computes several rows one by one.
 
         Raises:
-            FailedPrecondition: UDF_NOT_LOADABLE, WORKER_LOST – it had no row at hand.
+            FailedPrecondition: UDF_NOT_LOADABLE – it ended while it set up the function; WORKER_LOST – it ended between
+                rows.
         """
         calling, self._calling = self._calling, None
         self._printed_before = self.printed_bytes
@@ -370,7 +374,7 @@ class PreviewRecord:
         self.next_row = first + 1
 
     def time_is_over(self, seconds: float) -> None:
-        """Record that the preview has run out of time.
+        """Record that the time of the preview is over.
 
         Raises:
             FailedPrecondition: UDF_NOT_LOADABLE – the function is still being set up.
@@ -394,14 +398,14 @@ class PreviewRecord:
         return tried
 
     def outputs(self, output: pa.DataType) -> pa.Array:
-        """Return the outputs of all rows; NULL if a row has none, or one that is too large to send."""
+        """Return the outputs of all rows. A row without an output, or with one that is too large to send, has NULL."""
         rows = len(self.found.rows) if self.found is not None else 0
         storage = output.storage_type if isinstance(output, pa.BaseExtensionType) else output
         return concatenate([self._values.get(at, pa.nulls(1, storage)) for at in range(rows)] or [pa.nulls(0, storage)])
 
     @property
     def fails(self) -> bool:
-        """Return whether a backfill would end with these errors."""
+        """Return whether the errors found so far would end a backfill."""
         return any(attempted.state == FAILS for attempted, _ in self._tried.values())
 
     def too_large(self) -> bool:
@@ -429,7 +433,7 @@ class PreviewRecord:
         self.next_row = message.first + rows
 
     def _lost(self, row: int, how: str) -> tuple[str, str, RowError]:
-        """Return how the error policy treats a row that ended its process."""
+        """Return the failure of a row that ended its process, under the function's error policy."""
         if self._overran:
             kind, names = "UdfTimeout", TIMEOUT_NAMES
             message = f"a call took longer than the timeout of {self._overran:g} s"
@@ -454,7 +458,7 @@ class PreviewRecord:
                 "UDF_NOT_LOADABLE",
                 f"UDF '{self.udf.name}' could not be set up: {how} meanwhile. Correct what it does during setup",
             )
-        return FailedPrecondition("WORKER_LOST", f"The preview cannot go on: {how} while no row was at hand")
+        return FailedPrecondition("WORKER_LOST", f"The preview cannot continue: {how} while it computed no row")
 
 
 #: Concurrent previews of one executor: each has a process.
@@ -509,7 +513,9 @@ class Previews:
         self._pool = pool
         self._policy = FunctionPolicy.of(services.settings.udf)
         self._running = Limiter(
-            _MOST_AT_ONCE, "TOO_MANY_CALLS", lambda used: f"{used} previews are at work: try again later"
+            _MOST_AT_ONCE,
+            "TOO_MANY_CALLS",
+            lambda used: f"{used} previews are running, as many as are allowed: try again later",
         )
 
     async def run(self, request: PreviewRequest) -> PreviewResult:
@@ -531,7 +537,9 @@ class Previews:
         return PreviewResult(header=header, record=record, output=output, workers=workers)
 
     async def _try(self, udf: UdfDefinition, task: PreviewTask, seconds: float) -> PreviewRecord:
-        """Work through the rows with new processes, each of which continues where the last one ended."""
+        """Compute the rows. If a process ends before it has computed all of them, a new one continues with the next
+        row.
+        """
         record, preview_id = PreviewRecord(udf), f"preview-{uuid.uuid4().hex[:12]}"
         deadline = time.monotonic() + seconds
         while True:
@@ -556,7 +564,7 @@ class Previews:
 
 
 def check_sent_code(request: PreviewRequest, policy: FunctionPolicy) -> None:
-    """Refuse an entrypoint, server or bundle that could not be registered either.
+    """Reject an entrypoint, server or bundle that could not be registered as a function.
 
     Raises:
         PermissionDenied: ROLE_REQUIRED.
@@ -566,17 +574,17 @@ def check_sent_code(request: PreviewRequest, policy: FunctionPolicy) -> None:
         check_code(f"Previewing the entrypoint {request.entrypoint}")
     for address in request.addresses:
         if not policy.lists_address(address):
-            check_code(f"Previewing what is served at {address}")
+            check_code(f"Previewing a function served at {address}")
     if 0 < policy.max_bundle_bytes < len(request.bundle):
         raise InvalidArgument(
             "BUNDLE_TOO_LARGE",
-            f"The bundle has {len(request.bundle)} bytes, {policy.max_bundle_bytes} are allowed",
+            f"The bundle has {len(request.bundle)} bytes, at most {policy.max_bundle_bytes} are allowed: leave files out",
             field="bundle",
         )
 
 
 def _context(header: PlanHeader, request: PreviewRequest, settings: Settings) -> WorkContext:
-    """Return the work context that a backfill would have; nothing of it is stored, and no job is created."""
+    """Return the work context that a backfill would have. This stores nothing and creates no job."""
     spec = BackfillSpec(request.database, request.table, request.column or header.output.name)
     job = Job("preview", "", JobState.RUNNING, spec, created_at=0.0, updated_at=0.0)
     return work_context(job, header, settings, env=request.env)

@@ -2,8 +2,8 @@
 
 A fragment is committed when all of its rows are done, which may take hours with a slow function. In between, its stored
 rows are committed as a partial file, so that a long job shows its results: after the first seconds, then at intervals
-that double. A job of a day makes a dozen such commits, a short one none. A job that finishes fragments as fast needs
-none either.
+that double. A job of a day makes a dozen such commits, a short job none. A job that finishes fragments at least as
+often needs none either.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ class PartialCadence:
     """When stored rows of unfinished fragments are committed. Pure: no I/O, no clock.
 
     Args:
-        first_seconds: Time without a commit of the plan before the first one; 0: there is none.
-        rows: Rows of each commit, if the request says so; 0: chosen.
+        first_seconds: Seconds without any commit of the plan before its first partial commit; 0: no partial commits.
+            rows: Rows of each commit, if the request sets them; 0: chosen here.
     """
 
     def __init__(self, first_seconds: float, rows: int = 0) -> None:
@@ -106,9 +106,10 @@ class PartialCommits:
 
     @staticmethod
     def are_for(header: PlanHeader) -> bool:
-        """Return whether a plan's unfinished fragments can be committed: the state of each row must be stored.
+        """Return whether a plan's unfinished fragments can be committed.
 
-        With a filter, or in a retry, rows are left out for other reasons.
+        They cannot in a job with a filter or in a retry: such a job leaves out rows for other reasons than that they
+        are not computed yet.
         """
         return not (header.where or header.failed_only or header.inputs_version or header.input_source is not None)
 
@@ -118,7 +119,9 @@ class PartialCommits:
         return self._cadence.never
 
     async def run(self, until: asyncio.Future[None]) -> None:
-        """Commit at intervals, until the plan's own commits are done. A failure ends only this."""
+        """Commit at intervals, until the plan's own commits are done. A failure ends the partial commits, but not the
+        job.
+        """
         while not (self._cadence.never or until.done()):
             new_rows = sum(part.new_rows for part in self._parts())
             since_last = self._committer.seconds_since_last
@@ -149,7 +152,7 @@ class PartialCommits:
             await self._committer.commit_partial(made)
 
     async def _written(self, part: _Part, until: asyncio.Future[None]) -> StagedFile | None:
-        """Write a file in a thread, which ends soon after the plan."""
+        """Write a file in a thread, which stops soon after the plan ends."""
         stop = threading.Event()
         refs = list(part.checkpoints.values())
         writing = asyncio.ensure_future(self._maintenance.write_partial(self._context, part.task, refs, stop))
@@ -187,7 +190,9 @@ class _Part:
 
 
 class WorkerFleet:
-    """The workers of one plan; they get their work from `units`. Silent ones are replaced."""
+    """Start, replace and await the workers of one plan, which get their work from `units`. Silent workers are
+    replaced.
+    """
 
     def __init__(
         self,
@@ -218,11 +223,10 @@ class WorkerFleet:
         self._units.changed.set()
 
     async def until_end(self, address: ExecutorEndpoint) -> Unavailable | None:
-        """Run workers until no unit is left, they end by themselves, or a unit's failure ends the job.
+        """Run workers until no unit is left, all workers ended, or a unit's failure ends the job.
 
-        Returns:
-            The error if Spark gave up on a worker, else None. It is a failure only before a worker has asked for a
-                unit: the units of dead workers are counted.
+        Returns: The error if Spark gave up on a worker, else None. It is a failure of the job only if no worker has
+        asked for a unit; later deaths are counted by unit.
         """
         begun, self._begun = self._begun, None
         workers = {begun or self._start(address, self._count)}
@@ -265,7 +269,7 @@ class WorkerFleet:
         return workers
 
     async def _something(self, workers: set[asyncio.Future[None]]) -> None:
-        """Wait until a worker ends, one must be started, all is done, or a unit's failure ends the job."""
+        """Wait until a worker ends, a worker must be started, the work is done, or a unit's failure ends the job."""
         changed = asyncio.ensure_future(self._units.changed.wait())
         either: list[asyncio.Future[Any]] = [*workers, self._units.failure, changed]
         try:
@@ -298,25 +302,25 @@ _FRUITLESS = 3
 
 @dataclass(frozen=True, slots=True)
 class UnsettledReasons:
-    """Why a part of a plan is left."""
+    """Why a part of a plan is not committed."""
 
     waiting: int
     """Number of fragments that another job has reserved, if nothing else prevents progress."""
     why: str
-    """The refusal or failure as text."""
+    """The refusal or failure, as a text."""
     unusable: bool = False
-    """Some of the refused files would have been wrong on an unchanged table too."""
+    """Whether some of the refused files would have been wrong on an unchanged table too."""
     overtaken: bool = False
-    """All refusals say that another writer of the same column was faster."""
+    """Whether all refusals say that another writer of the same column committed first."""
     failing: bool = False
-    """Files could not be read or written."""
+    """Whether files could not be read or written."""
 
 
 class PlanExecution:
     """The execution of one plan of a job.
 
     Args:
-        services: The job's ports and settings.
+        services: The job's interfaces to other parts of the executor, and its settings.
         cost: Seconds that a row takes; None: unknown.
         waits: The reservations of other jobs that it waits for.
         is_scratch: Whether the table is a scratch table, which has no readers while the job runs.
@@ -394,11 +398,11 @@ class PlanExecution:
 
     @property
     def commits_partial_files(self) -> bool:
-        """Return whether rows may be committed before the rest of their fragment."""
+        """Return whether rows may be committed before their fragment is finished."""
         return not self._partial.never
 
     def begin(self) -> None:
-        """Start workers, which get no work before `work`; call `abandon` if `work` is not called."""
+        """Start workers, which get no work until `work` is called. Call `abandon` if you do not call `work`."""
         if self._units.ended:
             return
         self._units.hold()
@@ -457,7 +461,7 @@ class PlanExecution:
         return UnsettledReasons(pending, why, unusable=unusable, overtaken=overtaken, failing=bool(trouble))
 
     async def _end_commits(self, committing: asyncio.Future[None]) -> None:
-        """Commit the finished files of a job that ends early, unless another executor has the job."""
+        """Commit the finished files of a job that ends early, unless another executor has taken it over."""
         if self._status.lost:
             committing.cancel()
             await asyncio.gather(committing, return_exceptions=True)
@@ -481,8 +485,8 @@ class PlanExecution:
     async def _compute(self) -> None:
         """Run workers until nothing is left to compute.
 
-        Spark restarts a worker that died. When it gives up on one, all are restarted, a few times if none of them asks
-        for work.
+        Spark restarts a worker that died. When Spark gives up on a worker, all workers are restarted, but only a few
+        times if none of them asks for work.
         """
         opened = self._services.dispatcher.open
         address = self._address or opened(self._status.job.key, self._units, self._context)
@@ -548,7 +552,9 @@ class PlanExecution:
         return waits
 
     async def _forget_unusable(self) -> bool:
-        """Keep plans from finding files that were refused as damaged, missing or incomplete. Return whether one was."""
+        """Forget files that were refused as damaged, missing or incomplete, so that no plan finds them. Return whether
+        there were any.
+        """
         tasks = planned_tasks(self._plan.tasks)
         unusable = [o for o in self._committer.rejected if o.reason.startswith(("FILE_", "ROW_COUNT", "TYPE_"))]
         for outcome in unusable:

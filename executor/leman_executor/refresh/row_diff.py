@@ -2,7 +2,7 @@
 
 It reads only what the changes of the source require: the row ids of fragments that differ, the filter's columns of new
 or changed rows, and the view's row ids if rows were removed or changed. Row ids are compared range by range, so that
-memory is bounded, apart from what is found.
+memory grows only with the number of differences.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ from leman_executor.refresh.unchanged_rows import RowPairs, SourceSide, Unchange
 
 
 class BaseSourceVersion:
-    """The source version that a view is right for: as the source has it, or as the view recorded it. It opens lazily.
+    """The source version that a view shows, read on first use from the source, or from the view's record of it.
 
     Raises:
         NotFound: SOURCE_VERSION_NOT_FOUND – the source does not have the version any more. `rows` and `side` raise this
-            only if the view has no record of it either.
+            only if the view has no record of the version either.
     """
 
     def __init__(self, plan: RefreshPlan) -> None:
@@ -64,7 +64,7 @@ class BaseSourceVersion:
 
     @cached_property
     def rows(self) -> SourceRows | SourceRecord:
-        """Return the rows of fragments: of the version itself, or of the view's record of it."""
+        """Return the rows by fragment, from the version itself or from the view's record of it."""
         try:
             return self.source
         except NotFound:
@@ -88,7 +88,7 @@ _ALL = (0, 1 << 62)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RowDiff:
-    """What became of a source's rows between two versions."""
+    """The differences between a source's rows in two versions."""
 
     moves: Moves
     #: The fresh and the changed rows, in the target, sorted by id.
@@ -118,7 +118,7 @@ def _deletions(
 ) -> tuple[RowFacts, RowFacts]:
     """Return the rows that only the first version has, and those that only the second has.
 
-    The fragments have the same files in both. Only lists of deleted rows are read.
+    The fragments must have the same files in both versions. Only lists of deleted rows are read.
 
     Args:
         base: The first version.
@@ -192,7 +192,9 @@ _MOST_PROBED = 1 << 8
 
 
 def view_row_ids(uri: str, version: int, wanted: Ids | None = None) -> tuple[Ids, Ids]:
-    """Return the sorted source row ids of a view's rows, and their addresses: of the `wanted` (sorted), or of all."""
+    """Return the sorted source row ids of a view's rows, and the rows' addresses. With `wanted` (sorted ids), return
+    only those.
+    """
     return _read(uri, version, wanted, "_rowaddr")
 
 
@@ -234,8 +236,8 @@ def _read(uri: str, version: int, wanted: Ids | None, place: str, where: str | N
 def _fragments_with(dataset: lance.LanceDataset, wanted: Ids) -> list[lance.LanceFragment] | None:
     """Return the fragments that may have some of the wanted rows; None: any may.
 
-    Unless a view is shuffled, Leman writes its rows in the order of their source row ids, so the first and the last id
-    of a fragment tell. Nothing is known of fragments that others wrote, or that were compacted.
+    Unless a view is shuffled, Leman writes its rows in the order of their source row ids, so that the first and the
+    last id of a fragment suffice. Fragments that other writers wrote, or that were compacted, may have any row.
     """
     definition = from_metadata(dataset.schema.metadata or {})
     fragments = [fragment for fragment in dataset.get_fragments() if fragment.count_rows()]
@@ -258,7 +260,7 @@ def _is_ordered(fragment: lance.LanceFragment, field_id: int) -> bool:
 
 
 def _positions(wanted: Ids, found: Ids) -> Ids | Mask:
-    """Return which of the found ids are wanted. They come sorted, unless the view is shuffled or was compacted."""
+    """Return which of the found ids are wanted. The ids are sorted, unless the view is shuffled or was compacted."""
     if len(found) < 2 or not bool((found[1:] > found[:-1]).all()):
         return isin_sorted(wanted, found)
     begin, end = np.searchsorted(wanted, [found[0], found[-1] + 1])
@@ -335,10 +337,10 @@ def every_row(plan: RefreshPlan) -> RowOutcome:
 
 
 def with_all_others(plan: RefreshPlan, outcome: RowOutcome) -> RowOutcome:
-    """Return the outcome with the rows that stay recomputed too.
+    """Return the outcome in which unchanged rows are recomputed too, because a function has a new version.
 
-    Another version of a function reads the source at the new version only. The values that the other functions gave for
-    these rows are taken from the view.
+    The new function version reads the source at the target version only. For the columns of all other functions,
+    unchanged rows keep the values that the view has.
     """
     ids, addresses = view_row_ids(plan.uri, plan.version)
     stay = ~isin_sorted(outcome.evict_ids, ids)
@@ -361,14 +363,14 @@ class _Filter:
         return self.source.matching_ids(self._where)
 
     def among(self, ids: Ids) -> Ids:
-        """Return those of the sorted ids that match."""
+        """Return the ids, among these sorted ones, that match the filter."""
         if self._free or not len(ids):
             return ids
         self.rows_read += len(ids)
         return np.concatenate([self.source.matching(self._where, piece) for piece in _slices(ids)])
 
     def rows(self, facts: RowFacts) -> Ids:
-        """Return the ids of those of the rows that match, sorted."""
+        """Return the sorted ids of the rows that match the filter."""
         if self._free or not len(facts):
             return np.sort(facts.ids)
         fragments, counts = np.unique(facts.fragment_ids, return_counts=True)
@@ -410,9 +412,9 @@ class _Comparison:
         return self._only_new() or self._unbounded()
 
     def _only_new(self) -> RowOutcome | None:
-        """Return the outcome if the source only has few new rows; None: there is more to it.
+        """Return the outcome if a few new rows are the only change of the source, else None.
 
-        A row that the view has is not new: the fragment where it was would be listed too.
+        None of them is a moved row: then the fragment where it was before would be listed too.
         """
         query, fragments = self._plan.definition.query, [c.fragment_id for c in self._plan.changes]
         if any(change.kind is not ChangeKind.APPEARED for change in self._plan.changes):
@@ -464,7 +466,9 @@ class _Comparison:
         )
 
     def _window(self, held: Ids) -> tuple[Ids, Ids]:
-        """Return the view's rows at the target, and those of the changed ones that matched before too."""
+        """Return the view's rows at the target version, and the changed rows among them that matched the filter before
+        too.
+        """
         low, high = int(held[0]), int(held[-1])
         found = self._differences()
         moves, asked = found.moves, found.asked
@@ -479,7 +483,7 @@ class _Comparison:
         return window(held, change, self._bounds, Beyond(self._below, self._above)), change.kept
 
     def _first(self) -> Ids:
-        """Return the rows of a view that has none yet, so that nothing is known of what matches."""
+        """Return the rows of a view that has none yet."""
         if self._bounds.limit == 0:
             return NO_IDS
         if self._bounds.limit is None:
@@ -497,7 +501,7 @@ class _Comparison:
 
     @cached_property
     def _base(self) -> _Filter:
-        """Return the filter at the version that the view is right for."""
+        """Return the filter at the source version that the view shows, opened on first use."""
         return _Filter(self._recorded.source, self._plan.definition.query.where)
 
     def _below(self, low: int, count: int) -> Ids:
@@ -507,7 +511,7 @@ class _Comparison:
         return self._nearest(lambda ids: ids[ids > high], count)
 
     def _nearest(self, side: Callable[[Ids], Ids], count: int) -> Ids:
-        """Return the `count` smallest matching keys that `side` makes of row ids.
+        """Return the `count` smallest keys, made from row ids by `side`, of rows that match the filter.
 
         The filter's columns are read in growing slices, the nearest rows first. Row ids are read without data.
         """

@@ -1,19 +1,19 @@
-"""Rows of compacted fragments: which are computed already, and which stored rows to store again. Pure.
+"""Find the computed rows of compacted fragments, and the stored rows that have to be stored again. Pure.
 
 `RowTracer` finds the computed rows of a fragment whose file compaction wrote. Such a fragment holds the live rows of
 older ones, in their order; their states are known from names of files, row states and records. Example: fragment 0
 (rows a b c, all computed, b deleted) and fragment 1 (rows d e, nothing computed) became fragment 5 with rows a c d e.
 Its states are computed, computed, untouched, untouched: the plan has rows 2 and 3.
 
-`CheckpointMigrator` finds stored rows that a plan cannot use where they are: of fragments that compaction removed, in
-files that another function's replaced, or computed from earlier files of the inputs. They are stored again as
-checkpoints of the fragments that have the rows now (`MigratedRows`), where the next plan finds them. A replaced file
-is not installed again: `cleanup_old_versions` may delete it at any moment. Example: fragment 0 (rows 0 to 9, row 3
-deleted) and fragment 1 (rows 0 to 4) became fragment 7. The checkpoint of rows 4 to 9 of fragment 0 then covers rows 3
-to 8 of fragment 7, and that of rows 0 to 4 of fragment 1 rows 9 to 13.
+`CheckpointMigrator` finds stored rows that a plan cannot use where they are: rows of fragments that compaction removed,
+rows in files that another function's files replaced, and rows computed from earlier files of the inputs. They are
+stored again as checkpoints of the fragments that have the rows now (`MigratedRows`), where the next plan finds them. A
+replaced file is not installed again: `cleanup_old_versions` may delete it at any moment. Example: fragment 0 (rows 0 to
+9, row 3 deleted) and fragment 1 (rows 0 to 4) became fragment 7. The checkpoint of rows 4 to 9 of fragment 0 then
+covers rows 3 to 8 of fragment 7, and that of rows 0 to 4 of fragment 1 rows 9 to 13.
 
 If an input is a computed column with a new file, that file lists its predecessors and the rows that differ from each
-(`leman_core.model.row_states`). What was known with a predecessor still holds for the other rows
+(`leman_core.model.row_states`). For all other rows, what was known with a predecessor still holds
 (`docs/decisions/0054-stale-by-rows.md`).
 """
 
@@ -80,7 +80,7 @@ class Archive(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """Rows in order, and what is known of them."""
+    """Consecutive rows, and what is known of each."""
 
     count: int
     #: A single state if all rows have the same. Versions are places in `ResolvedRequest.versions`.
@@ -111,7 +111,7 @@ class RowTracer:
         self._made: dict[int, _Rows | None] = {}
 
     def trace(self, status: FragmentStatus) -> FragmentStatus:
-        """Return the status of a fragment with its known row states, or with the reason why there are none."""
+        """Return the status of a fragment, with its known row states or the reason why none are known."""
         record = self._archive.record(status)
         rows = self._recorded(status, record) if record is not None else self._rows(status)
         if not rows.are_known:
@@ -138,7 +138,7 @@ class RowTracer:
         return self._of_earlier_inputs(status.fragment) or rows
 
     def _of_these_inputs(self, status: FragmentStatus) -> _Rows:
-        """Return what is known of the rows without earlier files of the inputs."""
+        """Return what is known of the rows that were computed from the present files of the inputs."""
         count = status.fragment.physical_rows
         if status.reason is Reason.REUSED:
             return _Rows(count, row_states.with_version(RowState.COMPUTED, status.version), Reason.REUSED)
@@ -153,7 +153,7 @@ class RowTracer:
     def _of_earlier_inputs(self, fragment: Fragment) -> _Rows | None:
         """Return the rows with values computed from earlier files of the inputs; None if there are none.
 
-        No filter counts as settled: it may match other rows by now.
+        The filters of that time settle no rows, as they may match other rows now.
         """
         for earlier, changed in fragment_before(fragment, self._resolved.input_ids, self._archive.predecessors):
             status = inspect_fragments(self._resolved, (earlier,))[0]
@@ -186,7 +186,7 @@ class RowTracer:
         return summary.filters | {_ASKED} if asked in summary.filters else summary.filters
 
     def _compacted(self, status: FragmentStatus) -> _Rows:
-        """Return the rows of a fragment from those of the fragments that compaction merged into it.
+        """Return the rows of a fragment, assembled from the fragments that compaction merged into it.
 
         The reason is EXTERNAL_WRITE if no compaction wrote the file, and HISTORY_LOST if the history is too short.
         """
@@ -209,10 +209,11 @@ class RowTracer:
         return rows
 
     def _joined(self, rewrite: Rewrite) -> _Rows | None:
-        """Join the live rows of the old fragments. Each new fragment has a range of them.
+        """Join the live rows of the fragments that a compaction read. Each fragment that it wrote has a range of these
+        rows.
 
         Returns:
-            None if the old fragments have not as many live rows as the new ones have rows.
+            None if the old fragments have another number of live rows than the new fragments have rows.
         """
         parts: list[_Rows] = []
         for status in inspect_fragments(self._resolved, rewrite.old):
@@ -294,7 +295,7 @@ def _join(parts: Sequence[_Rows]) -> _Rows:
 def files_to_trace(
     resolved: ResolvedRequest, fragments: Sequence[Fragment], recorded: Callable[[FragmentStatus], bool]
 ) -> Iterator[str]:
-    """Yield the files of old fragments whose origin has to be traced too, unless they are recorded."""
+    """Yield the unrecorded files of old fragments, whose origin has to be traced too."""
     for status in inspect_fragments(resolved, fragments):
         file = unnamed_file(resolved, status)
         if file and not recorded(status):
@@ -331,13 +332,13 @@ class _Target:
     sources: str
 
     missing: tuple[RowRange, ...] | None
-    """The rows that it lacks; None: it is gone too, and other fragments have its rows."""
+    """Its missing rows. None if the fragment is gone too, so that its rows are in other fragments."""
 
     is_traced: bool = False
-    """Values that were committed before the compaction are still in use."""
+    """Whether values that were committed before the compaction are still in use."""
 
     changed: Live | None = None
-    """Which rows have other inputs than the stored ones; None: none has."""
+    """The rows whose inputs differ from those of the stored rows; None if no row does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -363,18 +364,18 @@ class _Source:
 
 @dataclass(slots=True)
 class _Move:
-    """Where a fragment's rows went."""
+    """Where a compaction put a fragment's rows."""
 
     fragment: Fragment
 
     at: int
-    """The new offset of its first live row; negative if another fragment has the first ones."""
+    """The offset of its first live row in the new fragment; negative if an earlier new fragment has its first rows."""
 
     before: int = 0
-    """The version that says which of its rows were live; 0: all."""
+    """The version whose deletions apply; 0 if all of its rows were live."""
 
     live: Live | None = None
-    """Which of its rows were live, once that is read."""
+    """Its live rows, once they have been read."""
 
     _ranks: list[int] = field(default_factory=list)
 
@@ -388,7 +389,7 @@ class _Move:
 
 
 class CheckpointMigrator:
-    """Decides for one plan, which was made from the stored work."""
+    """Decides which stored rows one plan migrates."""
 
     def __init__(self, resolved: ResolvedRequest, stored_work: StoredWork, reader: CheckpointReader) -> None:
         self._resolved = resolved
@@ -406,7 +407,7 @@ class CheckpointMigrator:
 
     @cached_property
     def _covered(self) -> dict[Slot, list[keys.FamilyKey]]:
-        """Stored work where the plan finds it: its ranges are not migrated. Built only if something is."""
+        """The stored work that the plan can use, whose ranges are not migrated. Computed on first use."""
         found = [stored.key for stored in self._stored_work.found or ()]
         return self._by_slot([*found, *self._stored_work.gone])
 
@@ -452,7 +453,7 @@ class CheckpointMigrator:
     def moved(
         self, plan: Plan, statuses: Iterable[FragmentStatus], compactions: CompactionHistory
     ) -> Iterator[MigratedRows]:
-        """Yield the rows of compacted fragments, for the fragments that have them now."""
+        """Yield the stored rows of compacted fragments, each with the fragment that has it now."""
         by_id = {status.fragment.fragment_id: status for status in statuses}
         waiting = []
         for task in plan.tasks:
@@ -475,7 +476,9 @@ class CheckpointMigrator:
                     waiting.append(_Target(move.fragment, status.sources, None, target.is_traced))
 
     def _moves(self, rewrite: Rewrite, found: _Made) -> Iterator[tuple[_Move, FragmentStatus]]:
-        """Yield where the rows of the old fragments went; nothing if the new one changed since the compaction."""
+        """Yield where a compaction put the rows of the old fragments. Leave out new fragments that have changed
+        since.
+        """
         fragment = found.fragment
         made, before = rewrite.place_of(found.file)
         same = self._resolved.input_pairs(made) == self._resolved.input_pairs(fragment)
@@ -528,7 +531,7 @@ class CheckpointMigrator:
             yield _Source(key, _NO_FILTER if whole else keys.md5(f"rows of {record.file}"), ranges)
 
     def _is_about(self, record: FragmentRecord, fragment: Fragment) -> bool:
-        """Return whether a record has values of this function and these inputs, for any column."""
+        """Return whether a record has values that this function computed from these inputs, for any column."""
         udf, name = self._resolved.udf, keys.parse_column_file_name(record.file)
         wanted = keys.fingerprint(udf.name, udf.version, record.column_id, self._resolved.input_pairs(fragment))
         return (
@@ -571,6 +574,8 @@ class CheckpointMigrator:
 
 
 def compaction_origin(resolved: ResolvedRequest, fragment: Fragment) -> str:
-    """Return the file that identifies the compaction that created a fragment; empty: Leman wrote it, or no input."""
+    """Return the file that identifies the compaction that created a fragment. It is empty if Leman wrote the fragment,
+    or if there is no input.
+    """
     file = next((f for i in resolved.input_ids if (f := fragment.file_of(i))), "")
     return "" if keys.parse_column_file_name(file) is not None else file

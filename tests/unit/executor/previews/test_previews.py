@@ -456,7 +456,7 @@ def test_a_bundle_needs_its_definition_and_has_a_bound():
 def test_previews_beyond_the_bound_are_refused(preview, monkeypatch):
     assert outputs(preview(lambda n: n, rows=1)) == [0]
     monkeypatch.setattr(function_previews, "_MOST_AT_ONCE", 0)
-    with pytest.raises(ResourceExhausted, match="previews are at work: try again later") as refused:
+    with pytest.raises(ResourceExhausted, match="previews are running, as many as are allowed: try again later") as refused:
         preview(lambda n: n, rows=1)
     assert refused.value.reason == "TOO_MANY_CALLS"
 
@@ -479,6 +479,6 @@ def test_a_python_that_runs_no_pool_is_told(loop):
 def test_a_process_that_ends_before_it_has_rows_is_no_fault_of_a_row():
     record = PreviewRecord.__new__(PreviewRecord)
     record._calling, record.printed_bytes, record.found, record.set_up_seconds = None, 0, None, None
-    with pytest.raises(FailedPrecondition, match="it ended while no row was at hand") as refused:
+    with pytest.raises(FailedPrecondition, match="it ended while it computed no row") as refused:
         record.process_ended("it ended")
     assert refused.value.reason == "WORKER_LOST"
