@@ -578,7 +578,7 @@ def check_sent_code(request: PreviewRequest, policy: FunctionPolicy) -> None:
     if 0 < policy.max_bundle_bytes < len(request.bundle):
         raise InvalidArgument(
             "BUNDLE_TOO_LARGE",
-            f"The bundle has {len(request.bundle)} bytes, at most {policy.max_bundle_bytes} are allowed: leave files out",
+            f"The bundle has {len(request.bundle)} bytes, {policy.max_bundle_bytes} are allowed: leave files out",
             field="bundle",
         )
 

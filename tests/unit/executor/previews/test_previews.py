@@ -456,7 +456,7 @@ def test_a_bundle_needs_its_definition_and_has_a_bound():
 def test_previews_beyond_the_bound_are_refused(preview, monkeypatch):
     assert outputs(preview(lambda n: n, rows=1)) == [0]
     monkeypatch.setattr(function_previews, "_MOST_AT_ONCE", 0)
-    with pytest.raises(ResourceExhausted, match="previews are running, as many as are allowed: try again later") as refused:
+    with pytest.raises(ResourceExhausted, match="previews are running, as many as are allowed: try again") as refused:
         preview(lambda n: n, rows=1)
     assert refused.value.reason == "TOO_MANY_CALLS"
 
