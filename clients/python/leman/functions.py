@@ -160,9 +160,9 @@ def _in_order(value: Any, kind: pa.DataType) -> Any:
         return value
     what = type(value).__name__
     if isinstance(value, abc.Set | abc.Mapping):
-        raise TypeError(f"a {what} is no list, as its items have no order: return a list")
+        raise TypeError(f"a {what} is not a list, as its items have no order: return a list")
     if _is_frame(value):
-        raise TypeError(f"a {what} is no list, as it has columns: return one of its columns")
+        raise TypeError(f"a {what} is not a list, as it has columns: return one of its columns")
     if isinstance(value, pa.Array | pa.ChunkedArray):
         value = value.to_pylist()
     if getattr(value, "ndim", 0) == 1 and type(value).__module__.partition(".")[0] == "numpy":

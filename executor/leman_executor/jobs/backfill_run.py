@@ -1,4 +1,6 @@
-"""Run one backfill: its stale inputs, then plan after plan until nothing is left, then its indexes."""
+"""Run one backfill: compute its stale inputs, execute plan after plan until no work is left, then update its
+indexes.
+"""
 
 from __future__ import annotations
 
@@ -43,11 +45,11 @@ from leman_executor.scheduling.stalls import ReservationWaits
 async def update_or_report_indices(
     status: JobStatus, services: JobEnvironment, uri: str, columns: Sequence[str], *, optimize: bool
 ) -> None:
-    """Update or check indexes, and note on the status which of them miss rows: a fast search does not find these.
+    """Update or check indexes, and note on the status which of them miss rows, as a fast search does not find these
+    rows.
 
-    Args:
-        columns: The columns whose indexes are meant; empty: all.
-        optimize: Have the coordinator update the indexes.
+    Args: columns: The columns whose indexes to update or check; empty: all. optimize: Whether the coordinator updates
+    the indexes.
 
     Raises:
         LemanError: the coordinator cannot update them.
@@ -58,12 +60,12 @@ async def update_or_report_indices(
         try:
             _, found = await run_in_job_thread(lance_tables.index_coverage, uri, columns)
         except LemanError as error:  # the requested work is done
-            status.note("index", f"the indexes of the table cannot be looked at: {error.message}")
+            status.note("index", f"the indexes of the table cannot be checked: {error.message}")
             return
     stale = tuple(index for index in found if index.is_stale)
     status.update(stale_indices=stale)
     for index in stale:
-        status.note("index", f"index {index.name} leaves {index.rows_left_out} rows out: a fast search misses them")
+        status.note("index", f"index {index.name} lacks {index.rows_left_out} rows, which a fast search does not find")
 
 
 #: Creates the backfill of one input.
@@ -85,13 +87,12 @@ class InputColumns:
     async def compute(
         self, inputs: Sequence[StaleInput], table: BackfillSpec, check_stop: Callable[[], None], incarnation: str = ""
     ) -> None:
-        """Compute what is stale or missing.
+        """Compute the stale and missing rows of the inputs.
 
-        Ends early if inputs of an input become stale meanwhile, as others write to the table: the next plan has them.
+        This ends early if other writers make inputs of an input stale meanwhile. The next plan then lists these.
 
-        Args:
-            inputs: Each comes before the columns that read it.
-            table: Names the table and the number of workers, but no column.
+        Args: inputs: The columns; each comes before the columns that read it. table: The table and the number of
+        workers; its column is empty.
             check_stop: Raises Cancelled if the job was asked to stop.
             incarnation: The expected incarnation of the table; empty: any.
 
@@ -160,7 +161,7 @@ _PLANS_OVERTAKEN = 500
 
 
 def lineage_of(header: PlanHeader) -> LineageFacts:
-    """Return the lineage of a plan."""
+    """Return which column a plan computes, from which inputs and by which function."""
     version = header.inputs_version or header.read_version
     return LineageFacts(header.uri, version, header.uri, {header.output.name: header.input_columns})
 
@@ -169,8 +170,8 @@ class BackfillRun:
     """A running backfill, see `JobRun`.
 
     Args:
-        services: Its ports and settings.
-        status: The job as watchers see it; None: creates its own.
+        services: Its interfaces to other parts of the executor, and its settings.
+        status: The job as watchers see it; None: the run creates one.
         is_scratch: Whether its table is a scratch table, which has no indexes and no readers while the job runs.
     """
 
@@ -207,7 +208,7 @@ class BackfillRun:
         return self._workers
 
     def set_cost_estimate(self, seconds_per_row: float | None) -> None:
-        """Set the cost of a row, see `JobRun`; it sizes the first units."""
+        """Set the estimated cost of a row, which sets the size of the first units; see `JobRun`."""
         self._cost = seconds_per_row
 
     async def plan(self) -> Plan:
@@ -246,7 +247,7 @@ class BackfillRun:
         return plan
 
     async def _ask_planner(self) -> Plan:
-        """Return a plan. If it has work, give the table an incarnation if it has none."""
+        """Return a plan. If it has work and the table has no incarnation, give the table one first."""
         create_plan, job = self._services.planner.create_plan, self.status.job
         plan = await retry_unavailable(create_plan, job.backfill)
         header = plan.header
@@ -258,7 +259,7 @@ class BackfillRun:
         return replace(plan, header=replace(header, incarnation=begun.incarnation))
 
     def _check_function(self, plan: Plan) -> None:
-        """Check that a function with environment values is still that of the first plan."""
+        """Check that a function that gets environment values is still the function of the first plan."""
         job, udf = self.status.job, plan.header.udf
         if job.udf_name:
             before, now = FunctionVersion(job.udf_name, job.udf_version), FunctionVersion(udf.name, udf.version)
@@ -266,7 +267,9 @@ class BackfillRun:
             check_functions_unchanged(self.status.env, {column: before}, {column: now})
 
     def check_env(self, plan: Plan) -> None:
-        """Check that a function can use the job's environment, see `JobRun`; functions of computed inputs count too."""
+        """Check that the functions of the column and of its computed inputs can use the job's environment; see
+        `JobRun`.
+        """
         if not self._computes_inputs(plan):
             check_env_usable(self.status.env, [plan.header.udf])
 
@@ -304,7 +307,7 @@ class BackfillRun:
         return True
 
     async def ended_soon(self, plan: Plan) -> bool:  # noqa: ARG002
-        """Return False, see `JobRun`: workers must be visible and cancellable."""
+        """Return False, as a job with workers must be visible and cancellable; see `JobRun`."""
         return False
 
     async def replan_and_run(self) -> None:
@@ -359,7 +362,7 @@ class BackfillRun:
             raise Cancelled(self.status.job.job_id)
 
     async def end(self, state: JobState, error: JobError | None = None) -> None:
-        """End the job, after storing the row that made it fail."""
+        """Store the row that made the job fail, if any, and end the job."""
         if self.status.blamed is not None:
             await self._save_blamed(self.status.blamed)
         if self.status.metrics.failed_elsewhere:
@@ -377,7 +380,7 @@ class BackfillRun:
             self.status.note("error", f"the failed row cannot be stored: {error}")
 
     async def _execute_plans(self, plan: Plan) -> None:
-        """Execute plan after plan until nothing is left, or several in a row made no progress."""
+        """Execute plan after plan until no work is left, or several plans in a row made no progress."""
         metrics = self.status.metrics
         idle = overtaken = 0
         plan = await self._after_inputs(plan)
@@ -407,7 +410,7 @@ class BackfillRun:
         return bool(plan.header.stale_inputs) and self.status.job.backfill.on_stale_input is OnStaleInput.FIRST
 
     async def _after_inputs(self, plan: Plan) -> Plan:
-        """Compute stale inputs if the job is to do that first, and return a plan that was made afterwards."""
+        """If the request says so, compute stale inputs and plan again. Return the plan to execute."""
         for _ in range(_PLANS_WITHOUT_PROGRESS):
             if not self._computes_inputs(plan):
                 return plan
@@ -427,12 +430,11 @@ class BackfillRun:
         )
 
     async def install(self, plan: Plan) -> bool:
-        """Commit the finished files of a plan without computing more, and return whether all were installed.
+        """Commit the finished files of a plan without computing more, and return whether all were committed.
 
         Used by a job of several columns, which then continues with `run`.
 
-        Args:
-            plan: Its fragments have a finished file each.
+        Args: plan: A plan in which each fragment has a finished file.
         """
         self._check_stop()
         return await self._execute(plan) is None
@@ -476,14 +478,18 @@ class BackfillRun:
             if not found.files:
                 break
             kept = found.kept + found.restored
-            self.status.note("collected", f"Rows that others rewrote: {rows:,}, of which {kept:,} have the same inputs")
+            self.status.note(
+                "collected", f"Rows that other writers rewrote: {rows:,}, of which {kept:,} have the same inputs"
+            )
             plan = await self.plan()
             self.status.metrics.migrated(plan)
             self.status.metrics.known(found.restored)
         return plan
 
     async def _migrate_checkpoints(self, plan: Plan) -> Plan:
-        """Move checkpoints to where the next plan finds them, through one compaction after the other."""
+        """Store the checkpoints of moved rows where the next plan finds them. Repeat this for each compaction that
+        moved them.
+        """
         while plan.migrated:
             stored = await self._services.checkpoints.migrate(plan, self._stop)
             self._check_stop()
@@ -495,7 +501,7 @@ class BackfillRun:
         return plan
 
     async def _wait(self, unsettled: UnsettledReasons, idle: int, overtaken: int) -> None:
-        """Wait before the next plan, if that may help."""
+        """Wait before the next plan, if it may then find more to do."""
         self._check_stop()
         if unsettled.waiting:
             # Another job is computing these rows: poll while it renews its reservations.

@@ -1,17 +1,17 @@
-"""The queue of jobs: which job runs next, and a forecast of when the others will run.
+"""Decide which waiting job runs next, and forecast when each of them will run.
 
 The order is pure: no I/O, no clock. Of the waiting jobs, those of the highest priority come first. Among these the
-databases take turns: the next one has the fewest running jobs, then the longest wait since its last turn (or since it
-began to wait), then the oldest job. Within a database its callers take turns by the same rule, and a caller's oldest
-job is next. Jobs that a limit blocks are passed over until they may run.
+databases take turns: next is the database with the fewest running jobs; of equal ones, the database whose last turn (or
+whose first waiting job) is longest ago; of equal ones, the database with the oldest job. Within a database its callers
+take turns by the same rule, and a caller's oldest job is next. A job that a limit blocks is passed over until it may
+run.
 
 Example: one job runs at a time, `lake` has ten jobs of `etl` and one of `ann`, and `shop` submits one after all of
 them. The order is `etl`, `shop`, `ann`, `etl`, …: no caller waits for another caller's ten jobs.
 
-No job starves. Assume that running jobs end in the order in which they began. After as many turns as jobs run
-concurrently, a waiting database has no running job left. From then on only databases that have waited longer come
-before it, once each: a later arrival has waited for less. The same holds for a caller among the turns of its database,
-unless a limit for each caller blocks jobs of that caller.
+No job starves. Assume that n jobs run concurrently and end in the order in which they began. After n turns, a waiting
+database has no running job left. From then on, only databases that have waited longer come before it, each once. The
+same holds for the callers within a database, unless a caller is blocked by its own limit.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _STALE = 32
 
 
 class TurnHeap(Generic[_Key]):
-    """A heap of names by keys that may change; `key_of` has the current keys."""
+    """A heap of names, ordered by keys that may change. `key_of` has the current keys."""
 
     def __init__(self) -> None:
         self.key_of: dict[str, _Key] = {}
@@ -97,12 +97,12 @@ class QueuedJob:
     """Seconds since the epoch."""
     database: str = ""
     caller: str = ""
-    """Empty: anonymous."""
+    """The caller; empty if anonymous."""
     priority: int = 0
     age: _Age = field(init=False, repr=False, compare=False)
     """The sort key; older jobs come first."""
     lines: tuple[_Line, _Line] = field(init=False, repr=False, compare=False)
-    """The lines that take turns: the job's database, and its caller in that database."""
+    """The two parties whose turn the job uses: its database, and its caller in that database."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "age", (self.accepted_at, self.key))
@@ -111,13 +111,15 @@ class QueuedJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnLimits:
-    """How many jobs may run concurrently: in total, in a database, and of a caller across databases. 0: no limit."""
+    """The most jobs that may run concurrently: in total, in each database, and of each caller across databases. 0: no
+    limit.
+    """
 
     running: int
     per_database: int = 0
     per_caller: int = 0
     of_database: Callable[[str], int | None] = lambda _: None
-    """The limit of a database that replaces `per_database`; it may change."""
+    """Returns the limit of a database that replaces `per_database`. It may change at any time."""
 
     def database(self, database: str) -> int:
         """Return how many jobs of a database may run concurrently; 0: no limit."""
@@ -322,8 +324,8 @@ class FairOrder:
     def turns_to_come(self, duration: DurationOf) -> list[tuple[str, float]]:
         """Return the waiting jobs in the order of their turns, with the seconds until each.
 
-        A job of unknown duration counts as one that never ends, so turns that wait for it are infinitely far. If only
-        such jobs are left, they end in the order in which they began, as if all took the same time.
+        A job of unknown duration is assumed never to end, so that a turn that waits for it is infinitely far away. If
+        all running jobs have unknown durations, they are assumed to end in the order in which they began.
         """
         return self._copy()._play(duration)
 
@@ -370,23 +372,24 @@ _FORECAST_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class _Forecast:
-    """The order of the waiting jobs at one moment."""
+    """The order and the expected starts of the waiting jobs at one moment."""
 
     made_at: float
     """Seconds since the epoch."""
     places: Mapping[str, int]
     """The places of the waiting jobs, in order; 1 is next."""
     starts: Mapping[str, float]
-    """Expected starts in seconds since the epoch, where known; never before the start of a job in an earlier place."""
+    """The known expected starts, in seconds since the epoch. A job never starts before one in an earlier place."""
 
 
 class JobQueue:
     """The jobs of one executor, on one event loop.
 
     Args:
-        most_waiting: How many may wait in total.
-        most_waiting_per_caller: How many of one caller may wait; 0: no limit.
-        most_waiting_in: How many of a database may wait; None: no limit of its own.
+        most_waiting: The most jobs that may wait in total.
+        most_waiting_per_caller: The most jobs of one caller that may wait; 0: no limit.
+        most_waiting_in: Returns the most jobs of a database that may wait; None if the database has no limit of its
+            own.
         duration: Estimates how long a job takes.
     """
 
@@ -411,8 +414,8 @@ class JobQueue:
         """Raise an error unless a job can be accepted.
 
         Raises:
-            ResourceExhausted: TOO_MANY_JOBS – as many jobs run and wait as may; TOO_MANY_WAITING_JOBS – as many jobs of
-                this caller, or of this database, wait as may.
+            ResourceExhausted: TOO_MANY_JOBS – the most jobs are running and waiting; TOO_MANY_WAITING_JOBS – the most
+                jobs of this caller, or of this database, are waiting.
         """
         if self._order.may_run(job):
             return
@@ -447,8 +450,8 @@ class JobQueue:
             always: Accept it even if the queue is full.
 
         Returns:
-            A future that becomes True when the job may run, possibly at once, and False if the job leaves the queue
-            before.
+            A future. It becomes True when the job may run, possibly at once, or False if the job leaves the queue
+            first.
 
         Raises:
             ResourceExhausted: see `check_capacity`, unless `always`.
@@ -507,7 +510,9 @@ class JobQueue:
         return forecast.places[key], 0.0 if start is None else max(start, math.ceil(now))
 
     def _forecast_at(self, now: float) -> _Forecast:
-        """Return the forecast, renewed after jobs joined or left, and each second while some durations are known."""
+        """Return the forecast. It is computed again after jobs joined or left, and each second if some durations are
+        known.
+        """
         forecast = self._forecast
         if forecast is None or (not 0.0 <= now - forecast.made_at < _FORECAST_SECONDS and self._something_is_known):
             turns = self._order.turns_to_come(self._duration)

@@ -1,8 +1,8 @@
-"""One server of a remote function, as a worker sees it: its connection, its streams, and how fast it answers.
+"""Call one server of a remote function: its connection, its streams, and how fast it answers.
 
-Streams whose server takes a batch and does not answer in time are cancelled: a live connection does not show that a
-server waits forever. Of several servers, the idlest of the fast ones gets the next batch.
-Runs on Spark workers, and is loaded only where a remote function runs.
+If a server does not answer a batch in time, its stream is cancelled, as a live connection does not show that a server
+hangs. Of several servers, the least busy of the fast ones gets the next batch. Runs on Spark workers, and is loaded
+only where a remote function runs.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class AnswerWatch:
 
     @contextlib.contextmanager
     def awaiting(self, cancel: Callable[[], None]) -> Iterator[AwaitedAnswer]:
-        """Call `cancel`, which ends the call of this block, if the block exceeds its time."""
+        """Watch the call in this block: if it exceeds its time, call `cancel`, which ends the call."""
         answer = AwaitedAnswer(cancel, time.monotonic() + self.seconds)
         if not self.seconds:
             yield answer
@@ -123,8 +123,7 @@ class Stream:
             ServerError: The function failed for the batch.
             StreamBroken: The stream ended.
             AnswerTooLarge: The answer is too large; the stream ends.
-            NoAnswer: The server was silent for too long.
-            NoServer: The answer violates the protocol.
+            NoAnswer: The server did not answer in time. NoServer: The answer violates the protocol.
         """
         with watch.awaiting(self._reader.cancel) as awaited:
             try:
@@ -147,13 +146,15 @@ class Stream:
         raise ServerError(told.kind, told.bases, told.message, told.traceback)
 
     def _check_size(self, answer: pa.RecordBatch) -> None:
-        """Reject a large answer that gRPC let pass because it was compressed; it is read by now, but freed at once."""
+        """Reject an answer that is too large after decompression. gRPC limits only its compressed size. Its memory is
+        freed at once.
+        """
         if answer.get_total_buffer_size() > function_servers.MOST_MESSAGE_BYTES:
             most = function_servers.MOST_MESSAGE_BYTES >> 20
             raise AnswerTooLarge(f"{self._address}: its answer has more than {most} MiB, decompressed")
 
     def _why(self, error: Exception) -> str:
-        """Return why a call ended. For an answer that is too large, gRPC only says that the call was cancelled."""
+        """Return why a call ended. If an answer is too large, gRPC only reports that the call was cancelled."""
         if isinstance(error, flight.FlightCancelledError):
             most = function_servers.MOST_MESSAGE_BYTES >> 20
             return f"the call was cancelled, by the server, or because its answer has more than {most} MiB"
@@ -162,8 +163,7 @@ class Stream:
     def finish(self) -> None:
         """End a stream on which all batches were answered.
 
-        Raises:
-            NoServer: The server sent more answers than requested, so values may belong to other rows.
+        Raises: NoServer: The server sent more answers than batches, so that values may belong to other rows.
         """
         left: object = None
         with contextlib.suppress(StopIteration, *FLIGHT_ERRORS), cancelled_after(_END_SECONDS, self._reader):
@@ -189,7 +189,7 @@ class Stream:
 
 @contextlib.contextmanager
 def cancelled_after(seconds: float, reader: flight.FlightStreamReader) -> Iterator[threading.Event]:
-    """Cancel a stream if its server is silent for too long in this block; the event shows whether it was cancelled."""
+    """Cancel a stream if its server is silent for too long in this block. The yielded event is set if so."""
     cancelled = threading.Event()
 
     def cancel() -> None:
@@ -212,7 +212,9 @@ _TRIED_AGAIN = 10
 
 
 class Pace:
-    """How fast a server answers a worker: the better of the last two times, as a single one may be an outlier."""
+    """How fast a server answers a worker: the better of the last two measurements, as a single one may be an
+    outlier.
+    """
 
     def __init__(self) -> None:
         self._seconds_per_row: deque[float] = deque(maxlen=2)
@@ -244,10 +246,10 @@ ServerT = TypeVar("ServerT", bound=Paced)
 
 
 def by_expected_time(servers: Sequence[ServerT], rows: int, now: float) -> list[ServerT]:
-    """Return the servers in the order in which to try them for a batch; equal ones keep their order.
+    """Return the servers in the order in which to try them for a batch. Equal servers keep their order.
 
-    If one server needs 0.1 s for a batch and another 2 s, the first one gets all batches except one every 20 s. If all
-    workers together slow it down, the other one gets more.
+    If one server needs 0.1 s for a batch and another 2 s, the fast one gets all batches except one every 20 s, which
+    measures the slow one again. If all workers together slow down the fast one, the other one gets more.
     """
     expected = [server.pace.expected(rows) * (server.at_work + 1) for server in servers]
     known = [seconds for seconds in expected if seconds]  # a server that is always away has no measurement
@@ -277,7 +279,7 @@ _paces: dict[tuple[str, str, str], Pace] = {}
 
 
 class RemoteServer:
-    """A server: how to reach it, whether it is left alone, and its idle streams."""
+    """A server: how to reach it, whether calls to it are suspended after an error, and its idle streams."""
 
     def __init__(
         self,
@@ -310,7 +312,7 @@ class RemoteServer:
 
     @property
     def seen(self) -> str:
-        """Return a text with the server's last error, and the breaks since its last answer."""
+        """Return a text with the server's last error, and how often connections broke since its last answer."""
         last = self.refusal.message if self.refusal is not None else ""
         if not self._breaks:
             return last
@@ -319,15 +321,15 @@ class RemoteServer:
 
     @property
     def is_avoided(self) -> bool:
-        """Return whether to ask it only if there is no other server, because asking it takes long."""
+        """Return whether to call this server only if there is no other one, because a call to it takes long."""
         return self._avoided_until > self._clock()
 
     def left_alone_for(self) -> float:
-        """Return the seconds for which it is not to be asked."""
+        """Return for how many more seconds it must not be called."""
         return self._until - self._clock()
 
     def stream(self) -> Stream:
-        """Return an idle or new stream; after an error, leave the server alone for a while.
+        """Return an idle or new stream. After an error, suspend calls to the server for a while.
 
         Raises:
             LemanError: It cannot be reached, or does not serve this version of the function.
@@ -371,7 +373,7 @@ class RemoteServer:
         stream.close()
 
     def broke(self, stream: Stream) -> None:
-        """Take back a broken stream; drop the others of the same connection."""
+        """Take back a broken stream, and drop all other streams of its connection."""
         with self._lock:
             self._breaks += 1
         if stream.client is self._client:
@@ -380,7 +382,7 @@ class RemoteServer:
         stream.close()
 
     def was_silent(self, stream: Stream, error: NoAnswer, seconds: float) -> None:
-        """Take back a stream on which a batch was not answered for this long, and avoid the server, as it hangs."""
+        """Take back a stream on which a batch was not answered for `seconds`, and avoid the server, as it hangs."""
         self._leave_alone(
             function_servers.server_unavailable(f"The function server {error}"), seconds, _SLOW_FACTOR * seconds
         )
@@ -390,7 +392,7 @@ class RemoteServer:
         """End all idle streams in order.
 
         Raises:
-            NoServer: As `Stream.finish` raises.
+            NoServer: See `Stream.finish`.
         """
         with self._lock:
             streams, self._free = self._free, []

@@ -1,8 +1,8 @@
 """Convert Python values and Arrow arrays to a column's type, and reject values that do not fit.
 
-pyarrow alone converts silently: 1.5 to the integer 1, a naive time to UTC, a time of day to a date, microseconds to
-seconds, a number to a time, bytes to text and text to bytes, text to a list of letters or an empty struct, a number
-beyond float32 to infinity.
+pyarrow itself changes values silently. It converts 1.5 to the integer 1, a naive time to UTC, a date and time to a
+date, microseconds to seconds, a number to a time, bytes to text and text to bytes, text to a list of letters or an
+empty struct, and a number beyond float32 to infinity.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _SAFE: list[tuple[Callable[[pa.DataType], bool], frozenset[type]]] = [
     (pt.is_float16, frozenset({type(None), float, np.float16, np.float32, np.float64})),
 ]
 _WHOLE = (int, np.integer)
-_TRUTH = "a truth value is no number: return int(...), or give data_type=pa.bool_()"
+_TRUTH = "a bool is not a number: return int(...), or give data_type=pa.bool_()"
 _NOT_WHOLE = (bool, np.timedelta64)  # Python and numpy count these as integers
 _BYTES = (bytes, bytearray, memoryview)
 _TRUTHS = (bool, np.bool_)
@@ -160,7 +160,7 @@ def cast(array: pa.Array, kind: pa.DataType) -> pa.Array:
     """Cast an array to another type.
 
     Raises:
-        Exception: One of CONVERSION_ERRORS, if the types have nothing in common or a value would change.
+        Exception: One of CONVERSION_ERRORS, if the types cannot be converted or a value would change.
     """
     if array.type == kind:
         check_json(array)
@@ -177,9 +177,9 @@ def _is_list(kind: pa.DataType) -> bool:
 
 
 def _python_type(kind: pa.DataType) -> pa.DataType:
-    """Return the type of arrays that pyarrow can make from Python values, if it cannot make the type itself.
+    """Return the type as which pyarrow makes arrays from Python values, if it cannot make arrays of the type itself.
 
-    It cannot for nested extension types, and for those whose meaning it does not know.
+    It cannot make arrays of nested extension types, nor of extension types that it does not know.
     """
     if isinstance(kind, pa.OpaqueType):
         return without_extensions(kind)
@@ -223,9 +223,10 @@ def _nested_may_lose(present: list[Any], kind: pa.DataType) -> bool:
 
 
 def _in_order(value: Any, kind: pa.DataType) -> Any:
-    """Replace other containers in a value by Python lists and dicts, and convert times to the type's unit.
+    """Replace all containers in a value by Python lists and dicts, and convert times to the type's unit.
 
-    pyarrow reads the items of a pandas Series by label, those of a set in any order, and a frame as its column names.
+    pyarrow would read the items of a pandas Series by label, those of a set in arbitrary order, and a data frame as its
+    column names.
 
     Raises:
         TypeError: A container has no order, or has columns.
@@ -275,9 +276,9 @@ def _items_of(value: Any) -> Iterable[Any] | None:
         return None
     name = type(value).__name__
     if isinstance(value, abc.Set | Mapping):
-        raise TypeError(f"a {name} is no list, as its items have no order: return a list")
+        raise TypeError(f"a {name} is not a list, as its items have no order: return a list")
     if hasattr(value, "columns") and not isinstance(value, np.ndarray):
-        raise TypeError(f"a {name} is no list, as it has columns: return one of its columns")
+        raise TypeError(f"a {name} is not a list, as it has columns: return one of its columns")
     if isinstance(value, pa.Array | pa.ChunkedArray):
         return list(value.to_pylist())
     if isinstance(value, np.ma.MaskedArray):
@@ -292,7 +293,7 @@ def _items_of(value: Any) -> Iterable[Any] | None:
 
 
 def _in_unit(value: Any, kind: pa.DataType) -> Any:
-    """Convert a time for pyarrow: numpy's to the type's unit, a date to its midnight, and NaT to None.
+    """Convert a time for pyarrow: a numpy time to the type's unit, a date to its midnight, and NaT to None.
 
     Raises:
         ValueError: The unit cannot hold it.
@@ -310,10 +311,10 @@ def _in_unit(value: Any, kind: pa.DataType) -> Any:
         return value  # `_temporal_fault` reports it
     unit = "D" if pt.is_date(kind) else kind.unit
     if duration and np.datetime_data(value.dtype)[0] in "YM":
-        raise ValueError(f"{value!r} is no duration of {kind}: how long it is depends on the calendar")
+        raise ValueError(f"{value!r} is not a duration of {kind}: its length depends on the calendar")
     exact = value.astype(f"{'M8' if moment else 'm8'}[{unit}]")
     if exact.astype(value.dtype) != value:
-        raise ValueError(f"{value!r} is finer than the unit of {kind}, or too far away for it")
+        raise ValueError(f"{value!r} is finer than the unit of {kind}, or beyond its range")
     return exact.item() if pt.is_date(kind) else exact
 
 
@@ -382,7 +383,9 @@ def _lists_may_lose(lists: list[Any], kind: pa.DataType) -> bool:
 
 
 def _fault(value: Any, kind: pa.DataType) -> str:
-    """Return what a conversion would lose of a value; empty if nothing, or if pyarrow rejects it."""
+    """Return what a conversion would lose of a value. It is empty if the value stays the same, or if pyarrow rejects
+    it.
+    """
     if isinstance(kind, pa.BaseExtensionType):
         return _fault(value, kind.storage_type)
     if pt.is_dictionary(kind):
@@ -438,13 +441,13 @@ def _float_fault(value: Any, kind: pa.DataType) -> str:
     if np.isinf(made) and not np.isinf(float(value)):
         return f"{value} is too large for {kind}"
     if isinstance(value, int | np.integer) and int(made) != value:
-        return f"{value} is no number that {kind} holds: it would become {made}"
+        return f"{value} cannot be held by {kind}: it would become {made}"
     return ""
 
 
 def _list_fault(value: Any, kind: pa.DataType) -> str:
     if isinstance(value, str | bytes | bytearray):
-        return f"a {type(value).__name__} is no list"
+        return f"a {type(value).__name__} is not a list"
     try:
         items = value.tolist() if isinstance(value, np.ndarray) else list(value)
     except TypeError:
@@ -454,7 +457,7 @@ def _list_fault(value: Any, kind: pa.DataType) -> str:
 
 def _struct_fault(value: Any, kind: pa.DataType) -> str:
     if isinstance(value, str | bytes):
-        return f"a {type(value).__name__} is no struct"
+        return f"a {type(value).__name__} is not a struct"
     fields = {field.name: field.type for field in kind}
     if isinstance(value, tuple):  # its values are the fields in order
         value = dict(zip(fields, value, strict=True))
@@ -472,7 +475,7 @@ def _struct_fault(value: Any, kind: pa.DataType) -> str:
 def _temporal_fault(value: Any, kind: pa.DataType) -> str:
     value = _plain(value)
     if not isinstance(value, _TIMES):
-        return f"{value!r} is no date or time: pyarrow would count units of {kind} from 1970 on"
+        return f"{value!r} is not a date or time: pyarrow would count units of {kind} from 1970 on"
     if isinstance(value, np.timedelta64) and not pt.is_duration(kind):
         return f"{value!r} is a duration, not {kind}"
     if pt.is_date(kind):
@@ -481,9 +484,9 @@ def _temporal_fault(value: Any, kind: pa.DataType) -> str:
     if pt.is_timestamp(kind) and isinstance(value, dt.date | np.datetime64):
         zone = getattr(value, "tzinfo", None)
         if kind.tz is None and zone is not None:
-            return f"{value} has a time zone, {kind} has none: give the time without it, or a type with tz="
+            return f"{value} has a time zone, {kind} has none: return the time without it, or give a data_type with tz="
         if kind.tz is not None and zone is None:
-            return f"{value} has no time zone, {kind} has one: which moment is meant?"
+            return f"{value} has no time zone, {kind} has one: return a time with a time zone"
     if pt.is_time(kind) and isinstance(value, dt.time) and value.tzinfo is not None:
         return f"{value} has a time zone, {kind} has none"
     if not isinstance(value, dt.datetime | dt.time | dt.timedelta):
@@ -496,7 +499,7 @@ def _temporal_fault(value: Any, kind: pa.DataType) -> str:
 
 def _map_fault(value: Any, kind: pa.DataType) -> str:
     if isinstance(value, str | bytes):
-        return f"a {type(value).__name__} is no map"
+        return f"a {type(value).__name__} is not a map"
     pairs = list(value.items()) if isinstance(value, Mapping) else value
     faults = (_fault(k, kind.key_type) or _fault(v, kind.item_type) for k, v in pairs)
     return next(filter(None, faults), "")
@@ -516,5 +519,7 @@ _FAULTS: list[tuple[Callable[[pa.DataType], bool], Callable[[Any, pa.DataType], 
 
 
 def _items(lists: pa.Array) -> pa.Array:
-    """Return the values in lists. pyarrow cannot leave out those under a NULL if structs hold extension types."""
+    """Return the values in lists, without those of NULL lists. pyarrow cannot leave these out if structs hold extension
+    types.
+    """
     return (lists.drop_null() if lists.null_count else lists).flatten()

@@ -1,4 +1,4 @@
-"""Requests with every name looked up in one version of the table, which may be an older one. Pure."""
+"""Resolve requests: look up every name in one version of the table, which may be an older one. Pure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from leman_core.sql import expressions
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """A filter, and everything that decides which rows it matches."""
+    """A filter, with all that determines which rows it matches."""
 
     #: Its text, with relative times pinned; empty: all rows.
     where: str = ""
@@ -106,12 +106,14 @@ class ResolvedRequest:
 
     @property
     def selective(self) -> bool:
-        """Return whether a filter or an older version may leave rows out."""
+        """Return whether the request may leave out rows, because of a filter or an older version."""
         return bool(self.filter.where) or self.past is not None
 
     @property
     def tells_versions(self) -> bool:
-        """Return whether keys contain version numbers, which mean other rows in a copy of the table."""
+        """Return whether keys contain version numbers. In a copy of the table, the same number may stand for other
+        rows.
+        """
         return self.past is not None or self.filter.reads_versions
 
     @property
@@ -133,23 +135,27 @@ class ResolvedRequest:
         )
 
     def input_pairs(self, fragment: Fragment) -> list[tuple[int, str]]:
-        """Return (field id, data file) in parameter order, with children: Lance lists only leaves in a file."""
+        """Return (field id, data file) pairs in parameter order. Children of nested fields are included, as Lance lists
+        only leaf fields in a file.
+        """
         return self._pairs(fragment, self.input_ids)
 
     def input_files(self, fragment: Fragment) -> tuple[str, ...]:
-        """Return the inputs' files in the version that is read; nothing if its rows have moved since."""
+        """Return the inputs' files in the version that is read, or none if the fragment's rows have moved since."""
         read = fragment if self.past is None else self.past.same.get(fragment.fragment_id)
         return () if read is None else read.files_of(self._inputs)
 
     def is_past(self, fragment: Fragment) -> bool:
-        """Return whether values are computed from other inputs than the fragment has now."""
+        """Return whether values are computed from other inputs than the fragment has in the latest version."""
         if self.past is None:
             return False
         then = self.past.same.get(fragment.fragment_id)
         return then is None or any(then.file_of(i) != fragment.file_of(i) for i in self.input_ids)
 
     def rows_asked(self, fragment: Fragment) -> int:
-        """Count the requested live rows without a filter; if rows have moved, those of the older version."""
+        """Return the number of requested live rows, before any filter. If rows have moved, count those of the older
+        version.
+        """
         moved = None if self.past is None else self.past.moved.get(fragment.fragment_id)
         return fragment.live_rows if moved is None else min(moved, fragment.live_rows)
 
@@ -187,22 +193,20 @@ class ResolvedRequest:
 
 
 def given_types(inputs: Sequence[TableField], names: Mapping[int, str]) -> tuple[pa.DataType, ...]:
-    """Return the types of inputs as a function gets them; nothing if `names` is empty."""
+    """Return the types of inputs as a function gets them, or none if `names` is empty."""
     if not names:
         return ()
     return tuple(arrow_types.given_type(f.arrow, f.type_under(names)) for f in inputs)
 
 
 def with_names_now(udf: UdfDefinition, read: Sequence[TableField], names: Mapping[int, str]) -> UdfDefinition:
-    """Return the function; in a SQL expression, struct fields get the names of the version that is read.
+    """Return the function. If it is a SQL expression, rename its struct fields to the names in the version that is
+    read.
 
-    Args:
-        udf: The function.
-        read: Its inputs in that version.
-        names: By id, the names for which it was written.
+    Args: udf: The function. read: Its inputs in that version. names: By field id, the names for which the expression
+    was written.
 
-    Raises:
-        FailedPrecondition: TYPE_MISMATCH – it reads a struct with renamed fields as a whole.
+    Raises: FailedPrecondition: TYPE_MISMATCH – the expression reads a whole struct whose fields were renamed.
     """
     if udf.kind is not UdfKind.SQL or not names:
         return udf
@@ -283,11 +287,11 @@ def check_spec(spec: BackfillSpec) -> None:
     if not spec.column:
         raise InvalidArgument("BAD_REQUEST", "column is empty: set the column to compute", field="spec.column")
     if spec.udf_version and not spec.udf_name:
-        raise InvalidArgument("BAD_REQUEST", "udf has a version but no name: set its name", field="spec.udf")
+        raise InvalidArgument("BAD_REQUEST", "udf has a version but no name: set its name too", field="spec.udf")
 
 
 def check_format(table: TableSnapshot) -> None:
-    """Reject a table in Lance's first file format, in which a column cannot have its own file.
+    """Reject a table in Lance's first file format, in which a column cannot have a file of its own.
 
     Raises:
         FailedPrecondition: FILE_FORMAT_NOT_SUPPORTED.
@@ -424,13 +428,14 @@ RowsIn = Callable[[Sequence[int]], Mapping[int, int]]
 
 
 def at_version(resolved: ResolvedRequest, old: TableSnapshot, rows_in: RowsIn) -> ResolvedRequest:
-    """Return the request for the rows of an older version, computed from the values that they had then.
+    """Return the request for the rows of an older version, computed from their values in that version.
 
-    A fragment that is in both versions has the same rows in the same places. Rows that moved are found by their ids.
+    A fragment that is in both versions has the same rows at the same offsets. Rows that moved are found by their row
+    ids.
 
     Raises:
         FailedPrecondition: READ_VERSION_INPUT_MISSING – that version lacks an input; READ_VERSION_ROWS_MOVED – its rows
-            cannot be found.
+            cannot be found in the latest version.
         InvalidArgument: INVALID_FILTER – the filter reads the output column.
     """
     before = {fragment.fragment_id: fragment for fragment in old.fragments}
@@ -458,7 +463,7 @@ def at_version(resolved: ResolvedRequest, old: TableSnapshot, rows_in: RowsIn) -
         raise InvalidArgument(
             "INVALID_FILTER",
             f"Invalid filter: it reads {resolved.output.name}, which the request computes from version "
-            f"{old.version}. Leave out read_version, or that column",
+            f"{old.version}. Leave out read_version, or remove the column from the filter",
             field="where",
         )
     return dataclasses.replace(resolved, table=dataclasses.replace(resolved.table, fragments=kept), past=past)

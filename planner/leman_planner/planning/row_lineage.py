@@ -1,15 +1,15 @@
 """Find out from the table's history where rows were before a compaction or a rewrite.
 
-The history of compactions is read only if a fragment's file has a name that says nothing, so that its rows have to be
-traced, or if checkpoints or finished files belong to a fragment that is gone (`compacted_rows` decides about both). If
-an earlier run recorded a file, its record is used: the history may be cleaned by now.
+The history of compactions is read in two cases, both decided by `compacted_rows`: if the name of a fragment's file does
+not show which job wrote it, so that its rows have to be traced; and if checkpoints or finished files belong to a
+fragment that is gone. If an earlier run recorded a file, its record is used, as the history may be cleaned by now.
 
 `UnchangedInputs` finds where rewritten rows were before. An upsert writes rows to a new fragment, unchanged ones too,
 together with the values of computed columns; a merge by an indexed key rewrites an input of a fragment in place. The
 values are still right if the inputs are equal. A plan reads no values: it names the fragments of earlier versions in
 which the rows were current, and the executor compares (`docs/decisions/0055-equal-inputs.md`). The walk goes back
-through the transactions that wrote files of the column or of its inputs, and continues from fragments that were not
-current in the version before either.
+through the transactions that wrote files of the column or of its inputs. If the rows were not current in the version
+before a transaction, it continues from the fragments that had them then.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _READERS = 8
 
 
 def trace_files(resolved: ResolvedRequest, statuses: Statuses, store: CheckpointStore) -> Statuses:
-    """Return the statuses, with the known row states of fragments about which names of files do not say enough.
+    """Return the statuses, with the known row states of fragments whose file names do not show them.
 
     These are compacted fragments, and fragments whose inputs are computed columns with new files. If compaction wrote
     a.lance (recorded by an earlier run) and b.lance, the history is read back to the commit that wrote b.lance, and
@@ -86,7 +86,9 @@ def trace_files(resolved: ResolvedRequest, statuses: Statuses, store: Checkpoint
 
 
 def is_compared(resolved: ResolvedRequest, store: CheckpointStore) -> Callable[[FragmentStatus], bool]:
-    """Return a predicate: whether the rows of a fragment's file were already compared with earlier versions."""
+    """Return a function that returns whether the rows of a fragment's file were already compared with earlier
+    versions.
+    """
     archive = _Archive(resolved, store)
 
     def compared(status: FragmentStatus) -> bool:
@@ -107,7 +109,7 @@ def migrated_rows(
     stored_work: StoredWork,
     store: CheckpointStore,
 ) -> tuple[MigratedRows, ...]:
-    """Return the rows that the plan's fragments lack and that are stored elsewhere."""
+    """Return the missing rows of the plan's fragments that are stored elsewhere."""
     reader = _CheckpointReader(resolved, store, stored_work.records)
     migrator = CheckpointMigrator(resolved, stored_work, reader)
     found = [*migrator.replaced(plan, statuses), *migrator.followed(plan, statuses)]
@@ -135,7 +137,7 @@ def _trace(
 
 
 class _OldFiles:
-    """Deletions in versions before compactions, and predecessors of the inputs' files."""
+    """Reads, and keeps, deletions in versions before compactions, and predecessors of the inputs' files."""
 
     def __init__(self, resolved: ResolvedRequest) -> None:
         self._uri = resolved.table.uri
@@ -279,7 +281,7 @@ class _FilePosition:
 
 
 class _FilePositions:
-    """Where the walk continues, by the files that matter."""
+    """The positions from which the walk continues, by the files that matter to them."""
 
     def __init__(self, places: Iterable[_FilePosition]) -> None:
         self._all: dict[_FilePosition, None] = {}
@@ -381,7 +383,7 @@ class UnchangedInputs:
                 return
 
     def _before(self, transaction: Transaction, hit: Sequence[_FilePosition]) -> Iterator[_FilePosition]:
-        """Note what was current before a transaction, and yield the positions where the walk continues."""
+        """Note which rows were current before a transaction, and yield the positions from which the walk continues."""
         table = self._resolved.table
         moved = {place: _rewritten_ids(transaction, place.fragment) for place in hit if table.stable_row_ids}
         wanted = {*(place.fragment.fragment_id for place in hit), *itertools.chain.from_iterable(moved.values())}
@@ -422,7 +424,7 @@ class UnchangedInputs:
                 yield self._place(compared, fragment, same_offsets=same_offsets)
 
     def _others_wrote(self, status: FragmentStatus) -> bool:
-        """Return whether others wrote the rows, or had written them before a partial file left them out."""
+        """Return whether other writers wrote the rows, possibly before a partial file that leaves them out."""
         if status.reason is not Reason.PARTIAL:
             return status.reason in _WRITTEN
         earlier = column_files.read_predecessors(self._resolved.table.uri, status.current_file)
@@ -447,7 +449,8 @@ class UnchangedInputs:
         return _FilePosition(compared, fragment, same_offsets, self._files(fragment))
 
     def _files(self, fragment: Fragment) -> frozenset[str]:
-        """Return the files whose origin matters: those of the inputs, and of the output if others wrote it.
+        """Return the files whose origin matters: those of the inputs, and that of the output if another writer wrote
+        it.
 
         If the fragment has none of them, return the files that brought its rows: an update omits computed columns.
         """
@@ -489,7 +492,7 @@ def _may_have_older_rows(fragments: FragmentColumns, wanted: Mask) -> Mask:
 
 
 def _is_foreign(file: str) -> bool:
-    """Return whether no job wrote a data file for a column."""
+    """Return whether a data file was written by something other than a job."""
     return keys.parse_column_file_name(file) is None
 
 
@@ -510,7 +513,7 @@ def _files_in(transaction: Transaction) -> frozenset[str] | None:
 
 
 def _rewritten_ids(transaction: Transaction, made: Fragment) -> list[int]:
-    """Return the ids of fragments that may have had the rows of a fragment that a transaction created."""
+    """Return the ids of fragments in which the rows of a fragment may have been before a transaction created it."""
     operation = transaction.operation
     if transaction.kind is Kind.UPDATE:
         return [*operation.removed_fragment_ids, *(raw.id for raw in operation.updated_fragments)]

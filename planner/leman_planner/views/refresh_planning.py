@@ -1,8 +1,9 @@
 """Decide what a refresh has to do, and which earlier versions of the view have values for it. Pure.
 
-The same snapshots and compactions give the same plan. Names of files say which fragments of a view hold values, if
-Leman wrote them. A row that is equal in two versions of a source is equal in all versions between, unless the source
-was restored. Therefore only the nearest of the view's recorded states are considered, and none before the present one.
+The same snapshots and compactions always give the same plan. The names of files that Leman wrote show which fragments
+of a view have values. A row that is equal in two versions of a source is equal in all versions between them, unless the
+source was restored. It is therefore enough to consider the view's recorded states that are nearest to the target
+version.
 """
 
 from __future__ import annotations
@@ -45,21 +46,21 @@ class ViewState:
 
 
 def foreign_fragments(view: TableSnapshot) -> list[Fragment]:
-    """Return the fragments with files that compaction or others wrote, by their names."""
+    """Return the fragments with files that, by their names, compaction or another writer wrote."""
     column = _is_set_id(view)
     return [f for f in with_rows(view) if not f.file_of(column).startswith((PLACEHOLDER_FILE_PREFIX, VIEW_FILE_PREFIX))]
 
 
 def with_rows(view: TableSnapshot) -> list[Fragment]:
-    """Return the fragments that have rows. Full refreshes and recreated placeholders leave empty ones."""
+    """Return the fragments that have rows. Full refreshes and the recreation of placeholders leave empty fragments."""
     return [fragment for fragment in view.fragments if fragment.live_rows]
 
 
 def classify_fragments(view: TableSnapshot, set_rows: Mapping[int, int]) -> ViewState:
-    """Separate filled fragments of a view from those to fill.
+    """Separate the filled fragments of a view from those to fill.
 
-    A fragment in which compaction merged placeholders and filled rows counts as unset: filling it again gives filled
-    rows the same values.
+    If compaction merged placeholders and filled rows into one fragment, it counts as unset: filling it again gives its
+    filled rows the same values.
 
     Args:
         view: The view.
@@ -184,7 +185,9 @@ def broken_link(case: Case) -> RefreshReason | None:
 
 
 def _is_one_table(base: TableSnapshot, case: Case) -> bool:
-    """Return whether the target has a file of the recorded version, or compacted one. Names of files are unique."""
+    """Return whether both versions are of one table: the target has a file of the recorded version, or a compaction of
+    one.
+    """
     names = {file.path for fragment in base.fragments for file in fragment.files}
     if any(file.path in names for fragment in case.target.fragments for file in fragment.files):
         return True
@@ -260,7 +263,7 @@ def _first_fill(case: Case, broken: RefreshReason | None, state: ViewState) -> _
 
 
 def _created_by(view: TableSnapshot, rows: int) -> bool:
-    """Return whether each fragment has exactly `rows` rows, and the last one the rest."""
+    """Return whether each fragment but the last has exactly `rows` rows."""
     sizes = [fragment.physical_rows for fragment in with_rows(view)]
     return all(size == rows for size in sizes[:-1]) and all(size <= rows for size in sizes[-1:])
 
@@ -313,7 +316,7 @@ CaseOf = Callable[[ViewDefinition, TableSnapshot], Case]
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """The next computation: columns of these functions, at the source version `goal`."""
+    """The next computation of a refresh: the columns of these functions, at the source version `goal`."""
 
     functions: Sequence[ViewFunction]
     goal: TableSnapshot
@@ -340,7 +343,9 @@ def current_view_state(case: Case) -> EarlierState | None:
 
 
 def versions_with_values(plan: RefreshPlan, case: Case, recall: Recall, case_of: CaseOf) -> Iterator[EarlierValues]:
-    """Yield earlier versions with values for the plan's first step that calls functions, the best first."""
+    """Yield earlier versions of the view with values for the plan's first step that calls functions, the best version
+    first.
+    """
     step = _next_step(plan, case)
     if step is None:
         return
@@ -382,10 +387,10 @@ def _next_step(plan: RefreshPlan, case: Case) -> _Step | None:
 
 
 def _of_now(plan: RefreshPlan, case: Case, *, whole: bool) -> Iterator[EarlierValues]:
-    """Yield the present view, for functions whose values in it can stay.
+    """Yield the present view for functions whose present values may be kept.
 
-    These are functions that may read the same values in rewritten rows of the source, or all but the one that computes
-    every row (`whole`).
+    These are functions whose inputs may be equal in rewritten rows of the source, or, if one function computes every
+    row (`whole`), all other functions.
     """
     rewritten = {change for change in plan.changes if change.kind is ChangeKind.REWRITTEN}
     kinds = {change.kind for change in plan.changes}
@@ -426,7 +431,7 @@ def _nearest(step: _Step, states: Sequence[EarlierState], here: int | None) -> I
     Args:
         step: The step.
         states: The states.
-        here: The view's source version if its own values are as useful; else None.
+        here: The view's present source version if its present values can be used as well; else None.
     """
     goal = step.goal.version
     exact = [s for s in states if s.source_version == goal]
@@ -447,7 +452,7 @@ def _nearest(step: _Step, states: Sequence[EarlierState], here: int | None) -> I
 def _is_restored(case: Case, found: Sequence[SourceChange]) -> bool:
     """Return whether a later version of the source has signs of a restore.
 
-    These are fragments with ids that were used before, deleted rows that are back, and columns with other files.
+    The signs are reused fragment ids, deleted rows that exist again, and columns with other files.
     """
     if case.base is None or case.target.version < case.base.version:
         return False

@@ -116,7 +116,7 @@ def test_a_filter_is_that_of_then(past):
     assert past.values() == {**dict.fromkeys(range(ROWS)), 1: 10}
     past.then()
     assert past.values() == OF_THEN
-    with pytest.raises(InvalidArgument, match="Leave out read_version, or that column"):
+    with pytest.raises(InvalidArgument, match="Leave out read_version, or remove the column"):
         past.then(where="y is null")
 
 

@@ -302,9 +302,9 @@ def test_memory_that_a_batch_function_fills_again_does_not_change_an_answer():
         (lambda x: pd.Series([1.0, 2.0], index=[1, 0]), [[1.0, 2.0]]),
         (lambda x: (float(n) for n in (1, 2)), [[1.0, 2.0]]),
         (lambda x: np.ma.masked_array([1.0, 2.0], [False, True]), [[1.0, None]]),
-        (lambda x: {1.0, 2.0}, "a set is no list, as its items have no order"),
-        (lambda x: {1.0: 2.0}, "a dict is no list"),
-        (lambda x: pd.DataFrame({"1": [1.0]}), "a DataFrame is no list, as it has columns"),
+        (lambda x: {1.0, 2.0}, "a set is not a list, as its items have no order"),
+        (lambda x: {1.0: 2.0}, "a dict is not a list"),
+        (lambda x: pd.DataFrame({"1": [1.0]}), "a DataFrame is not a list, as it has columns"),
     ],
 )
 def test_the_items_of_a_list_are_answered_by_their_position(made: Any, answer: Any):

@@ -349,12 +349,12 @@ def test_what_is_masked_is_null():
 @pytest.mark.parametrize(
     ("value", "words"),
     [
-        ({1.0, 2.0}, "a set is no list, as its items have no order"),
-        (frozenset({1.0}), "a frozenset is no list"),
-        ({1.0: 2.0}, "a dict is no list"),
-        ({1.0: 2.0}.keys(), "a dict_keys is no list"),
-        (pd.DataFrame({"a": [1.0]}), "a DataFrame is no list, as it has columns"),
-        (pa.table({"a": [1.0]}), "a Table is no list, as it has columns"),
+        ({1.0, 2.0}, "a set is not a list, as its items have no order"),
+        (frozenset({1.0}), "a frozenset is not a list"),
+        ({1.0: 2.0}, "a dict is not a list"),
+        ({1.0: 2.0}.keys(), "a dict_keys is not a list"),
+        (pd.DataFrame({"a": [1.0]}), "a DataFrame is not a list, as it has columns"),
+        (pa.table({"a": [1.0]}), "a Table is not a list, as it has columns"),
     ],
 )
 def test_a_container_without_order_is_no_list_of_a_row(value, words):

@@ -287,7 +287,7 @@ class Model:
     [
         (1, pa.string(), r"a text is expected: return str\(...\)"),
         (b"x" * 3 + b"\xff", pa.large_string(), r"a text is expected: decode\(\)"),
-        (True, pa.int64(), r"a truth value is no number: return int\(...\)"),
+        (True, pa.int64(), r"a bool is not a number: return int\(...\)"),
         (1.5, pa.int64(), "1.5 is not a whole number"),
         (Record(1), pa.struct([("a", pa.int64())]), r"a dict is expected: return dataclasses.asdict\(...\)"),
         (Model(), pa.struct([("a", pa.int64())]), r"a dict is expected: return the model's model_dump\(\)"),
