@@ -1,7 +1,7 @@
-"""What a table or a plan can have a million of, in columns: fragments, keys of checkpoints, tasks.
+"""Fragments, keys of checkpoints and tasks, stored in columns because a table or plan may have a million of them.
 
-An object is made when it is used, and not kept. The tasks of a plan are Arrow record batches (`PlannedTasks`): the
-planner makes them, they are sent as they are, and the executor reads its units from them.
+An object is made only while it is used. The tasks of a plan are Arrow record batches (`PlannedTasks`): the planner
+makes these batches and sends them unchanged, and the executor makes its units of work from them.
 """
 
 from __future__ import annotations
@@ -40,21 +40,21 @@ _FEW = 1000
 
 
 def materialize(items: Sequence[Item]) -> Sequence[Item]:
-    """Return the items for repeated use: as a tuple if they are few, else unchanged."""
+    """Return a sequence for repeated use: a tuple of its items if they are few, else the sequence itself."""
     return tuple(items) if len(items) <= _FEW else items
 
 
 class ObjectColumns(Sequence[Item]):
-    """A sequence whose objects are made from columns when they are used, and not kept."""
+    """A sequence whose objects are made from columns each time they are used."""
 
     __slots__ = ()
 
     @abstractmethod
     def _made(self, places: Numbers) -> Iterable[Item]:
-        """Make the objects at some places, in their order: at least one, at most AT_ONCE."""
+        """Return the objects at these places, in the order of the places, which number 1 to AT_ONCE."""
 
     def take(self, places: Numbers) -> Iterator[Item]:
-        """Yield the objects at some places, in their order."""
+        """Yield the objects at these places, in the order of the places."""
         for begin in range(0, len(places), AT_ONCE):
             yield from self._made(places[begin : begin + AT_ONCE])
 
@@ -104,7 +104,7 @@ class FragmentColumns(ObjectColumns[Fragment]):
 
     @classmethod
     def from_fragments(cls, fragments: Iterable[Fragment]) -> FragmentColumns:
-        """Return fragments as columns; those that are columns already unchanged."""
+        """Return fragments as columns. If they are columns already, return them unchanged."""
         if isinstance(fragments, cls):
             return fragments
         known = list(fragments)
@@ -123,15 +123,15 @@ class FragmentColumns(ObjectColumns[Fragment]):
 
     @property
     def live_rows(self) -> Numbers:
-        """Return the rows of each fragment that are not deleted."""
+        """Return the number of rows of each fragment that are not deleted."""
         return self.physical_rows - self.deleted_rows
 
     def with_ids(self, wanted: Collection[int]) -> Mask:
-        """Return which fragments have one of the ids."""
+        """Return a mask of the fragments that have one of the ids."""
         return row_ids.isin_sorted(np.array(sorted(wanted), np.int64), self.ids)
 
     def files_with(self, field_ids: Collection[int]) -> tuple[Numbers, Numbers]:
-        """Return for each fragment the first file that holds any of the fields (-1: none), and how many do."""
+        """Return, for each fragment, the first file with any of the fields (-1: none), and the number of such files."""
         wanted = frozenset(field_ids)
         holds = np.array([not wanted.isdisjoint(held) for held in self.field_sets], np.bool_)
         files = np.flatnonzero(holds[self.held]) if len(holds) else np.zeros(0, np.int64)
@@ -141,7 +141,7 @@ class FragmentColumns(ObjectColumns[Fragment]):
         return first, np.bincount(owners, minlength=len(self))
 
     def paths_at(self, files: Numbers) -> pa.LargeStringArray:
-        """Return the names of some files, by their places in `paths`; empty for -1."""
+        """Return the names of files by their places in `paths`; an empty name for -1."""
         return self.paths.take(pa.array(files, mask=files < 0)).fill_null("")
 
     def __len__(self) -> int:
@@ -196,21 +196,21 @@ class RangeLists:
 
     @property
     def rows(self) -> Numbers:
-        """Return the rows of each list. A row counts once for each of its ranges."""
+        """Return the number of rows in each list. A row that lies in several ranges counts several times."""
         total = np.concatenate([np.zeros(1, np.int64), np.cumsum(self.ends - self.starts)])
         return np.diff(total[self.first])
 
     def take(self, places: Numbers) -> RangeLists:
-        """Return the lists at some places."""
+        """Return the lists at these places."""
         if not len(self.starts):
             return RangeLists(np.zeros(len(places) + 1, np.int64), self.starts, self.ends)
         each, first = list_items(self.first, places)
         return RangeLists(first, self.starts[each], self.ends[each])
 
     def gaps(self, rows: Numbers) -> RangeLists:
-        """Return the ranges that each list leaves open of a fragment.
+        """Return, for each list, the ranges of its fragment's rows that it does not cover.
 
-        The ranges of a list are in order, and none lies within those before it.
+        The ranges of a list must be in order, and none may lie within the ranges before it.
         """
         fragments, counts = np.arange(len(rows)), np.diff(self.first)
         # before each range there may be a gap, and one behind the last: those of fragment i come from first[i] + i on
@@ -226,11 +226,11 @@ class RangeLists:
 
 
 def list_items(first: Numbers, places: Numbers) -> tuple[Numbers, Numbers]:
-    """Return the places of the items of some lists, and where each of these lists begins among them.
+    """Return the places of all items of the lists at `places`, and where each of these lists begins in that result.
 
     Args:
-        first: Where each list begins among all items, and the number of these.
-        places: Those of the lists.
+        first: Where each list begins among all items; last, the number of all items.
+        places: The places of the wanted lists.
     """
     counts = np.diff(first)[places]
     begins = offsets_of_counts(counts)
@@ -247,7 +247,7 @@ _NUMBER = "0|[1-9][0-9]{0,17}"
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RangeKeys:
-    """Keys of checkpoints of one family. Each field has one value for each key."""
+    """Keys of checkpoints of one family, in columns: each field of this class has one value for each key."""
 
     family: KeyFamily
     #: md5 of the filter.
@@ -261,7 +261,7 @@ class RangeKeys:
     ends: Numbers
 
     def some(self, which: npt.NDArray[Any]) -> RangeKeys:
-        """Return some of the keys, by a mask or by their places."""
+        """Return the keys that a mask, or their places, select."""
         return RangeKeys(
             family=self.family,
             filters=self.filters[which],
@@ -285,10 +285,11 @@ class RangeKeys:
 
 
 def parse_range_keys(family: KeyFamily, keys: Sequence[str]) -> tuple[RangeKeys, list[str]]:
-    """Parse the keys of checkpoints of a family that have the form in which Leman writes them.
+    """Parse those keys of a family of checkpoints that have exactly the form in which Leman writes them.
 
     Returns:
-        The parsed keys, and all others, such as those of fragment records and of ranges with leading zeros.
+        The parsed keys, and the unparsed other ones, such as those of fragment records and of ranges with leading
+        zeros.
     """
     try:
         texts = pa.array(keys, pa.large_string())
@@ -363,7 +364,7 @@ _OPTIONAL = {
 
 
 class TaskKeys(NamedTuple):
-    """What the fingerprints and checkpoint prefixes of tasks consist of."""
+    """The parts from which the fingerprints and checkpoint prefixes of tasks are built."""
 
     #: The first half of all fingerprints.
     function: str
@@ -383,15 +384,15 @@ def task_columns(
     current_files: pa.LargeStringArray | None,
     checkpoints: RangeLists,
 ) -> pa.RecordBatch:
-    """Return tasks of fragments of which nothing is stored but checkpoints under the prefixes of the tasks.
+    """Return the tasks of fragments for which only checkpoints under the tasks' own prefixes are stored.
 
     Args:
         fragments: All fragments of the table.
-        places: Those of the fragments with a task; all other arguments have one value for each.
+        places: The places of the fragments with a task. Each of the following columns has one value for each of them.
         reasons: Texts of `Reason`.
-        keys: What fingerprints and checkpoint prefixes consist of.
-        input_files: Names of the files of the inputs.
-        current_files: Names of the output's files; None: there are none.
+        keys: The parts of fingerprints and checkpoint prefixes.
+        input_files: Names of the files with the inputs.
+        current_files: Names of the files with the output column; None: no fragment has one.
         checkpoints: The ranges of the checkpoints.
     """
     rows = fragments.physical_rows[places]
@@ -452,7 +453,7 @@ def task_batch(tasks: Sequence[FragmentTask]) -> pa.RecordBatch:
 
 
 def slice_tasks(batch: pa.RecordBatch, begin: int, end: int) -> pa.RecordBatch:
-    """Return the tasks from `begin` to before `end`, without the texts that only others have."""
+    """Return the tasks from `begin` to before `end`, without texts that only the other tasks use."""
     part = batch.slice(begin, end - begin)
     columns = [
         column.dictionary_decode().dictionary_encode() if pa.types.is_dictionary(column.type) else column
@@ -494,7 +495,7 @@ class _TaskReader:
 
     @property
     def rows_missing(self) -> Numbers:
-        """Return how many rows of each fragment no checkpoint and no file covers."""
+        """Return the number of rows of each fragment that neither a checkpoint nor a file covers."""
         if self._missing is None:
             return self.physical_rows
         is_whole, ranges = self._missing
@@ -503,21 +504,21 @@ class _TaskReader:
 
     @property
     def is_staged(self) -> Mask:
-        """Return which fragments have a finished file."""
+        """Return a mask of the fragments that have a finished file."""
         if self._staged is None:
             return np.zeros(len(self.fragment_ids), np.bool_)
         return np.asarray(self._staged.is_valid().to_numpy(zero_copy_only=False))
 
     @property
     def has_checkpoints(self) -> Mask:
-        """Return which fragments have checkpoints."""
+        """Return a mask of the fragments that have checkpoints."""
         if self._first_checkpoint is None:
             return np.zeros(len(self.fragment_ids), np.bool_)
         found: Mask = np.diff(self._first_checkpoint) > 0
         return found
 
     def tasks(self, begin: int, end: int) -> Iterator[FragmentTask]:
-        """Yield the tasks of the rows from `begin` to before `end`."""
+        """Yield the tasks in the batch's rows from `begin` to before `end`."""
         numbers = (self.fragment_ids, self.physical_rows, self.deleted_rows, self._reason_codes)
         texts = ((codes[begin:end].tolist(), known) for codes, known in (self._functions, self._prefixes))
         first = self._first_file[begin : end + 1].tolist()
@@ -600,7 +601,7 @@ def _values(column: pa.Array | None, begin: int, end: int, default: Any) -> Iter
 
 
 def _lists(first: Numbers, begin: int, end: int, *items: Any) -> Iterator[list[tuple[Any, ...]]]:
-    """Yield the items of each list from `begin` to before `end`."""
+    """Yield the items of each list, for the lists from `begin` to before `end`."""
     bounds = first[begin : end + 1].tolist()
     rows = zip(*(item[bounds[0] : bounds[-1]].tolist() for item in items), strict=True)
     for start, stop in itertools.pairwise(bounds):
@@ -608,7 +609,7 @@ def _lists(first: Numbers, begin: int, end: int, *items: Any) -> Iterator[list[t
 
 
 class PlannedTasks(Sequence[FragmentTask]):
-    """The tasks of a plan, in the order of fragment ids: record batches whose rows are made into objects on use.
+    """The tasks of a plan, in the order of fragment ids: record batches, from which an object is made when it is used.
 
     Args:
         batches: The tasks; see `task_columns` and `task_batch`. Each batch comes after the one before.
@@ -624,7 +625,7 @@ class PlannedTasks(Sequence[FragmentTask]):
         return list(map(_TaskReader, self.batches))
 
     def checked(self) -> PlannedTasks:
-        """Return the tasks, if this release can read their columns.
+        """Check that this release can read the columns of the tasks, and return the tasks.
 
         Raises:
             KeyError: A column is missing.
@@ -641,12 +642,12 @@ class PlannedTasks(Sequence[FragmentTask]):
 
     @cached_property
     def rows_missing(self) -> Numbers:
-        """The rows of each fragment that no checkpoint and no file covers, in the order of the tasks."""
+        """The number of rows of each task's fragment that neither a checkpoint nor a file covers."""
         return self._joined(reader.rows_missing for reader in self._readers)
 
     @property
     def live_rows(self) -> int:
-        """Return the rows of all fragments that are not deleted."""
+        """Return the number of rows of all fragments that are not deleted."""
         return sum(int((reader.physical_rows - reader.deleted_rows).sum()) for reader in self._readers)
 
     @property
@@ -664,13 +665,13 @@ class PlannedTasks(Sequence[FragmentTask]):
         return self._where(~reader.is_staged for reader in self._readers)
 
     def of_fragments(self, ids: Collection[int]) -> PlannedTasks:
-        """Return the tasks of those of some fragments that have one."""
+        """Return the tasks of these fragments; fragments without a task are left out."""
         wanted = np.array(sorted(ids), np.int64)
         masks = row_ids.isin_sorted(wanted, self.fragment_ids)
         return self._where(masks[begin:end] for begin, end in itertools.pairwise(self._first))
 
     def of_fragment(self, fragment_id: int) -> FragmentTask:
-        """Return a fragment's task.
+        """Return the task of a fragment.
 
         Raises:
             KeyError: It has none.
@@ -678,7 +679,7 @@ class PlannedTasks(Sequence[FragmentTask]):
         return self[self.place_of(fragment_id)]
 
     def place_of(self, fragment_id: int) -> int:
-        """Return the place of a fragment's task.
+        """Return the place of a fragment's task in the order of the tasks.
 
         Raises:
             KeyError: It has none.
@@ -738,5 +739,5 @@ def planned_tasks(tasks: Iterable[FragmentTask]) -> PlannedTasks:
 
 @lru_cache(maxsize=64)
 def whole_range(rows: int) -> tuple[RowRange, ...]:
-    """Return all rows as a range. Cached: most fragments of a table have the same number of rows."""
+    """Return the range of all rows. It is cached, as most fragments of a table have the same number of rows."""
     return (RowRange(0, rows),)

@@ -1,6 +1,7 @@
 """Authenticate callers by token, JWT or client certificate (mTLS).
 
-A file of tokens is read again when it changes. A name may have several tokens, so that an old and a new one overlap:
+A file of tokens is reloaded when it changes. A name may have several tokens, so that an old and a new one can both be
+valid for some time:
 
     [[token]]
     name = "nightly"
@@ -8,8 +9,8 @@ A file of tokens is read again when it changes. A name may have several tokens, 
     sha256 = "9f86d081…"          # or token = "…" in the clear
     expires = 2027-01-01T00:00:00Z # optional
 
-JWTs are those of an OpenID Connect issuer. Its public keys are cached, and read again when they are old or when a token
-names a key that is missing.
+JWTs come from an OpenID Connect issuer. Its public keys are cached. They are reloaded when they are old, or when a
+token names an unknown key.
 """
 
 from __future__ import annotations
@@ -66,10 +67,10 @@ _PROPERTIES = {
 
 
 class Certificates:
-    """The callers of client certificates, which TLS has verified.
+    """Finds callers by their client certificates, which TLS has verified.
 
     Args:
-        roles: Roles by names such as `DNS:etl.example`.
+        roles: Roles by names of certificates such as `DNS:etl.example`.
 
     Raises:
         InvalidArgument: BAD_SETTING.
@@ -115,7 +116,7 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class SigningKey:
-    """A public key and the tokens that it verifies."""
+    """A public key, with the facts that say which tokens it may verify."""
 
     kid: str | None
     #: The only algorithm of the key; empty: any that fits its kind.
@@ -172,7 +173,7 @@ class SigningKeys:
         return [key for key in self._keys if key.fits(kid, algorithm)]
 
     async def _refresh(self) -> None:
-        """Read the keys, once for all callers that wait for them; if that fails, the old keys stay."""
+        """Reload the keys, once for all callers that wait for them. If that fails, keep the old keys."""
         seen = self._tried
         async with self._lock:
             if self._tried == seen and (self._read or time.monotonic() - seen >= _PAUSE_SECONDS):
@@ -221,14 +222,14 @@ class SigningKeys:
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """Follow no redirect: keys come only from where the settings say."""
+    """Refuses redirects, so that keys come only from the url in the settings."""
 
     def redirect_request(self, *_arguments: Any) -> None:
         return None
 
 
 def _check_url(url: str) -> str:
-    """Return a URL whose answer cannot be changed in transit.
+    """Check that the answer of a URL cannot be changed in transit, and return the URL.
 
     Raises:
         ValueError: The URL is neither https nor on loopback.
@@ -356,7 +357,7 @@ class JwtTokens:
 
 
 def _claim(claims: Mapping[str, Any], path: str) -> Any:
-    """Return a claim by its name, which may contain dots, or by its path."""
+    """Return the claim with this name, which may contain dots; else the one at this path of names joined by dots."""
     if path in claims:
         return claims[path]
     found: Any = claims
@@ -500,7 +501,7 @@ _DOTS_OF_A_JWT = 2
 class Authenticator:
     """Identify callers by their tokens, or by the certificates of their connections.
 
-    Tokens are looked up by digest, so that no comparison takes longer the more of a token is right.
+    Tokens are looked up by digest. So the time of a lookup does not reveal how much of a guessed token is right.
 
     Raises:
         InvalidArgument: BAD_SETTING.
@@ -565,7 +566,7 @@ class Authenticator:
 
 
 def authenticates_callers(settings: Settings) -> bool:
-    """Return whether the settings make a server authenticate its callers."""
+    """Return whether a server with these settings authenticates its callers."""
     server = settings.server
     return bool(server.token.get_secret_value() or server.tokens_file or settings.jwt.issuer or server.tls_client_ca)
 
@@ -580,7 +581,7 @@ def bearer_token(given: str | bytes | None, *, basic: bool = False) -> bytes | N
     """Return the token in a header, or None. The scheme's case does not matter (RFC 9110, 11.1).
 
     Args:
-        basic: The token may also be the password of the scheme Basic, with any user.
+        basic: Whether the token may also be the password of the scheme Basic, with any user.
     """
     raw = given if isinstance(given, bytes) else (given or "").encode()
     scheme, _, token = raw.partition(b" ")

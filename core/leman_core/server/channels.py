@@ -1,9 +1,9 @@
 """Channels from one service to another: token, TLS, keepalive, message size, retries, and errors that name the peer.
 
-gRPC keeps calls waiting for a peer that is away, and then ends them as DEADLINE_EXCEEDED without naming it. So
-`PeerLink` follows the state of the channel: a call that waits without success ends as PEER_UNAVAILABLE with the peer's
-address and its setting, and the log has one line for each outage. A channel over TLS picks up renewed files with its
-next call."""
+If a peer cannot be reached, gRPC lets calls wait and then ends them as DEADLINE_EXCEEDED without naming the peer. So
+`PeerLink` follows the state of the channel. A call that waits without success ends as PEER_UNAVAILABLE with the peer's
+address and the setting that names it. The log has one line for each outage. A channel over TLS picks up renewed files
+with its next call."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ _AGAIN_SECONDS = 1.0
 
 
 async def follow_health(channel: grpc.aio.Channel, services: Sequence[str], checks: health.aio.HealthServicer) -> None:
-    """Copy the health of the peer's services to `checks` until cancelled; NOT_SERVING while it cannot be reached.
+    """Copy the health of the peer's services to `checks` until cancelled: NOT_SERVING while the peer is unreachable.
 
-    The watch ends as soon as the peer drains, so that the peer need not wait for it.
+    The watch ends as soon as the peer begins to drain, so that the peer need not wait for this call.
     """
     stub: Any = health_pb2_grpc.HealthStub(channel)
     for service in services:
@@ -86,10 +86,10 @@ _log = structlog.get_logger(__name__)
 
 
 class PeerLink:
-    """Whether one peer is reached, and the errors of calls to it, for one event loop.
+    """Knows whether one peer can be reached, and translates the errors of calls to it, for one event loop.
 
     Args:
-        name: Of the peer, such as `commit_coordinator`.
+        name: The name of the peer, such as `commit_coordinator`.
     """
 
     def __init__(self, settings: Settings, name: str) -> None:
@@ -105,7 +105,7 @@ class PeerLink:
         self._is_away = self._refuses = False
 
     def use(self, channel: grpc.aio.Channel) -> grpc.aio.Channel:
-        """Follow only this channel, from the next call on; return it."""
+        """Follow this channel instead of the earlier one, from the next call on, and return it."""
         self._channel, self._is_followed = channel, False
         return channel
 
@@ -134,9 +134,9 @@ class PeerLink:
             _log.info("a peer is reached again", peer=self.name, address=self.address)
 
     async def translate(self, error: grpc.aio.AioRpcError, seconds: float | None) -> grpc.aio.AioRpcError:
-        """Return the error of a failed call; one that did not come from the peer becomes one that names the peer.
+        """Return the error to raise for a failed call: the peer's own, or else one that names the peer.
 
-        If the peer refuses this service, its set-up is wrong: the token is not that of the original caller.
+        If the peer refuses the token, this service is set up wrongly: the token is its own, not that of its caller.
 
         Args:
             seconds: The deadline of the call.
@@ -156,7 +156,7 @@ class PeerLink:
         return error
 
     def broken(self, said: str, here: str = "") -> LemanError:
-        """Return the error of a call whose connection could not be made, or broke.
+        """Return the error for a call whose connection broke or could not be made.
 
         Args:
             said: gRPC's description.
@@ -213,7 +213,7 @@ class PeerLink:
         return ""
 
     def _refusal(self, error: grpc.aio.AioRpcError) -> LemanError | None:
-        """Return the error of a call that the peer does not accept from this service; None: it failed otherwise."""
+        """Return the error for a call that the peer refuses to accept from this service; None for any other failure."""
         code, said = error.code(), status.error_from_rpc(error)
         unknown = said.reason == CALL_NOT_OFFERED or not is_peer_error(error)
         if code is grpc.StatusCode.UNIMPLEMENTED and unknown:
@@ -234,7 +234,7 @@ class PeerLink:
         )
 
     def _refused(self, why: str, setting: str, reason: str = "PEER_REFUSED") -> LemanError:
-        """Return the error of a peer that refuses this service because of a setting here, and log it once."""
+        """Return the error for a refusal that a setting of this service causes, and log it once."""
         about = {"peer": self.name, "address": self.address, "setting": setting}
         if not self._refuses:
             self._refuses = True
@@ -270,7 +270,7 @@ class PeerLink:
         )
 
     def _hint(self, fault: str) -> str:
-        """Return what a peer that accepts and closes connections may expect."""
+        """Return a hint on the TLS settings if the peer accepts connections and closes them at once."""
         if _HANGS_UP not in fault:
             return ""
         if not self._trusts:
@@ -293,7 +293,7 @@ class PeerLink:
 
 
 def as_rpc_error(error: LemanError) -> grpc.aio.AioRpcError:
-    """Return an error as a call to a peer raises it."""
+    """Return a Leman error as the AioRpcError that a call to a peer would raise."""
     trailers = grpc.aio.Metadata(*status.trailers_of(error))
     return grpc.aio.AioRpcError(status.code_of(error), grpc.aio.Metadata(), trailers, error.message)
 
@@ -309,7 +309,7 @@ def is_peer_error(error: grpc.aio.AioRpcError) -> bool:
 
 
 def _shown(settings: Settings) -> str:
-    """Return the credentials by which a peer knows this service, in words."""
+    """Return in words which credentials this service shows to peers."""
     peers = settings.peers
     if peers.token.get_secret_value():
         return "the LEMAN_PEERS__TOKEN of this service"
@@ -330,7 +330,7 @@ class RenewedChannel(grpc.aio.Channel):
     """A channel that is reopened when its files are renewed; running calls stay on their old channel.
 
     Args:
-        files: Its certificates.
+        files: The certificate files to watch.
         opened: Opens a channel with the contents of files.
     """
 
@@ -411,9 +411,9 @@ Details = grpc.aio.ClientCallDetails
 def open_peer(settings: Settings, name: str) -> grpc.aio.Channel:
     """Return a channel to `planner`, `executor` or `commit_coordinator`, on the event loop that will use it.
 
-    Calls carry the peers' token and the current request id, and have the timeout `peers.timeout_seconds` unless they
-    name one. Calls that may be retried wait that long for a peer that is away. Errors that the peer did not send name
-    the peer.
+    Calls carry the peers' token and the current request id. Their timeout is `peers.timeout_seconds` unless the call
+    gives one. A call that may be retried waits that long for a peer that cannot be reached. Errors that the peer did
+    not send name the peer.
 
     Raises:
         FailedPrecondition: PEER_NOT_SET.
@@ -432,7 +432,8 @@ def open_peer(settings: Settings, name: str) -> grpc.aio.Channel:
 def open_for_forwarding(settings: Settings, name: str) -> grpc.aio.Channel:
     """Return a channel for forwarding calls to a peer whose address is set.
 
-    The calls carry what their callers sent, and are not retried after they reached the peer: that is up to the caller.
+    The calls carry the metadata of their original callers. A call that reached the peer is not retried here: the
+    original caller may do so.
     """
     return open_to(settings, getattr(settings.peers, name))
 
@@ -449,7 +450,7 @@ def _open(
     interceptors: list[grpc.aio.ClientInterceptor] | None = None,
     used: Callable[[grpc.aio.Channel], grpc.aio.Channel] = lambda channel: channel,
 ) -> grpc.aio.Channel:
-    """Open a channel; `used` receives each channel that is opened, also after files were renewed."""
+    """Open a channel. `used` is called with each channel that is opened, including those after files were renewed."""
     options = [*_options(settings), *more, *proxy_options(address)]
     files = _files(settings)
     if files is None:
@@ -463,9 +464,9 @@ def _open(
 
 
 def service_config() -> str:
-    """Return gRPC's service config: calls that may be repeated wait for a peer that is away, and are retried.
+    """Return gRPC's service config, by which repeatable calls wait for a peer that cannot be reached, and are retried.
 
-    Services send a request id wherever there is a field for one.
+    Calls that change something are repeatable too, as services fill in a request id wherever there is a field for it.
     """
     services = (*public_services().values(), *internal_services().values())
     names = [
@@ -479,7 +480,7 @@ def service_config() -> str:
 
 
 class _PeerCalls:
-    """Complete the details of calls to a peer."""
+    """Adds token, request id, trace and deadline to calls to a peer."""
 
     def __init__(self, token: str, timeout_seconds: float) -> None:
         self._token = token

@@ -1,10 +1,10 @@
 """The interceptors of every call: budgets, request ids, rights, locations, errors, deadlines, log and audit lines.
 
-`BudgetInterceptor` refuses calls before their messages are read. `CallInterceptor` does everything else in one
-interceptor, because each further one costs time in every call.
+`BudgetInterceptor` limits concurrent calls: it refuses further ones before their messages are read. `CallInterceptor`
+does everything else, because each additional interceptor would cost time in every call.
 
 The event `audit` has a line for each call that may change something and for each refusal. It is written at every
-`LEMAN_LOG__LEVEL`, and shows what callers send only as shortened names of places, functions and jobs: never tokens,
+`LEMAN_LOG__LEVEL`. Of what callers send, it shows only shortened names of places, functions and jobs; never tokens,
 values or bundles.
 """
 
@@ -82,7 +82,7 @@ def write_audit_line(context: Context, whom: Caller | None, about: dict[str, str
 
 
 def named_subjects(request: Any) -> dict[str, str]:
-    """Return the first database, table, job and function that a request names; nothing for None, an unread request."""
+    """Return the first database, table, job and function in a request; empty for None, a request that was not read."""
     if request is None:
         return {}
     kind = request.DESCRIPTOR
@@ -128,9 +128,9 @@ _WHOLE = "google.protobuf."
 def field_path(request: Any, field: str) -> str:
     """Return the path from a request to the field that an error names; empty if the request has no such field.
 
-    The code that checks a value knows its field from the message that it looks at, which may be a part of the request
-    or another service's request. Of a CreateJobRequest with a backfill both `where` and `spec.where` are
-    `backfill.where`.
+    Code that checks a value names its field relative to the message that it checks, which may be a part of the request
+    or the request of another service. For example, in a CreateJobRequest with a backfill, both `where` and `spec.where`
+    mean `backfill.where`.
 
     Args:
         request: The request, or any message of a stream of requests.
@@ -152,7 +152,10 @@ _Path = tuple[tuple[str, Descriptor], ...]
 
 
 def _messages(descriptor: Descriptor, above: _Path = (), within: tuple[str, ...] = ()) -> Iterator[_Path]:
-    """Yield the paths to all messages in a message, as field names with their types; recursive types only once."""
+    """Yield the paths to all messages inside a message, as field names with types.
+
+    A recursive type is followed only once.
+    """
     for field in descriptor.fields:
         inner = field.message_type
         if inner is None or inner.full_name.startswith(_WHOLE) or inner.full_name in within:
@@ -176,7 +179,7 @@ def _has(descriptor: Descriptor, names: list[str]) -> bool:
 
 
 def _set_in(message: Any, names: list[str]) -> int:
-    """Return how many messages of a path are set in a request; the first entry of a list stands for all."""
+    """Return how many messages along a path are set in a request. In a list, only the first entry is looked at."""
     for depth, name in enumerate(names):
         value = getattr(message, name)
         if message.DESCRIPTOR.fields_by_name[name].is_repeated:
@@ -216,7 +219,7 @@ _LOG_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """An error as it is sent."""
+    """An error in the form in which it is sent: code, text and trailers."""
 
     code: grpc.StatusCode
     message: str
@@ -233,7 +236,7 @@ def _refusal(error: LemanError) -> Refusal:
 
 
 class _Gate:
-    """The budget of one method, and the refusal of calls beyond it."""
+    """The budget of concurrent calls of one method. Refuses calls beyond it."""
 
     def __init__(self, path: str, budget: CallBudget) -> None:
         self.budget = budget
@@ -243,7 +246,7 @@ class _Gate:
         self._logged = 0.0
 
     async def refuse(self, context: Context) -> NoReturn:
-        """End a call that is too much, and count it; the log gets one line a second."""
+        """End a call beyond the budget, and count it. At most one line a second is logged."""
         measure_call(self._path, 0.0, "RESOURCE_EXHAUSTED", "TOO_MANY_CALLS")
         self._refused += 1
         now = time.monotonic()
@@ -267,9 +270,9 @@ class _Gate:
         return call
 
     def streaming(self, behavior: Callable[[Any, Context], Any], stalled_seconds: float) -> Any:
-        """Return a handler that writes the messages itself.
+        """Return a handler of a stream that writes the messages of `behavior` itself.
 
-        So it closes the generator, and frees what that holds, as soon as the call is over.
+        Thus it can close the generator, and free its resources, as soon as the call ends.
         """
 
         async def call(request: Any, context: Context) -> None:
@@ -290,7 +293,7 @@ class _Gate:
 
 
 class BudgetInterceptor(grpc.aio.ServerInterceptor):
-    """Keep every method within a budget of its own, so that a flood of one method leaves the others alone.
+    """Gives each method a budget of concurrent calls, so that a flood of one method does not stop the others.
 
     A call beyond the budget ends before its message is read. A stream whose reader takes no message for
     `stalled_stream_seconds` ends too. Health checks are never refused.
@@ -303,7 +306,7 @@ class BudgetInterceptor(grpc.aio.ServerInterceptor):
         instruments.CALL_BUDGET.show(self._used)
 
     def _used(self) -> list[tuple[float, Attributes]]:
-        """Return the share of each method's budget that is used, from any thread."""
+        """Return the used share of each method's budget. Any thread may call this."""
         return [(budget.share, method_attributes(method)) for method, (budget, *_) in list(self._methods.items())]
 
     async def intercept_service(
@@ -346,7 +349,10 @@ class BudgetInterceptor(grpc.aio.ServerInterceptor):
 
 
 def _ending_with(end: Callable[[Context], Awaitable[NoReturn]]) -> Handler:
-    """Return a handler that ends its calls unread: gRPC reads the message of any other call than a stream first."""
+    """Return a handler that ends its calls without reading their message.
+
+    It handles a stream, as gRPC reads the message of any other call first.
+    """
 
     async def refuse(_requests: Any, context: Context) -> None:
         await end(context)
@@ -384,7 +390,7 @@ def _stalled(seconds: float) -> LemanError:
 
 
 class CallInterceptor(grpc.aio.ServerInterceptor):
-    """Wrap the methods of every service except health and reflection.
+    """Wraps the methods of every service except health and reflection.
 
     - `x-request-id` is taken from the caller or made, bound to log lines, and returned as a trailer.
     - `CallAdmission` refuses calls before their handlers see them.
@@ -439,7 +445,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         return grpc.unary_unary_rpc_method_handler(self._unary(method, handler.unary_unary, written), read)
 
     def _writer(self, serialise: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
-        """Return a serializer of answers; an answer that is bytes already stays as it is."""
+        """Return a serializer of answers that leaves an answer in bytes unchanged."""
 
         def written(answer: Any) -> bytes:
             message = answer if isinstance(answer, bytes) else serialise(answer)
@@ -555,7 +561,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
     async def _admitted(
         self, call: _Call, requests: AsyncIterator[Any], required: Requirement, caller: Caller
     ) -> AsyncGenerator[Any, None]:
-        """Yield the messages that the caller may send."""
+        """Yield the messages of a stream of requests, after checking that the caller may send them."""
         async for request in requests:
             about = check_rights(caller, required, request)
             if about is not None:
@@ -566,7 +572,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
 
 
 async def _in_time(work: Awaitable[Any], context: Context, store: str) -> Any:
-    """Return the answer of a call about a store, or fail shortly before the caller's deadline.
+    """Return the answer of a call that uses a store. If the store is slow, fail shortly before the caller's deadline.
 
     Raises:
         Unavailable: STORE_UNAVAILABLE.
@@ -588,7 +594,7 @@ async def _before_deadline(context: Context, call: _Call, *, at_first: bool = Fa
     """End a stream that waits for its store shortly before the caller's deadline.
 
     Args:
-        at_first: A stream without any answer counts as waiting for its store.
+        at_first: Whether a stream counts as waiting for its store before its first answer.
 
     Raises:
         Unavailable: STORE_UNAVAILABLE.
@@ -675,7 +681,7 @@ class _Call:
         self._write_line(took)
 
     def take(self, request: Any) -> None:
-        """Keep the request, whose fields errors name."""
+        """Keep the request, so that errors can name its fields."""
         self.message = None if isinstance(request, UnreadableMessage) else request_subject(request)
         self.is_carried = self.message is not request
 

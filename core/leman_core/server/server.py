@@ -1,4 +1,4 @@
-"""Run the server of one service: gRPC with InfoService, health, reflection and Flight's Handshake, and HTTP.
+"""Run the server of one service: gRPC (with InfoService, health, reflection and Flight's Handshake) and HTTP.
 
 The `app` module of a service (`leman_planner.app` and so on) exposes `create(settings, draining) -> Service`; its
 `__main__` is `main("planner", create)`. When the server is up, it prints its ports as one JSON line:
@@ -161,7 +161,7 @@ def _bound(to: grpc.aio.Server, server: Server, setting: str, credentials: grpc.
 
 
 def _credentials(server: Server, *, asks: bool) -> grpc.ServerCredentials:
-    """Return the server's credentials; with `asks`, clients have to show a certificate."""
+    """Return the server's TLS credentials. `asks`: whether clients have to show a certificate."""
     try:
         files = TlsFiles(ca=server.tls_client_ca if asks else "", cert=server.tls_cert, key=server.tls_key)
     except OSError as error:
@@ -176,7 +176,7 @@ def _credentials(server: Server, *, asks: bool) -> grpc.ServerCredentials:
 
 
 class InfoServicer(info_pb2_grpc.InfoServiceServicer):
-    """Answer GetInfo. An address that stands for all addresses of a machine is left out, as no caller could use it.
+    """Answers GetInfo. A wildcard address such as 0.0.0.0 is left out, because no caller could use it.
 
     Args:
         bound: The address that this service itself was bound to.
@@ -208,7 +208,7 @@ class InfoServicer(info_pb2_grpc.InfoServiceServicer):
 
 
 def add_handshake(server: grpc.aio.Server) -> None:
-    """Answer Flight's Handshake, so that clients that only have a user and a password learn to send their token."""
+    """Answer Flight's Handshake. Clients that log in by user and password receive the token to send."""
     handler = grpc.stream_stream_rpc_method_handler(
         _handshake,
         request_deserializer=Flight_pb2.HandshakeRequest.FromString,
@@ -219,7 +219,7 @@ def add_handshake(server: grpc.aio.Server) -> None:
 
 
 async def _handshake(requests: AsyncIterator[Any], context: Context) -> AsyncIterator[Any]:
-    """Return a valid token that came as a password, in headers and trailers: clients read either."""
+    """Return a valid token that was sent as a password, both in headers and trailers, because clients read either."""
     given = dict(context.invocation_metadata() or ()).get("authorization")
     token = bearer_token(given, basic=True)
     if token is not None:
@@ -249,7 +249,7 @@ def add_reflection(names: Iterable[str], server: grpc.aio.Server) -> None:
 
 
 class _EveryName:
-    """The descriptor pool, which also finds methods, fields and enum values by name."""
+    """A descriptor pool that also finds methods, fields and enum values by name."""
 
     def __init__(self) -> None:
         self._pool: Any = descriptor_pool.Default()
@@ -279,7 +279,7 @@ class _EveryName:
 
 
 def _pool_with_v1() -> None:
-    """Add the file of v1 to the pool, so that reflection lists itself."""
+    """Return the pool with the file of reflection v1, so that reflection also lists itself."""
     alpha = reflection_pb2.DESCRIPTOR
     pool = descriptor_pool.Default()
     name = alpha.name.replace("v1alpha", "v1")
@@ -293,7 +293,7 @@ def _pool_with_v1() -> None:
 
 
 def _rename(message: Message) -> None:
-    """Write `v1` for `v1alpha` in every name below."""
+    """Replace `v1alpha` by `v1` in every name of a message and its parts."""
     for field, value in message.ListFields():
         parts = value if field.is_repeated else [value]
         if field.message_type is not None:
@@ -333,19 +333,19 @@ class Service(Protocol):
 
 @runtime_checkable
 class WorksAlone(Protocol):
-    """A service that also works without a call."""
+    """A service that also does work that no call waits for."""
 
     def busy(self) -> bool:
-        """Return whether it works now: an embedded system does not count as idle then."""
+        """Return whether the service works now. If so, an embedded system does not count as idle."""
         ...
 
 
 @runtime_checkable
 class ReportsAbilities(Protocol):
-    """A service that answers calls even while a part of its work is impossible."""
+    """A service that answers calls even while some of its abilities, such as running jobs, are not available."""
 
     def abilities(self) -> Mapping[str, LemanError | None]:
-        """Return what prevents each ability, by its name in the health service; None: nothing.
+        """Return, by its name in the health service, the reason why each ability is not available; None if it is.
 
         The health of the process and of its gRPC services does not depend on abilities.
         """
@@ -354,7 +354,7 @@ class ReportsAbilities(Protocol):
 
 @runtime_checkable
 class IsReached(Protocol):
-    """A service that tells others its address."""
+    """A service that needs to know its own address, for example to pass it on."""
 
     def bound(self, address: str) -> None:
         """Receive the host:port that the server was bound to, before the first call."""
@@ -397,8 +397,8 @@ class RunningServer:
     async def stop(self) -> None:
         """Drain the server and stop it.
 
-        Health says NOT_SERVING, `draining` is set, and calls, including those without callers, have `grace_seconds` to
-        end. Then everything is cancelled.
+        First, health reports NOT_SERVING and `draining` is set. Running calls, including those whose caller left, then
+        have `grace_seconds` to end. After that, they are cancelled.
         """
         await self.health.enter_graceful_shutdown()
         self.draining.set()
@@ -480,7 +480,7 @@ async def start_server(settings: Settings, name: str, service: Service, draining
 
 
 async def _set_abilities(checks: health.aio.HealthServicer, service: ReportsAbilities) -> None:
-    """Set each ability in the health service, which sends watchers only changes."""
+    """Set each ability in the health service, which sends only changes to those who watch it."""
     status = health_pb2.HealthCheckResponse
     for name, missing in service.abilities().items():
         await checks.set(name, status.SERVING if missing is None else status.NOT_SERVING)
@@ -514,7 +514,7 @@ async def serve(settings: Settings, name: str, service: Service, draining: async
 def main(name: str, create: Factory, settings: Settings | None = None) -> int:
     """Run a service's process and return its exit code: 0 stopped, 1 failed, 2 wrong settings, 130 interrupted.
 
-    Settings that are not given are read from the environment, which then loses them.
+    Settings that are not given are read, and removed, from the environment.
     """
     try:
         settings = settings or config.load()
@@ -548,7 +548,7 @@ def main(name: str, create: Factory, settings: Settings | None = None) -> int:
 
 
 def _end_after(seconds: float) -> None:
-    """End the process after this long: waiting for a commit over a store that does not answer would never end."""
+    """End the process after this many seconds. Otherwise it could wait forever for a commit to a store that hangs."""
 
     def end() -> None:
         busy = sorted({thread.name for thread in threading.enumerate()} - {threading.current_thread().name})

@@ -1,7 +1,7 @@
 """Column files: one column of one fragment, in the table's data folder.
 
-A file is staged until the coordinator installs it. A small one is made in memory and put into an object store in one
-request, under its final name with its digest. The coordinator checks staged files, because Lance checks almost nothing.
+A file is staged until the coordinator installs it. A small file for an object store is made in memory and put in one
+request, under its final name. The coordinator checks staged files, because Lance checks almost nothing.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def digest_of(uri: str, file: str, size_bytes: int | None = None) -> tuple[int, 
 
 
 def tagged_digest_of(uri: str, file: str, size_bytes: int | None = None) -> tuple[Tagged, str]:
-    """Return what `digest_of` does, with the ETag of the object, if its store gives one.
+    """Do as `digest_of`, and also return the ETag of the object; empty if its store gives none.
 
     Raises:
         LemanError: What `reading_file` gives.
@@ -96,7 +96,7 @@ def tagged_digest_of(uri: str, file: str, size_bytes: int | None = None) -> tupl
 
 
 def small_data_file(uri: str, file: str, size_bytes: int) -> bytes | None:
-    """Return what `small_file` gives for a data file.
+    """Return the content of a data file as `small_file` does.
 
     Raises:
         LemanError: What `reading_file` gives.
@@ -116,7 +116,7 @@ def rows_of(uri: str, file: str) -> int:
 
 
 def read_state_summary(uri: str, file: str) -> StateSummary | None:
-    """Return the counts of the row states in a partial column file; None: it has no states.
+    """Return the counts of the row states in a partial column file; None if it has no states.
 
     Raises:
         LemanError: As `read_states_buffer`.
@@ -127,7 +127,7 @@ def read_state_summary(uri: str, file: str) -> StateSummary | None:
 
 
 def read_states(uri: str, file: str) -> States | None:
-    """Return the row states of a partial column file; None: it has none.
+    """Return the row states of a partial column file; None if it has none.
 
     Raises:
         LemanError: As `read_states_buffer`.
@@ -137,7 +137,7 @@ def read_states(uri: str, file: str) -> States | None:
 
 
 def read_states_buffer(uri: str, file: str) -> bytes | None:
-    """Return the row states of a partial column file in their stored form, after a check; None: it has none.
+    """Return the row states of a partial column file in their stored form, after a check; None if it has none.
 
     Raises:
         LemanError: What `reading_file` gives.
@@ -150,10 +150,10 @@ def read_states_buffer(uri: str, file: str) -> bytes | None:
 
 
 def read_predecessors(uri: str, file: str) -> list[Predecessor]:
-    """Return the earlier files that a column file lists, latest first; none if it is gone, damaged or lists none.
+    """Return the earlier files that a column file lists, latest first; empty if it is missing, damaged or lists none.
 
     Raises:
-        LemanError: What `reading_file` gives if the store does not answer.
+        LemanError: As `reading_file`, if the store does not answer.
     """
     if keys.parse_column_file_name(file) is None:
         return []
@@ -166,9 +166,9 @@ def read_predecessors(uri: str, file: str) -> list[Predecessor]:
 
 
 def read_nulls(uri: str, file: str) -> npt.NDArray[np.int64] | None:
-    """Return the physical offsets of the NULL rows without reading values; None: the file does not state them.
+    """Return the physical offsets of the NULL rows without reading values; None if the file does not list them.
 
-    Files of earlier releases do not, nor files of types for which `tells_nulls` is false.
+    Files of earlier releases do not list them, nor do files of types for which `tells_nulls` is false.
 
     Raises:
         LemanError: What `reading_file` gives.
@@ -191,9 +191,9 @@ def column_bytes(uri: str, file: str) -> list[int]:
 
 
 def tells_nulls(kind: pa.DataType) -> bool:
-    """Return whether column files of a type state their NULL rows: they do if values may be large.
+    """Return whether column files of a type list their NULL rows: they do if values may be large.
 
-    A dictionary may itself contain NULL, so that only its values show it.
+    For dictionaries they do not: a dictionary may contain NULL itself, so only reading the values shows NULL rows.
     """
     while isinstance(kind, pa.BaseExtensionType):
         kind = kind.storage_type
@@ -233,7 +233,7 @@ class ColumnFileReader:
 
 
 def buffer_in(reader: LanceFileReader, key: str) -> bytes | None:
-    """Return the global buffer that the file's metadata names under a key; None: there is none."""
+    """Return the global buffer that the file's metadata names under a key; None if there is none."""
     metadata = reader.metadata().schema.metadata or {}
     index = metadata.get(key.encode())
     return None if index is None else bytes(reader.read_global_buffer(int(index)))
@@ -246,15 +246,14 @@ _NULL_STRUCTS_FORMAT = (2, 1)
 
 
 class ColumnFileWriter:
-    """A writer of one column file, batch by batch. Memory is bounded by a batch, and by 16 MiB in an object store.
+    """Writes one column file, batch by batch. It holds at most a batch in memory, and for an object store 16 MiB.
 
-    Only `close` publishes the file. Each call raises what `storage_unusable` gives if the store refuses, or Lance
-    refuses the values.
+    Only `close` publishes the file. Each call raises the errors of `storage_unusable` if the store or Lance refuses.
 
     Args:
         uri: The table.
-        field: What `blobs.values_field` gives.
-        file_format: The table's. Lance reads files of other formats, but cannot always compact them.
+        field: The column's field, as `blobs.values_field` returns it.
+        file_format: The table's file format. Lance also reads files of other formats, but cannot always compact them.
     """
 
     def __init__(self, uri: str, field: pa.Field, file_format: tuple[int, int] = (2, 2)) -> None:
@@ -342,11 +341,12 @@ class ColumnFileWriter:
 
         Args:
             states: The states of rows; None: every live row is computed.
-            filters: md5 of the filters that are settled.
+            filters: md5 of the filters for which the file is complete.
             file: The name.
-            deletions: The rows that it lacks.
+            deletions: The deleted rows, for which the file has no values.
             older: See `leman_core.model.row_states.encode_states`.
-            beside: Called while the file is put, if `is_put_at_once`: the file may not be there yet, and has no ETag.
+            beside: Called while the file is put, if `is_put_at_once`. At that time the file may not exist yet, and its
+                ETag is unknown.
         """
         if self._writer is None and self._held is None:
             raise RuntimeError("close before open")
@@ -376,7 +376,7 @@ class ColumnFileWriter:
         return self._held is not None
 
     def _publish(self, writer: LanceFileWriter, deletions: bytes | None, file: str) -> tuple[Tagged, str]:
-        """End the file that was written in parts. Return its size and ETag in the store, and its digest."""
+        """Finish a file that was written in parts. Return its size and ETag in the store, and its digest."""
         with writing_values(data_path(self._uri, self._file), self._field):
             self._end(writer, deletions)
         with using_storage(data_path(self._uri, self._file)):
@@ -397,7 +397,7 @@ class ColumnFileWriter:
             return made_in_memory(file, pa.schema([self._field]), write, self._version)
 
     def _put(self, content: bytes, staged: StagedFile, beside: Callable[[StagedFile], None] | None) -> str:
-        """Put the file in one request, concurrently with `beside`. Return its ETag; empty: the store gave none."""
+        """Put the file in one request, concurrently with `beside`. Return its ETag; empty if the store gives none."""
 
         def put() -> str:
             folder = data_folder(self._uri)
@@ -415,7 +415,7 @@ class ColumnFileWriter:
             return under_way.result()
 
     def _null_rows(self) -> bytes:
-        """Return the NULL rows as `row_states.encode_nulls` gives them; empty: the file does not state them."""
+        """Return the NULL rows as `row_states.encode_nulls` encodes them; empty if the file does not list them."""
         if self._nulls is None:
             return b""
         found = np.zeros(self._rows, np.bool_)
@@ -437,14 +437,17 @@ class ColumnFileWriter:
 
 
 def holds_structs(kind: pa.DataType) -> bool:
-    """Return whether a type contains structs. Lance panics over a slice of these that begins later than its array."""
+    """Return whether a type contains structs. Lance panics on a slice of structs that does not begin with its array."""
     if not pa.types.is_nested(kind):
         return False
     return bool(pa.types.is_struct(kind)) or any(holds_structs(kind.field(i).type) for i in range(kind.num_fields))
 
 
 def blob_descriptors(name: str, values: pa.Array | None) -> tuple[pa.Field, pa.Array]:
-    """Return bytes in the form of Lance's newer kind of blob. All stay in the column file: one file, one digest."""
+    """Return bytes in the form of Lance's newer kind of blob.
+
+    All bytes stay in the column file, under its one digest.
+    """
     builder = BlobDescriptorArrayBuilder(name)
     for value in values if values is not None else ():
         data = value.as_buffer()
@@ -486,8 +489,8 @@ _LONGEST_END_BYTES = 8 << 20
 class Verified:
     """A staged file that passed all checks.
 
-    It has the former name of its column, the version (major, minor) of its format, and the rows that it lacks because
-    they were deleted when it was written.
+    Its fields are the name that the column had when the file was written, the version (major, minor) of the file's
+    format, and the rows without values, which were deleted when the file was written.
     """
 
     column: str
@@ -515,7 +518,7 @@ def verify_column_file(uri: str, staged: StagedFile, field: pa.Field) -> Verifie
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """What a staged file with the announced bytes and rows states about itself."""
+    """The metadata of a staged file whose bytes and rows are as announced."""
 
     schema: pa.Schema
     format: tuple[int, int]
@@ -525,8 +528,8 @@ class Content:
 def read_verified(uri: str, staged: StagedFile) -> Content:
     """Check a staged file's bytes and rows. Raises what `verify_column_file` raises, except TYPE_MISMATCH.
 
-    The digest of the bytes is compared, unless the file is large and its store confirms by the ETag that it is the
-    object whose digest was taken.
+    The digest of the bytes is compared, with one exception: for a large file, the ETag is enough if it shows that the
+    object is the one from which the digest was taken.
     """
     end = _unchanged(uri, staged)
     whole = None if end is not None else _read_whole(uri, staged)
@@ -548,7 +551,7 @@ def read_verified(uri: str, staged: StagedFile) -> Content:
 
 
 def _unchanged(uri: str, staged: StagedFile) -> ObjectEnd | None:
-    """Return the end of a file whose size and ETag are still those of its digest.
+    """Return the last bytes of a file if its size and ETag are the ones with which its digest was taken.
 
     Returns:
         None if the file has to be read: it is small, its ETag is unknown, or it has changed.
@@ -571,7 +574,7 @@ def _unchanged(uri: str, staged: StagedFile) -> ObjectEnd | None:
 
 
 def _read_whole(uri: str, staged: StagedFile) -> bytes | None:
-    """Compare a file with its digest. Return its bytes if they were read at once.
+    """Compare a file with its digest. Return its bytes if they were read in one request, else None.
 
     Raises:
         NotFound: FILE_MISSING.
@@ -593,7 +596,7 @@ def _read_whole(uri: str, staged: StagedFile) -> bytes | None:
 
 @contextlib.contextmanager
 def _as_read(uri: str, staged: StagedFile, whole: bytes | None, end: ObjectEnd | None) -> Iterator[LanceFileReader]:
-    """Yield a reader of a data file's footer, from its bytes or its end if these were read."""
+    """Yield a reader of a data file's footer. It uses the file's bytes or end if these were read before."""
     if end is not None:
         known = as_file(end.content, staged.size_bytes - len(end.content))
     elif whole is not None:
@@ -607,15 +610,15 @@ def _as_read(uri: str, staged: StagedFile, whole: bytes | None, end: ObjectEnd |
 
 
 def _names(field: pa.Field) -> set[str]:
-    """Return the names of a column in files: its own, and the one under which it was added, if it was renamed."""
+    """Return the names that a column may have in files: its own and, after a rename, its first one."""
     bound = binding.read(field)
     return {field.name} if bound is None or not bound.added_as else {field.name, bound.added_as}
 
 
 def _holds(written: pa.Schema, field: pa.Field) -> bool:
-    """Return whether a file's schema is that of a column file of this column.
+    """Return whether a schema is that of a column file of this column.
 
-    A blob of the newer kind is an empty struct in it, followed by its descriptor.
+    In such a schema, a blob of the newer kind is an empty struct, followed by its descriptor.
     """
     first = written.field(0)
     if first.name not in _names(field):

@@ -46,11 +46,11 @@ from leman_core.storage.storage_errors import error_text, storage_failed
 
 @contextmanager
 def reading_row_ids(uri: str, version: int) -> Iterator[None]:
-    """Translate the errors of reading row ids of a version. Read no columns inside.
+    """Translate errors of reading the row ids of a version. Do not read columns in the block.
 
     Raises:
         DataLoss: TABLE_DAMAGED if they cannot be decoded.
-        NotFound: VERSION_NOT_FOUND if the version was cleaned up meanwhile with its files, TABLE_NOT_FOUND if all were.
+        NotFound: VERSION_NOT_FOUND if the version was cleaned up meanwhile, TABLE_NOT_FOUND if the table was removed.
         LemanError: What `storage_failed` gives if they cannot be read now.
     """
     try:
@@ -61,7 +61,7 @@ def reading_row_ids(uri: str, version: int) -> Iterator[None]:
 
 
 def check_row_ids(uri: str) -> dict[int, LemanError]:
-    """Return what is wrong with row ids and deletions of the latest version, by fragment.
+    """Check row ids and deletions of the latest version, and return the problems by fragment.
 
     Lance keeps no digest of a deletion file, but the manifest states how many rows it deletes.
 
@@ -143,14 +143,14 @@ _BLOBS_AS_BYTES: Final = "all_binary"
 
 Offsets = npt.NDArray[np.int64]
 Columns = Sequence[str] | Mapping[str, str]
-#: Returns the offset behind a batch, given the one behind the batch before.
+#: Returns the offset after a batch, given the offset after the previous one.
 End = Callable[[pa.RecordBatch, int], int]
 _Made = TypeVar("_Made")
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Rows of a range, without deleted ones and those that the filter does not match."""
+    """The live rows of a range that the filter matches."""
 
     covered: RowRange
     #: Their physical offsets.
@@ -164,7 +164,7 @@ def _after_all(batch: pa.RecordBatch, at: int) -> int:
 
 
 def _after_last(batch: pa.RecordBatch, at: int) -> int:
-    """Return the offset behind the last row that a filter matched, by the rows' addresses."""
+    """Return the offset after the last row of a batch, by the rows' addresses."""
     addresses = batch.column("_rowaddr").to_numpy()[-1:].astype(np.int64)
     return int(offsets_of(addresses)[0]) + 1 if len(addresses) else at
 
@@ -205,7 +205,7 @@ class FragmentReader:
             raise
 
     def _check_version(self) -> None:
-        """Raise an error if the version is gone: opening by a manifest does not check it."""
+        """Raise an error if the version no longer exists, which opening a table by a known manifest does not notice."""
         uri, version = self._dataset.uri, int(self._dataset.version)
         try:
             open_version(uri, version)
@@ -226,15 +226,15 @@ class FragmentReader:
     ) -> Iterator[Chunk]:
         """Yield chunks in order that together cover `covered`, of at most 65,536 physical rows each.
 
-        A chunk has about 16 MB if the sizes of the files show how wide rows are. With well compressed values, or of
-        uneven width, it may have more: for text and bytes up to the 2 GiB that a batch can hold. Larger ones are read
-        with fewer rows at once. Blobs are read as their bytes.
+        A chunk has about 16 MB, estimated from the sizes of the files. If values are well compressed or of uneven
+        width, it may be larger: for text and bytes up to 2 GiB, the limit of a batch. Above that limit, fewer rows are
+        read at once. Blobs are read as their bytes.
 
         Args:
             fragment_id: The fragment.
             covered: The physical rows.
-            columns: Names, or names mapped to SQL expressions, which are evaluated only for rows that are returned, and
-                for at most 8,192 rows at a time.
+            columns: Names, or names mapped to SQL expressions. Expressions are evaluated only for rows that are
+                returned, for at most 8,192 rows at a time.
             deletions: The fragment's deletions.
             where: The filter.
 
@@ -259,7 +259,7 @@ class FragmentReader:
             yield from self._without_deleted(fragment_id, covered, columns)
 
     def fragment(self, fragment_id: int) -> lance.LanceFragment | None:
-        """Return a fragment; None: the version has none of that id."""
+        """Return the fragment with an id; None if the version does not have it."""
         return self._dataset.get_fragment(fragment_id)
 
     def sizes(self) -> Iterator[tuple[int, int, int]]:
@@ -269,7 +269,10 @@ class FragmentReader:
                 yield fragment.fragment_id, fragment.physical_rows, fragment.num_deletions
 
     def schema(self, columns: Columns) -> pa.Schema:
-        """Return the schema of what `read` gives, without reading rows. A bad expression is an error."""
+        """Return the schema of the chunks that `read` yields, without reading rows.
+
+        An invalid expression raises an error.
+        """
         with self._reading():
             if isinstance(columns, Mapping):
                 return self._schema({name: self._dialect.lance(expression) for name, expression in columns.items()})
@@ -289,15 +292,15 @@ class FragmentReader:
             return concatenate(scanner.to_table().column(column).chunks)
 
     def values_in_parts(self, fragment_id: int, covered: RowRange, column: str) -> Iterator[tuple[RowRange, pa.Array]]:
-        """Yield what `values` returns, for the range or for parts of it: see `in_parts`."""
+        """Yield the values of a range as `values` does, in parts if they are too many: see `in_parts`."""
         return in_parts(covered, lambda part: self.values(fragment_id, part, column))
 
     def null_rows(self, column: str) -> dict[int, Offsets]:
         """Return physical offsets of the NULL rows of a column by fragment, without deleted rows.
 
-        Column files state them (`column_files.read_nulls`). For others Lance reads the values: a scan loads all pages
-        of large values at its start, and the metadata cache keeps up to 1 GiB of them. So rows of wide fragments are
-        taken, few at a time, by a dataset with a small cache.
+        Column files list their NULL rows (`column_files.read_nulls`). For other files, the values are read. A scan
+        would load all pages of large values at its start, and the metadata cache would keep up to 1 GiB of them. So
+        from wide fragments, few rows at a time are taken, with a small cache.
         """
         field = self._dataset.schema.field(column)
         is_blob = arrow_types.is_blob(field)  # only the descriptors are read
@@ -318,7 +321,7 @@ class FragmentReader:
         return {fragment_id: offsets for fragment_id, offsets in found.items() if len(offsets)}
 
     def _said_nulls(self, column: str, fragments: Sequence[lance.LanceFragment]) -> dict[int, Offsets]:
-        """Return the NULL rows of those fragments whose column file states them."""
+        """Return the NULL rows of the fragments whose column file lists them."""
         uri = self._dataset.uri
         fields = zip(self._dataset.schema.names, self._dataset.lance_schema.fields(), strict=True)
         field_id = next(field.id() for name, field in fields if name == column)
@@ -361,9 +364,9 @@ class FragmentReader:
         return {fragment_id: offsets for fragment_id, offsets in found.items() if offsets is not None and len(offsets)}
 
     def matching(self, addresses: Sequence[int], where: str) -> list[int]:
-        """Return those of some row addresses that a filter matches, without deleted ones. No other row is read.
+        """Return the row addresses, of those given, that are live and that a filter matches. No other row is read.
 
-        A filter that cannot be evaluated for one of them is an error.
+        Raises an error if the filter cannot be evaluated for one of them.
         """
         if not addresses:
             return []
@@ -385,12 +388,12 @@ class FragmentReader:
             return lance_files.deletions_of(fragment)
 
     def located(self, fragment_id: int, offsets: Sequence[int]) -> list[tuple[int, RowAddress]]:
-        """Return (row id, row address) of physical offsets: see `row_ids`."""
+        """Return the row ids (see `row_ids`) and the row addresses of physical offsets."""
         ids = self.row_ids(fragment_id, offsets)
         return [(i, RowAddress(fragment_id, offset)) for i, offset in zip(ids, offsets, strict=True)]
 
     def row_ids(self, fragment_id: int, offsets: Sequence[int]) -> list[int]:
-        """Return stable row ids of physical offsets; -1 for each if the table's row ids are not stable."""
+        """Return the stable row ids of physical offsets; -1 for each if the table has no stable row ids."""
         if not self.stable_row_ids or not offsets:
             return [-1] * len(offsets)
         low, high = min(offsets), max(offsets) + 1
@@ -502,15 +505,15 @@ def batches_in_parts(
     bounds: dict[str, Any],
     end: End = _after_all,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the batches of a range. From a batch that is too large for Lance on, read fewer rows at once.
+    """Yield the batches of a range. If a batch is too large for Lance, read fewer rows at once from there on.
 
-    The files do not show it before: values are compressed, and of uneven width.
+    File sizes do not show in advance which batch is too large, as values are compressed and of uneven width.
 
     Args:
         scanner: Returns a scanner of a range within such bounds.
         covered: The range.
         bounds: What `batches_of` returns.
-        end: Returns the offset behind a batch, given the one behind the batch before.
+        end: Returns the offset after a batch, given the offset after the previous one.
     """
     at = covered.start
     while True:
@@ -528,17 +531,17 @@ def batches_in_parts(
 
 
 def is_overflow(error: BaseException) -> bool:
-    """Return whether Lance or pyarrow refuses a batch or array as too large, so that fewer rows may fit."""
+    """Return whether an error means that a batch or array is too large for Lance or pyarrow: fewer rows may fit."""
     return _OVERFLOW in error_text(error).casefold()
 
 
 def fewer_rows(rows: int) -> int:
-    """Return how many rows to read at once after this number was too large for a batch."""
+    """Return how many rows to read at once after `rows` rows were too large for a batch."""
     return max(1, rows * CHUNK_BYTES // _OVERFLOW_BYTES)
 
 
 def in_parts(covered: RowRange, make: Callable[[RowRange], _Made]) -> Iterator[tuple[RowRange, _Made]]:
-    """Yield what `make` returns for a range, or for parts of it if one array cannot hold all values."""
+    """Yield the result of `make` for a range, or for each of its parts if one array cannot hold all values."""
     try:
         made = make(covered)
     except (LemanError, pa.ArrowException) as error:
@@ -552,7 +555,7 @@ def in_parts(covered: RowRange, make: Callable[[RowRange], _Made]) -> Iterator[t
 
 
 def batches_of(fragment: lance.LanceFragment, rows: int = CHUNK_ROWS, ahead: int = _READAHEAD) -> dict[str, Any]:
-    """Return options of a scanner that bound its batches, and how many of them it reads ahead.
+    """Return a scanner's options that limit the size of batches, and how many of them it reads ahead.
 
     Wide rows are read few at a time: Lance decodes `batch_size` rows at once, and only then applies `batch_size_bytes`.
     """
@@ -565,7 +568,7 @@ def batches_of(fragment: lance.LanceFragment, rows: int = CHUNK_ROWS, ahead: int
 def _null_offsets(fragment: lance.LanceFragment, column: str) -> Offsets:
     """Return the physical offsets of the live NULL rows of a column.
 
-    It takes few rows at a time: files are compressed, so only values that were read show how large others may be.
+    It takes few rows at a time: files are compressed, so the size of values is unknown before they are read.
     """
     live = np.flatnonzero(lance_files.live_rows(fragment, RowRange(0, fragment.physical_rows)))
     most, largest = batches_of(fragment)["batch_size"], 1
@@ -595,7 +598,7 @@ def offsets_matching(
         most: How many rows are wanted; None: all.
 
     Returns:
-        None if the values are small, or Lance cannot evaluate the filter this way: a scan can, or says why not.
+        None if the values are small, or Lance cannot evaluate the filter this way. Use a scan then.
     """
     row_bytes = _bytes_read(dataset, fragment, where) / max(1, fragment.physical_rows)
     if row_bytes * CHUNK_ROWS <= CHUNK_BYTES:
@@ -628,7 +631,7 @@ def offsets_matching(
 
 
 def _bytes_read(dataset: lance.LanceDataset, fragment: lance.LanceFragment, where: str) -> int:
-    """Return the stored bytes of the columns that a filter reads in a fragment, without numbers and blobs."""
+    """Return the stored bytes of the columns that a filter reads in a fragment. Numbers and blobs do not count."""
     if not has_wide_rows(fragment):
         return 0
     ids = _large_fields(dataset, where)
@@ -669,13 +672,13 @@ def has_wide_rows(fragment: lance.LanceFragment) -> bool:
 
 
 def _row_bytes(fragment: lance.LanceFragment) -> float:
-    """Return the bytes of a row in the widest of the fragment's files, which may have the columns that are read."""
+    """Return the bytes of a row in the widest file of the fragment, which may be the file that is read."""
     rows = max(1, fragment.physical_rows)
     return max((f.file_size_bytes or 0 for f in fragment.metadata.files), default=0) / rows
 
 
 def _by_fragment(scanner: lance.LanceScanner, where: str = "") -> dict[int, Offsets]:
-    """Return the physical offsets that a scanner of row addresses finds, with a caller's filter."""
+    """Return the physical offsets, by fragment, that a scanner of row addresses finds. `where`: the caller's filter."""
     found: dict[int, list[Offsets]] = {}
     for batch in checked_batches(iter(scanner.to_batches()), where):
         addresses = batch.column("_rowaddr").to_numpy().astype(np.int64)

@@ -1,8 +1,8 @@
-"""Rows of a view's source: which match a filter, their values and places, and their values in an older version.
+"""Read rows of a view's source: those that match a filter, their values and addresses, and values in an older version.
 
-Row ids, places and times of change are found without reading values. Rows that are adjacent, or nearly so, are scanned,
-which is several times as fast as a take. Rows of an older version are found by their place if the fragment is in both
-versions, otherwise by stable row id.
+Row ids, addresses and versions of updates are read without reading values. Adjacent or nearly adjacent rows are
+scanned, which is several times as fast as a take. Rows of an older version are found by their address if the fragment
+is in both versions, otherwise by stable row id.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from leman_core.storage.scan import (
 class RowFacts:
     """Live rows in any order: row id, address, and the version of the row's last update.
 
-    Compaction keeps that version; a change of the row's values, or of its fragment's files, moves it.
+    Compaction keeps the version of the last update. A change of the row's values, or of its fragment's files, sets it.
     """
 
     ids: Ids
@@ -96,7 +96,7 @@ _SPARSEST = 2
 
 
 class RangeScan:
-    """One open version of a table. Any number of threads may call it."""
+    """Scans ranges of rows in one open version of a table. Any number of threads may call it."""
 
     def __init__(self, dataset: lance.LanceDataset) -> None:
         self._dataset = dataset
@@ -110,7 +110,7 @@ class RangeScan:
             names: Includes one for the ids, `ROW_ID`.
 
         Returns:
-            None if the rows are few, not all there, or too far apart.
+            None if the rows are too few or too far apart for a scan, or some do not exist.
         """
         if len(wanted) < _LEAST_SCAN:
             return None
@@ -134,9 +134,9 @@ class RangeScan:
         return batch.take(pa.array(chosen)) if np.array_equal(ids[chosen], wanted) else None
 
     def _pieces(self, first: RowAddress, last: RowAddress) -> list[tuple[lance.LanceFragment, int, int]]:
-        """Return the fragments from one address to another in the order of the table, each with a range of its rows.
+        """Return the fragments between two addresses in the order of the table, each with the range of its rows.
 
-        None if a row of these fragments is deleted: offsets and limits would not match.
+        Return None if a row of these fragments is deleted, because Lance's offsets and limits count only live rows.
         """
         order, places = self._order
         begin, end = places.get(first.fragment_id), places.get(last.fragment_id)
@@ -171,8 +171,8 @@ _MATCHES = "__leman_matches"
 class SourceRows:
     """One version of a source, opened once. Any number of threads may call it.
 
-    Rows are named by stable row id, or by address if the source has none. If the source is a view, rows whose values
-    were never set do not exist. What Lance cannot read or evaluate raises what `storage_unusable` gives.
+    The id of a row is its stable row id, or its address if the source has no stable row ids. If the source is a view,
+    rows whose values were never set count as missing. Errors of Lance are raised as those of `storage_unusable`.
     """
 
     def __init__(self, uri: str, version: int) -> None:
@@ -206,7 +206,7 @@ class SourceRows:
 
     @cached_property
     def identity(self) -> str:
-        """What distinguishes the source from a table created later under its uri: `TableSnapshot.identity`."""
+        """The source's `TableSnapshot.identity`. A table that is created later under its uri has another one."""
         with using_storage(self.uri):
             known = str(self._dataset.config().get(INCARNATION_KEY, ""))
             if known:  # no fragment of a table that Leman wrote to is read
@@ -223,19 +223,19 @@ class SourceRows:
         return IS_SET in schema.names and view_metadata.from_metadata(schema.metadata or {}) is not None
 
     def condition(self, where: str) -> str:
-        """Return the filter in the form in which it is applied; empty: all rows."""
+        """Return the filter in the form in which it is applied; empty if it selects all rows."""
         parts = [f"({where})"] * bool(where) + [f"coalesce({IS_SET}, false)"] * self.is_view
         return " AND ".join(parts)
 
     def matching_ids(self, where: str, fragments: Collection[int] | None = None) -> Iterator[Ids]:
-        """Yield the ids of the rows that the filter matches, in pieces; None: in all fragments.
+        """Yield the ids of the rows that the filter matches, in pieces. `fragments`: only in these; None: in all.
 
         It reads only the columns of the filter, in bounded memory.
         """
         yield from self._scan_ids(self.condition(where), fragments)
 
     def all_ids(self, fragments: Collection[int] | None = None) -> Iterator[Ids]:
-        """Yield the ids of all live rows in pieces, with a view's unset ones. No data is read."""
+        """Yield the ids of all live rows in pieces, including rows of a view that were never set. No data is read."""
         yield from self._scan_ids("", fragments)
 
     def matching(self, where: str, ids: Ids) -> Ids:
@@ -263,7 +263,7 @@ class SourceRows:
                 raise
 
     def take_first(self, ids: Ids, columns: Mapping[str, str]) -> pa.RecordBatch:
-        """Return what `take` does, for as many rows from the first on as one batch can hold; at least one."""
+        """Do as `take`, but return only as many rows, from the first on, as fit into one batch; at least one."""
         while True:
             try:
                 return self.take(ids, columns)
@@ -275,13 +275,13 @@ class SourceRows:
     def matching_rows(
         self, where: str, fragments: Collection[int], columns: Mapping[str, str], most_bytes: int
     ) -> tuple[Ids, pa.RecordBatch] | None:
-        """Return the sorted ids of the rows of fragments that the filter matches, with values as `take` gives them.
+        """Return the sorted ids of the rows of fragments that the filter matches, with values as of `take`.
 
         Everything is read once.
 
         Returns:
-            None if that is impossible: there are no columns, or blobs among them, the values are larger than the limit,
-                or an expression has no value for a row. `matching_ids` and `take` find out more.
+            None if one pass is not possible: there are no columns, blobs are among them, the values are larger than the
+                limit, or an expression has no value for a row. Use `matching_ids` and `take` then.
         """
         if not columns or any(self._blob(e) or e in self._blob_holders for e in columns.values()):
             return None
@@ -301,7 +301,7 @@ class SourceRows:
         return isin(ids, np.concatenate(found))
 
     def values(self, ids: Ids, columns: Mapping[str, str]) -> pa.RecordBatch:
-        """Return what `take` does, without a search for the row for which an expression has no value."""
+        """Do as `take`, but if an expression has no value for a row, do not search for that row."""
         with self._reading():
             return self._values(ids, columns)
 
@@ -323,9 +323,9 @@ class SourceRows:
         return batch if unchanged else batch.take(pa.array(back))
 
     def within(self, ids: Ids, columns: Mapping[str, str], most_bytes: int) -> int:
-        """Return how many of the ids, from the first on, one `take` may read; at least one.
+        """Return how many of the ids, from the first on, one `take` can read within the limit; at least one.
 
-        The blobs among the columns then have at most `most_bytes`. No blob is read.
+        The limit is `most_bytes` for the blobs among the columns. No blob is read.
 
         Raises:
             Aborted: SOURCE_ROW_GONE.
@@ -340,7 +340,7 @@ class SourceRows:
         return max(1, int(np.searchsorted(np.cumsum(sizes[back]), most_bytes, side="right")))
 
     def rows_of(self, fragments: Collection[int], low: int = 0, high: int | None = None) -> RowFacts:
-        """Return the live rows with ids in [low, high) of those of the fragments that exist.
+        """Return the live rows of fragments with ids in [low, high). Missing fragments are ignored.
 
         Stable row ids only; no data is read.
         """
@@ -405,7 +405,7 @@ class SourceRows:
         return inline_row_ids_of(self._dataset)
 
     def live_rows(self, fragments: Collection[int]) -> int:
-        """Count the rows of those of the fragments that exist. No data is read."""
+        """Count the live rows of fragments. Missing fragments are ignored. No data is read."""
         with self._reading():
             return sum(int(fragment.count_rows()) for fragment in self._fragments(fragments))
 
@@ -415,11 +415,11 @@ class SourceRows:
             return int(self._dataset.count_rows())
 
     def highest_id(self, fragments: Collection[int]) -> int:
-        """Return the highest id in those of the fragments that exist; -1: there is none. No data is read."""
+        """Return the highest id in fragments; -1 if there is none. Missing fragments are ignored. No data is read."""
         return max((int(ids.max()) for ids in self.all_ids(fragments)), default=-1)
 
     def _blame(self, ids: Ids, columns: Mapping[str, str]) -> None:
-        """Find the row for which an expression has no value. Return if the storage is to blame instead.
+        """Find the row for which an expression has no value, and raise its error. Return if the storage failed instead.
 
         Raises:
             FailedPrecondition: EXPRESSION_FAILED.
@@ -513,7 +513,7 @@ class SourceRows:
         return batch
 
     def _take_with_bytes(self, wanted: Ids, paths: Sequence[str]) -> pa.RecordBatch:
-        """Return columns with the bytes of blobs in them, by a scan: Lance takes rows with the places of blobs."""
+        """Return columns with the bytes of their blobs, by a scan: a take would return the places of blobs instead."""
         chosen = ", ".join(map(str, wanted.tolist()))
         with panics_as_errors():
             table = self._dataset.scanner(
@@ -549,7 +549,7 @@ class SourceRows:
         return pa.array([value for _, value in found], pa.large_binary())
 
     def _blob(self, expression: str) -> str:
-        """Return the column's name if the expression is just a blob column."""
+        """Return the name of the column if an expression is a blob column and nothing else."""
         return next(
             (c for c in expressions.columns_of_expression(expression, self._blobs) if _is_name(expression, c)), ""
         )
@@ -560,7 +560,7 @@ class SourceRows:
 
     @cached_property
     def _blob_holders(self) -> Mapping[str, str]:
-        """Return the paths of columns and fields with a blob inside, and of blobs in structs, by their expressions."""
+        """Return the paths of columns and fields that contain blobs, and of blobs in structs, by their expressions."""
         return {quoted_path(path): path for path in _blob_paths("", self._dataset.schema)}
 
 
@@ -577,17 +577,17 @@ def _blob_paths(within: str, fields: Iterable[pa.Field]) -> Iterator[str]:
 
 
 def _stored_bytes(fragments: Iterable[lance.LanceFragment]) -> int:
-    """Return the bytes of fragments' files, as far as the manifest states them."""
+    """Return the total bytes of fragments' files. Files whose size the manifest does not state are left out."""
     return sum(file.file_size_bytes or 0 for fragment in fragments for file in fragment.metadata.files)
 
 
 def blob_sizes(places: pa.Array) -> Ids:
-    """Return the sizes in bytes of blobs by the places that Lance gave."""
+    """Return the sizes in bytes of blobs, from their places as Lance returned them."""
     return np.asarray(places.field("size").fill_null(0).to_numpy(zero_copy_only=False), np.int64)
 
 
 def quoted_path(path: str) -> str:
-    """Return a column, or a field of a struct by names with dots between, as an expression."""
+    """Return a path, the names of a column and of fields joined by dots, as a SQL expression."""
     return ".".join("`" + name.replace("`", "``") + "`" for name in path.split("."))
 
 
@@ -601,7 +601,10 @@ def _is_name(expression: str, column: str) -> bool:
 
 
 def rows_still_there(uri: str, version: int, fragments: Sequence[int], then: int) -> Mapping[int, int]:
-    """Count the live rows of each fragment that are in the version `then`, by stable row id. No data is read."""
+    """Count, by stable row id, the live rows of each fragment that also exist in the version `then`.
+
+    No data is read.
+    """
     now, old = SourceRows(uri, version), SourceRows(uri, then)
     last = old.highest_id([fragment.fragment_id for fragment in old.dataset.get_fragments()])
     found: dict[int, int] = {}
@@ -612,9 +615,9 @@ def rows_still_there(uri: str, version: int, fragments: Sequence[int], then: int
 
 
 class PastReader(FragmentReader):
-    """The fragments of one version, with the values that their rows had in an older one.
+    """Reads the fragments of one version with the values that their rows had in an older version.
 
-    Live rows, row ids and current values of a fragment are those of the newer version.
+    Only the values are those of the older version: live rows and row ids are those of the newer one.
     """
 
     def __init__(self, uri: str, version: int, then: int) -> None:
@@ -627,7 +630,7 @@ class PastReader(FragmentReader):
     ) -> Iterator[Chunk]:
         """Read as `FragmentReader.read` does, with columns and filter of the older version.
 
-        Rows that did not exist then are left out.
+        Rows that did not exist in the older version are left out.
         """
         with using_storage(self._uri):
             yield from self._read_then(fragment_id, covered, columns, deletions=deletions, where=where)
@@ -642,7 +645,7 @@ class PastReader(FragmentReader):
             yield self._still_live(fragment_id, chunk) if deletions else chunk
 
     def schema(self, columns: Columns) -> pa.Schema:
-        """Return what `FragmentReader.schema` does, of the older version's columns."""
+        """Do as `FragmentReader.schema`, for the columns of the older version."""
         return self._old.schema(columns)
 
     def _is_there(self, fragment_id: int) -> bool:
