@@ -1,8 +1,9 @@
-"""The status of a running job as its watchers see it, alone or as a part of another job.
+"""The status that watchers of a running job see, for a whole job or a part of another one.
 
-Every message has a sequence: the job's attempt in the upper half, a counter within the attempt in the lower half. The
-end of a job has the last sequence of its attempt, so that every executor reports it under the same one, even from
-history alone. A pace limits messages of progress, so that many watchers leave the executor time for other work.
+Every message has a sequence number: the job's attempt in the upper half, a counter within the attempt in the lower
+half. The end of a job has the last number of its attempt, so that every executor reports it with the same number, even
+one that only reads the history. A pace limits messages of progress, so that many watchers leave the executor time for
+other work.
 """
 
 from __future__ import annotations
@@ -59,7 +60,9 @@ def last_sequence(attempt: int) -> int:
 
 
 def events_known_after(attempt: int) -> int:
-    """Return the sequence after which the job's executor has all events; earlier attempts reported theirs elsewhere."""
+    """Return the sequence after which the job's executor has all events. Events of earlier attempts were on other
+    executors.
+    """
     return first_sequence(attempt) if attempt > 1 else 0
 
 
@@ -69,10 +72,10 @@ def last_event(job: Job) -> JobEvent:
 
 
 def update_from_history(job: Job, seen: int) -> JobUpdate:
-    """Return the update for a watcher at `seen`, for a job known from history alone.
+    """Return the update for a watcher at `seen`, for a job of which only the history is known.
 
-    If the job continues elsewhere, the watcher gets no further than the attempt's beginning: its executor reports the
-    rest.
+    If another executor runs the job, the watcher's position becomes the beginning of the attempt at most, as that
+    executor reports the events since.
     """
     if job.state.terminal:
         end = last_event(job)
@@ -151,16 +154,18 @@ class JobStatus:
 
     @property
     def lost(self) -> bool:
-        """Whether another executor has the job now, so that nothing here counts."""
+        """Whether another executor has the job now, so that this status is no longer the job's."""
         return self._lost
 
     def lose(self) -> None:
-        """Note that another executor has the job: nothing here is its state any more."""
+        """Record that another executor has the job, so that this status is no longer the job's."""
         self._lost = True
 
     @property
     def env(self) -> Mapping[str, str]:
-        """Environment variables of the job's functions, which are never shown; none once it has ended here."""
+        """The environment variables of the job's functions, which are never shown. Empty after the job has ended
+        here.
+        """
         return self._env
 
     def take_env(self, env: Mapping[str, str]) -> None:
@@ -200,9 +205,9 @@ class JobStatus:
         await self._enter(self._in(state, **changes))
 
     async def end(self, state: JobState, error: JobError | None, jobs: JobStore) -> None:
-        """End the job, first in history, then for the watchers.
+        """End the job: write the end to the history, then notify the watchers.
 
-        An end in history stays, and a job that another executor has is left to it.
+        An end that is already in the history is kept. If another executor has the job, leave it to that one.
         """
         if not self.lost:
             kept = await jobs.save(self._in(state, error=error))
@@ -226,10 +231,10 @@ class JobStatus:
         await self.publish()
 
     async def rest(self, jobs: JobStore) -> None:
-        """Report that the job has paused, first in history, then to the watchers.
+        """Report that the job has paused: write that to the history, then notify the watchers.
 
-        Nothing is reported if the job was resumed or cancelled before it had stopped. If history cannot be written, it
-        still says that the job was asked to pause, which an executor that takes it over treats the same.
+        Nothing is reported if the job was resumed or cancelled before it stopped. If the history cannot be written, it
+        still has the request to pause, which an executor that takes the job over treats in the same way.
         """
         if self.lost:
             await self.leave()
@@ -249,7 +254,9 @@ class JobStatus:
 
     @property
     def progress(self) -> Progress:
-        """Return the progress; after a takeover and before a plan, the progress that the last executor reported."""
+        """Return the progress. After a takeover and before the first plan, this is the progress that the last executor
+        reported.
+        """
         taken_over = self.job.attempt > 1 and not self.metrics.rows_total
         progress = self.job.progress if taken_over else self.metrics.progress()
         return replace(progress, elapsed_seconds=max(0.0, time.time() - self.job.created_at))
@@ -278,7 +285,7 @@ class JobStatus:
         await self.publish()
 
     async def watch(self, after: int, heartbeat_seconds: float) -> AsyncGenerator[JobUpdate]:
-        """Yield the state now, then every change; the last one is terminal unless the job is lost.
+        """Yield the present state, then every change until the job has ended or is lost to another executor.
 
         If only counts have changed, the next message waits for the pace.
 
@@ -297,7 +304,7 @@ class JobStatus:
                 await self._until_news(seen, heartbeat_seconds)
 
     async def _until_news(self, seen: int, heartbeat_seconds: float) -> None:
-        """Wait for an event, for other news once the pace allows it, or for the heartbeat."""
+        """Wait for an event, for another change once the pace allows it, or for the heartbeat."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(heartbeat_seconds):
                 with contextlib.suppress(TimeoutError):
@@ -353,7 +360,7 @@ class ChildJobStore:
         await self._jobs.save_error(job, row)
 
     def failed_in(self, _job: Job) -> tuple[str, ...]:
-        """Return nothing: the whole job reports what failed before."""
+        """Return an empty tuple: the whole job reports earlier failures."""
         return ()
 
     def lost_commit(self, _job: Job, _version: int) -> None:
@@ -361,11 +368,9 @@ class ChildJobStore:
 
 
 class ChildJobStatus(JobStatus):
-    """The status of a part; what watchers must know is reported for the whole job.
+    """The status of a part of a job, which passes some of its events on to the whole job.
 
-    Args:
-        told: Kinds of events that are reported as the whole job's.
-        name: Prefix of their messages; empty: none.
+    Args: told: The kinds of events that are passed on. name: Prefix of their messages; empty: none.
     """
 
     def __init__(self, job: Job, whole: JobStatus, told: AbstractSet[str] = PARENT_EVENT_KINDS, name: str = "") -> None:
@@ -394,7 +399,7 @@ class ChildJobStatus(JobStatus):
             self._whole.update(stalls=changes["stalls"])
 
     def note(self, kind: str, message: str) -> None:
-        """Record an event, as one of the whole job if its watchers must know it."""
+        """Record an event. If its kind is passed on, record it for the whole job."""
         if kind in self._told:
             self._whole.note(kind, f"{self._name}: {message}" if self._name else message)
         else:

@@ -41,7 +41,9 @@ from leman_executor.scheduling.work_queue import WorkQueue
 
 
 class UnitSpans:
-    """The trace spans of units, from handing out to the end or death of the worker; None: the job is not traced."""
+    """The trace spans of units. A span begins when the unit is handed out and ends with its outcome or the death of its
+    worker.
+    """
 
     def __init__(self, job: Span | None) -> None:
         self._job = job if job is not None and job.traceparent else None
@@ -162,7 +164,7 @@ class PlanUnits:
 
     @property
     def ended(self) -> bool:
-        """Return whether nothing more is to be computed for this plan."""
+        """Return whether the plan needs no more computation."""
         return self.stopping or self._work_queue.empty or bool(self.trouble)
 
     def hold(self) -> None:
@@ -173,7 +175,7 @@ class PlanUnits:
         self._open.set()
 
     def stop(self) -> None:
-        """Hand out no more units; workers return theirs as far as done."""
+        """Hand out no more units. Workers stop and return the units that they have, with the finished part."""
         self.stopping = True
         self._freed.set()
         self.changed.set()
@@ -185,7 +187,7 @@ class PlanUnits:
         self._open.set()
 
     def fail(self, error: LemanError) -> None:
-        """End the job; the first error counts."""
+        """End the job with an error. Later errors are ignored."""
         if not self.failure.done():
             self.failure.set_exception(error)
 
@@ -196,9 +198,9 @@ class PlanUnits:
                 self.reassign(unit)
 
     def reassign(self, unit: WorkUnit) -> None:
-        """Hand out a silent worker's unit again, to another worker that replaces it.
+        """Hand out the unit of a silent worker again, to the worker that replaces it.
 
-        No row is blamed. If the silent worker returns, the first complete file counts.
+        No row becomes a suspect. If the silent worker continues after all, the first complete file counts.
         """
         self._reassigned.add(unit, self._watch.worker_of(unit.unit_id))
         self._status.note("stall", f"handed out again, as the worker is silent: {describe_rows(rows_in_flight(unit))}")
@@ -214,7 +216,9 @@ class PlanUnits:
         return self._over or self.stopping or bool(self.trouble)
 
     async def next_unit(self, worker: str, *, heartbeats: bool) -> WorkUnit | None:
-        """Return the next unit; None if none is left and none can come back, or the worker was replaced."""
+        """Wait for and return the next unit. Return None if no unit is left or can come back, or if the worker was
+        replaced.
+        """
         await self._open.wait()
         while not (self._no_more or self.failure.done() or self._reassigned.has_worker(worker)):
             unit = self._first.pop() if self._first else self._work_queue.take()
@@ -237,7 +241,7 @@ class PlanUnits:
         return self.stores.now()
 
     async def _rest(self) -> None:
-        """Pause as the error policy asks before a suspect row is retried."""
+        """Wait as long as the error policy requires before a suspect row is retried."""
         pause, self._pause = self._pause, 0.0
         if pause:
             await asyncio.wait((self.failure,), timeout=pause)
@@ -295,7 +299,9 @@ class PlanUnits:
         self._committer.add(task, result.staged, result.failed_before)
 
     def on_lost(self, unit: WorkUnit) -> None:
-        """Hand out a dead worker's unit again, until the row to blame is known (see `decide`)."""
+        """Hand out a dead worker's unit again. If one row is known to be to blame, record it as failed or end the job
+        (see `decide_after_crash`).
+        """
         self._spans.lost(unit.unit_id)
         self._watch.ended(unit.unit_id)
         self.server_breaks.ended(unit.unit_id)
@@ -319,7 +325,7 @@ class PlanUnits:
         self._wake()
 
     def _rows_stored(self, unit: WorkUnit, crash: Crash) -> int | None:
-        """Return how many rows a dead worker had stored; None if checkpoints cover other rows too."""
+        """Return how many rows a dead worker had stored, or None if its checkpoints contain other rows too."""
         if self._some_rows or any(work.task.deleted_rows for work in unit.works):
             return None
         stored = ((w, [ref.range for ref in crash.stored.get(w.fragment_id, ())]) for w in unit.works)
@@ -333,7 +339,7 @@ class PlanUnits:
             error.facts.update(job_run.failed_row_facts(row))
 
     def _wake(self) -> None:
-        """Wake waiting workers, as there may be new work, or no more at all."""
+        """Wake waiting workers, as there may be new work, or none may be left."""
         self._freed.set()
         if self.worked_off:
             self.changed.set()
@@ -361,19 +367,21 @@ class PlanUnits:
             self.fail(error)
 
     def _without_server(self, outcome: UnitOutcome) -> UnitOutcome:
-        """Return an outcome that gives the rows back, if the unit got no server while servers answer other units."""
+        """Return an outcome that returns the rows to the queue, if no server answered this unit while servers answered
+        others.
+        """
         unit, failure = self._watch.unit_of(outcome.unit_id), outcome.failure
         if unit is None or failure is None or not failure.elsewhere:
             return outcome
         if not self.server_breaks.answer_others(outcome.unit_id):
             return outcome
         worker = self._watch.worker_of(outcome.unit_id)
-        self._status.note("error", f"{worker} gives its rows back, as servers answer others: {failure.message}")
+        self._status.note("error", f"{worker} returns its rows, as servers answer other workers: {failure.message}")
         return give_back_outcome(outcome, unit, self._crashes.stored_by(unit))
 
     def _heard_again(self, outcome: UnitOutcome) -> None:
         """Record the work of a silent worker that returned; it counts if no other worker was faster."""
-        self._status.note("stall", f"a silent worker came back with unit {outcome.unit_id}, which another one has now")
+        self._status.note("stall", f"a silent worker finished unit {outcome.unit_id}, which another worker has now")
         self._status.metrics.outcome(outcome)
         for result in outcome.results:
             self._note_staged(result)

@@ -1,8 +1,8 @@
 """Take over the jobs of executors that died, and hand back this executor's jobs when it stops.
 
-Abandoned jobs are searched for, so that they continue without a call. Leases show which jobs are open and which of them
-have no owner. Jobs whose leases were lost, as when Redis was emptied, are found in the histories of registered
-databases; other databases are checked when a caller asks for one of their jobs.
+The executor searches for abandoned jobs, so that they continue without a caller. Leases show which jobs are open and
+which of them have no owner. Jobs whose leases were lost, for example because Redis was emptied, are found in the
+histories of registered databases. Other databases are checked when a caller asks for one of their jobs.
 """
 
 from __future__ import annotations
@@ -57,7 +57,8 @@ class AbandonedJobs:
     """Search for abandoned jobs, on one event loop.
 
     Args:
-        locations: Registered databases, and where databases may lie; others belong to other executors.
+        locations: The registered databases, and the places where databases may lie. Databases elsewhere belong to other
+            executors.
         clock: Returns seconds.
     """
 
@@ -91,9 +92,9 @@ class AbandonedJobs:
             await asyncio.sleep(seconds)
 
     async def look(self) -> None:
-        """Take over the jobs that were abandoned in this search and in the one before.
+        """Take over the jobs that had no owner in this search and in the previous one.
 
-        Two searches, because an executor that renews its lease late takes it again when it notices.
+        Two searches are needed, because an executor that renews a lease too late takes it again when it notices.
         """
         noted = await self._leases.open_jobs()
         candidates = self._left | (noted or {})
@@ -158,7 +159,7 @@ _PAUSING = frozenset({JobState.PAUSING, JobState.PAUSED})
 class Takeovers:
     """Take over and hand back jobs of one executor, on one event loop.
 
-    `waiting`: jobs of other executors by key whose leases are waited for.
+    `waiting` has, by key, the jobs of other executors for whose leases this executor waits.
     """
 
     def __init__(self, shared: ManagerDeps, supervisor: Supervisor) -> None:
@@ -209,7 +210,7 @@ class Takeovers:
         task.add_done_callback(lambda _: self.waiting.pop(key, None))
 
     def _is_ours(self, key: str) -> bool:
-        """Return whether this executor runs the job, or has its end, which is not in history yet."""
+        """Return whether this executor runs the job, or ended it and has not written the end to the history yet."""
         return key in self._running.runs or key in self._store.unsaved
 
     async def take_over_abandoned(self, path: str, keys: Iterable[str]) -> None:
@@ -224,7 +225,8 @@ class Takeovers:
             self.take_over_when_free(database, id_in_key(key))
 
     async def left_in(self, path: str) -> list[str]:
-        """Return the keys of a database's open jobs of other executors. An executor that is alone takes them over.
+        """Return the keys of a database's open jobs of other executors. If there are no other executors, take them
+        over.
 
         Raises:
             LemanError: the database cannot be read.
@@ -236,7 +238,7 @@ class Takeovers:
         return [key for key in keys if key not in self._running.runs]
 
     async def finish(self, job: Job) -> None:
-        """Wait for the end of the job's takeover, if history already names this executor."""
+        """If the history already names this executor as the job's, wait until its takeover of the job is finished."""
         task = self.waiting.get(job.key)
         if task is not None and job.executor == self._supervisor.executor_id:
             await asyncio.wait((task,))
@@ -283,11 +285,13 @@ class Takeovers:
         return None
 
     def _goes_on(self, job: Job) -> bool:
-        """Return whether a job that is taken over may run again."""
+        """Return whether a job may run again after a takeover."""
         return job.state is not JobState.CANCELLING and not self._is_deadly(job)
 
     def _is_deadly(self, job: Job) -> bool:
-        """Return whether too many executors have died while they ran the job; resting jobs do not count."""
+        """Return whether too many executors have died while they ran the job. Deaths while it was queued or paused do
+        not count.
+        """
         if job.state in AT_REST or job.state in _PAUSING:
             return False
         return _deaths(job) >= self._services.settings.executor.job_attempts_max
@@ -295,8 +299,8 @@ class Takeovers:
     async def _until_free(self, job: Job) -> None:
         """Wait for the job's lease.
 
-        While Redis is unavailable, the executor's death cannot be proved. Then the wait is longer, and grows with each
-        attempt, so that two live executors do not take the job from one another.
+        While Redis is unavailable, it is unknown whether the owner is dead. The wait is then longer, and grows with
+        each attempt, so that two live executors do not take the job from each other repeatedly.
         """
         pause, unknown_since = self._leases.lease_seconds / 3, None
         while (answer := await self._leases.acquire(job.key, job.request.database)) is not LeaseOutcome.OURS:
@@ -314,12 +318,11 @@ class Takeovers:
             await asyncio.sleep(pause)
 
     async def _adopt(self, orphan: Job, env: Mapping[str, str] | None) -> None:
-        """Take over a job whose executor died: from the plan on, which finds all finished work.
+        """Take over a job whose executor died. A new plan finds all finished work.
 
-        The first executor to write the new attempt into history owns the job.
+        The first executor that writes the new attempt to the history owns the job.
 
-        Args:
-            env: the values of its environment; None: they are lost.
+        Args: env: The values of the job's environment; None if they are lost.
         """
         pausing = orphan.state in _PAUSING
         job = replace(
@@ -357,7 +360,7 @@ class Takeovers:
     async def _end_for_another(self, job: Job) -> None:
         """End a job that was taken over and cannot run again.
 
-        Its earlier attempts are fenced first, as its last executor may only be frozen.
+        Its earlier attempts are fenced first, as its last executor may be frozen and not dead.
         """
         async with self._leases.kept(job.key):
             try:
@@ -372,7 +375,7 @@ class Takeovers:
             await self._env_values.forget(job.key)
 
     async def _with_stored(self, job: Job) -> Job:
-        """Return an abandoned job with its number of stored rows, for a plan to count."""
+        """Return an abandoned job with its number of stored rows, which its next plan counts as done."""
         before = job.progress
         if isinstance(job.request, RefreshSpec) or not before.rows_planned:
             return job
@@ -386,9 +389,9 @@ class Takeovers:
         return replace(job, progress=replace(before, rows_checkpointed=stored, rows_computed=computed))
 
     async def hand_back(self, job: Job) -> None:
-        """Record that the job lost its executor without a death: such takeovers are not limited.
+        """Record that a running job lost its executor by a planned stop. Such takeovers are not limited in number.
 
-        The state of a queued or paused job says so already.
+        Queued and paused jobs need no record: their state shows that no executor died while it ran them.
         """
         if job.state.terminal or job.state in AT_REST or self._running.run_of(job) is None:
             return

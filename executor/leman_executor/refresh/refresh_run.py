@@ -1,4 +1,4 @@
-"""One running refresh: plan, take the step that the plan asks for, and plan again until the view is right.
+"""Run one refresh: plan, take the step that the plan requires, and plan again until the view is current.
 
     PLAN -> INPUTS         columns of the source that are not current are computed   -> PLAN
          -> PLACEHOLDERS   those of an unfilled view are created again               -> PLAN
@@ -6,7 +6,8 @@
          -> DELTA          compare rows, compute them, install all in one commit     -> END
          -> NOTHING                                                                  -> END
 
-A step that others overtake leads back to PLAN. A small delta takes the same step before the job is in the job history.
+A step that fails because another writer committed first leads back to PLAN. A small delta takes its step before the job
+is in the job history.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ class Step(enum.Enum):
 
 
 def next_step(plan: RefreshPlan, on_stale_input: OnStaleInput) -> Step:
-    """Return the step that a plan asks for."""
+    """Return the step that a plan requires."""
     if plan.stale_inputs and on_stale_input is OnStaleInput.FIRST:
         return Step.INPUTS
     if plan.mode is RefreshMode.NO_OP:
@@ -82,7 +83,7 @@ def next_step(plan: RefreshPlan, on_stale_input: OnStaleInput) -> Step:
 
 
 class RefreshRun:
-    """A refresh while it runs; see `JobRun`."""
+    """A running refresh, see `JobRun`."""
 
     def __init__(self, job: Job, services: JobEnvironment) -> None:
         self._work = RefreshWork(job, services)
@@ -98,24 +99,24 @@ class RefreshRun:
 
     @property
     def cancelling(self) -> bool:
-        """Return whether it was asked to stop for good."""
+        """Return whether the refresh is being cancelled."""
         return self._work.cancelling
 
     @property
     def workers(self) -> int:
-        """Return 0: each backfill of its scratch table has its own."""
+        """Return 0, as only the backfills of the scratch table have workers."""
         return 0
 
     def set_cost_estimate(self, seconds_per_row: float | None) -> None:
-        """Do nothing: a refresh has several functions, and each backfill of its scratch table measures its own."""
+        """Ignore the estimate: a refresh has several functions, and each backfill of its scratch table measures its
+        own.
+        """
 
     async def plan(self) -> RefreshPlan:
-        """Ask the planner, again while it cannot be reached.
+        """Ask the planner for a plan, and retry while it is unreachable.
 
-        Raises:
-            Aborted: TABLE_REPLACED – the view, or the source of which the caller named a version, was dropped, and
-                another one has its name by now.
-            LemanError: what the planner answers.
+        Raises: Aborted: TABLE_REPLACED – the view was dropped, or the source if the caller set a version of it, and a
+        new table has the name. LemanError: the planner's error.
         """
         begin = time.monotonic()
         try:
@@ -134,10 +135,10 @@ class RefreshRun:
         return plan
 
     async def _ask_planner(self) -> RefreshPlan:
-        """Return a plan for the source version that the refresh began with; if that is gone, for the latest.
+        """Return a plan for the source version with which the refresh began, or for the latest if that version is gone.
 
-        It is gone if it was cleaned away, or if the source was dropped: another source of that name may have a version
-        of that number, which is not the one that was asked for.
+        The version is gone if it was cleaned up, or if the source was dropped. A new source of the same name may have a
+        version with the same number, which has other rows.
         """
         spec, job = self._work.spec, self.status.job
         try:
@@ -152,11 +153,14 @@ class RefreshRun:
         if replaced:
             if not spec.latest:
                 raise replaced_error(job, Replaced.SOURCE)
-            self.status.note("replan", "the source was dropped, and another table has its name: for its latest version")
+            self.status.note(
+                "replan",
+                "the source was dropped, and a new table has its name: the refresh uses the latest version of that",
+            )
         return await self._plan_of(replace(spec, src_version=0))
 
     async def _plan_of(self, spec: RefreshSpec) -> RefreshPlan:
-        """Return a plan. A view without an incarnation gets one first, if there is something to do."""
+        """Return a plan. If it has work and the view has no incarnation, give the view one first."""
         plan_refresh, job = self._work.services.planner.plan_refresh, self.status.job
         plan = await retry_unavailable(plan_refresh, spec)
         if plan.mode is RefreshMode.NO_OP or plan.incarnation or job.incarnation:
@@ -167,12 +171,13 @@ class RefreshRun:
         return await retry_unavailable(plan_refresh, spec)
 
     def _keep_version(self, plan: RefreshPlan, incarnation: str) -> None:
-        """Keep the version that "latest" means, for an executor that takes the job over.
+        """Store the version that "latest" stands for in the job, for an executor that takes the job over.
 
-        It is not decided yet while inputs are to be computed, which makes another version.
+        While inputs have to be computed, the version is not decided yet, as computing them makes a new one.
 
         Raises:
-            FailedPrecondition: INPUT_COLUMN_STALE – the caller named a version, of which no column can be computed.
+            FailedPrecondition: INPUT_COLUMN_STALE – the caller set a version, and its stale columns cannot be computed
+                without a new version.
         """
         spec = self._work.spec
         latest = spec.latest or not spec.src_version
@@ -192,7 +197,9 @@ class RefreshRun:
         self.status.update(request=replace(spec, src_version=0, latest=True), incarnation=incarnation)
 
     def _report_plan(self, plan: RefreshPlan) -> None:
-        """Note on the job what the first plan says, a full one, and the first that is made after inputs."""
+        """Store a summary of the plan in the job: of the first plan, of a full one, and of the first one after inputs
+        were computed.
+        """
         work, computes_inputs = self._work, self._step_of(plan) is Step.INPUTS
         if not self._planned:
             self._planned = True
@@ -216,17 +223,15 @@ class RefreshRun:
         return next_step(plan, self._work.spec.on_stale_input)
 
     def check_env(self, plan: RefreshPlan) -> None:
-        """Check that a function can have the job's environment, see `JobRun`."""
+        """Check that the functions can use the job's environment, see `JobRun`."""
         if self._step_of(plan) is not Step.INPUTS:  # inputs may have one
             check_env_usable(self.status.env, [function.udf for function in plan.functions])
 
     def check_resources(self, plan: RefreshPlan) -> None:
-        """Check that workers have what the functions ask for, and may run them.
+        """Check that workers have the resources of the functions, and may run them.
 
-        Raises:
-            FailedPrecondition: RESOURCES_NOT_AVAILABLE – no worker has it.
-            PermissionDenied: UDF_NOT_ALLOWED.
-            LemanError: Why Spark's workers run no function at present, if the view has one and rows have changed.
+        Raises: FailedPrecondition: RESOURCES_NOT_AVAILABLE – no worker has them. PermissionDenied: UDF_NOT_ALLOWED.
+        LemanError: Spark's workers cannot run functions at present, and the refresh calls one.
         """
         if plan.mode is not RefreshMode.NO_OP:
             self._work.services.check_can_run(function.udf for function in plan.functions)
@@ -234,14 +239,15 @@ class RefreshRun:
             task_slots_for(function.udf, self._work.spec.concurrency, self._work.services)
 
     async def ended_at_once(self, plan: RefreshPlan) -> bool:
-        """End the job if no row of the view changes; False: it has to run."""
+        """End the job and return True if no row of the view changes. Otherwise return False."""
         step = self._step_of(plan)
         return (step is Step.NOTHING or (step is Step.DELTA and plan.only_version)) and await self._ended(plan)
 
     async def ended_soon(self, plan: RefreshPlan) -> bool:
-        """End the job if it appends or evicts few rows and calls no function, see `JobRun`.
+        """Do the job's work, end it and return True if it appends or evicts few rows and calls no function; see
+        `JobRun`.
 
-        Its commit says that it was this job's, so that a retry of the request after a crash gets the same answer.
+        The commit names the job, so that a retry of the request after a crash gets the same response.
         """
         if self._refused or self._step_of(plan) is not Step.DELTA or plan.mode is RefreshMode.FULL:
             return False
@@ -252,7 +258,7 @@ class RefreshRun:
         return calls_none and not self._work.spec.optimize_indices and await self._ended(plan)
 
     async def _ended(self, plan: RefreshPlan) -> bool:
-        """Take the step of a plan, and end the job if that did everything at once."""
+        """Take the step of a plan. End the job and return True if no work is left after it."""
         try:
             if not await self._step(plan):
                 return False
@@ -265,12 +271,12 @@ class RefreshRun:
         return True
 
     def prefetch(self, plan: RefreshPlan) -> None:
-        """Begin to compare rows, which only reads."""
+        """Start to compare rows, which only reads."""
         if self._step_of(plan) is Step.DELTA:
             self._work.comparison(plan)
 
     async def abandon(self) -> None:
-        """Do nothing, see `JobRun`: what only reads may go on."""
+        """Do nothing, see `JobRun`: the comparison only reads and may continue."""
 
     async def replan_and_run(self) -> None:
         """Plan and run a job that was taken over, or had to wait for its turn."""
@@ -287,11 +293,11 @@ class RefreshRun:
         await self.run(plan)
 
     async def run(self, plan: RefreshPlan) -> None:
-        """Work until the view is right, and leave the job in a terminal state. Raises only for bugs."""
+        """Work until the view is current, and end the job or leave it paused. Raises only for bugs."""
         await run_to_completion(self, self._work.services, self._refreshed(plan))
 
     async def _refreshed(self, plan: RefreshPlan) -> bool:
-        """Return whether rows failed, once the view is right."""
+        """Plan and take steps until the view is current. Return whether rows failed."""
         self._work.in_history = True
         why = ""
         for _ in range(_MOST_STEPS):
@@ -326,19 +332,21 @@ class RefreshRun:
         )
 
     async def _why_replan(self, error: Exception) -> str | None:
-        """Return why a step failed that may succeed by a new plan; None, or an error of its own: it would not."""
+        """Return why a step failed, if it may succeed with a new plan. Otherwise return None, or raise a clearer
+        error.
+        """
         if isinstance(error, Aborted | NotFound):  # the view or the source moved on, or another refresh was faster
             return error.message
         if await self._work.scratch.is_lost():  # another refresh was faster and dropped what both used
             return f"the scratch table is gone: {error}"
         if await find_replaced(self.status.job) is Replaced.SOURCE:
-            return f"the source is another table now: {error}"
+            return f"the source was replaced by another table: {error}"
         if isinstance(error, LemanError):
             raise await explain_replaced_table(self.status.job, error) from None
         return None
 
     async def _step(self, plan: RefreshPlan) -> bool:
-        """Take the step that a plan asks for; return whether the view is right then."""
+        """Take the step that a plan requires. Return whether the view is current after it."""
         step = self._step_of(plan)
         if step is Step.NOTHING:
             await self._record_nothing_left(plan)
@@ -379,7 +387,9 @@ class RefreshRun:
         )
 
     async def _record_nothing_left(self, plan: RefreshPlan) -> None:
-        """Note on the job that the view is right, and what an executor did for it that died before it was known."""
+        """Record in the job that the view is current, and what was committed by an executor that died before it could
+        record it.
+        """
         journal = self._work.journal
         before = view_metadata.done_at_once(plan.schema.metadata or {}, self.status.job.job_id)
         if before is not None and not journal.result.view_version:
@@ -392,7 +402,7 @@ class RefreshRun:
         journal.update(source_version=plan.target_version, view_version=plan.version)
 
     async def _finish(self, plan: RefreshPlan) -> None:
-        """Drop what the refresh does not need any more, and update or look at the indexes."""
+        """Delete the refresh's scratch data, and update or check the indexes."""
         work, optimize = self._work, self._work.spec.optimize_indices
         wrote = bool(self.status.job.table_version)
         tasks = []
@@ -406,12 +416,14 @@ class RefreshRun:
 
     @property
     def _done(self) -> JobState:
-        """Return the state of a refresh that did its work: rows that an earlier one left without a value count too."""
+        """Return the final state of a finished refresh. Rows that an earlier refresh left without a value count as
+        failed too.
+        """
         failed = self._work.metrics.rows_failed or self._work.failed.total
         return JobState.DONE_WITH_ERRORS if failed else JobState.DONE
 
     async def end(self, state: JobState, error: JobError | None = None) -> None:
-        """Leave the job in a terminal state, with what it did."""
+        """End the job in a state, and store its final counts."""
         work = self._work
         with contextlib.suppress(LemanError):  # the view may be gone
             await work.journal.look_back()
@@ -426,19 +438,19 @@ class RefreshRun:
         await self.status.end(state, error, work.services.jobs)
 
     def cancel(self) -> None:
-        """Stop what runs; `run` then ends the job as CANCELLED. Blocks for a moment."""
+        """Stop the workers; `run` then ends the job as CANCELLED. Blocks for a moment."""
         self._work.cancelling = True
         self._inputs.cancel()
         self._work.scratch.cancel()
 
     def pause(self) -> None:
-        """Stop as soon as the rows at hand are stored; `run` then leaves the job as PAUSED."""
+        """Stop as soon as the computed rows are stored; `run` then leaves the job PAUSED."""
         self._work.pausing = True
         self._inputs.pause()
         self._work.scratch.pause()
 
     def resume(self) -> None:
-        """Let the refresh run again after a pause, see `JobRun`."""
+        """Allow a paused refresh to run again, see `JobRun`."""
         self._work.pausing = False
         self._work.scratch.resume()
 
@@ -448,7 +460,7 @@ def _stale_columns(plan: RefreshPlan) -> str:
 
 
 def _lineage_of(plan: RefreshPlan) -> LineageFacts:
-    """Return what a plan makes of what; of columns by SQL it is not known which others they read."""
+    """Return which columns a plan computes from which inputs. The inputs of SQL columns are unknown."""
     query = plan.definition.query
     columns: dict[str, tuple[str, ...]] = {
         column.name: (column.source_column,) for column in query.columns if column.source_column

@@ -1,7 +1,8 @@
-"""The two steps that change rows of a view: `FirstFill` gives placeholders their values, `apply_delta` does the rest.
+"""The two steps that change rows of a view: `FirstFill` gives placeholders their values, `apply_delta` makes all later
+changes.
 
-Both compute in a scratch table, write files beside those of the view, and have the coordinator install them. A first
-fill commits each fragment as soon as it is computed. A delta is one commit, however small or large.
+Both compute in a scratch table, write files next to those of the view, and have the coordinator commit them. A first
+fill commits each fragment as soon as it is computed. A delta of any size is one commit.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ _FORGETTING = frozenset({RefreshReason.FORCED, RefreshReason.SOURCE_REPLACED})
 
 @dataclass(frozen=True, slots=True)
 class _Missing:
-    """A fragment of placeholders."""
+    """A fragment of placeholders, whose values are missing."""
 
     #: How many of its rows have no values.
     unset: int
@@ -67,7 +68,7 @@ class _Missing:
 
 
 class FirstFill:
-    """Gives placeholders their values, at the source version that they were created for."""
+    """Gives the placeholders of a view their values, at the source version for which they were created."""
 
     def __init__(self, work: RefreshWork, plan: RefreshPlan) -> None:
         self._work = work
@@ -85,7 +86,7 @@ class FirstFill:
             Aborted: The view changed meanwhile.
             Cancelled: The refresh was asked to stop.
             Internal: SCRATCH_TABLE_INCOMPLETE – fragments of the scratch table were not computed.
-            LemanError: What ended a backfill of the scratch table.
+            LemanError: The error that ended a backfill of the scratch table.
         """
         work, plan = self._work, self._plan
         rows: dict[int, tuple[Ids, int]] = {}
@@ -122,7 +123,7 @@ class FirstFill:
                 del self._missing[fragment_id]
 
     async def _computed(self) -> list[int]:
-        """Return the fragments of the view of which the scratch table has all values."""
+        """Return the fragments of the view whose values are all in the scratch table."""
         if self._scratch is None:
             return list(self._missing)
         done = set(await run_storage_work(self._scratch.complete, self._names))
@@ -160,12 +161,12 @@ class FirstFill:
             raise Aborted(refused[0].reason, refused[0].message)
 
     async def _note_failures(self, scratch: ScratchTable, fragments: Collection[_Missing]) -> None:
-        """Commit the list of failed rows before the fragments that they are in.
+        """Commit the list of failed rows, before the fragments that contain them.
 
-        Until these follow, the list names rows that have no values yet, which does no harm.
+        Until the fragments are committed, the list names rows that have no values yet, which is harmless.
 
         Raises:
-            Aborted: VIEW_CHANGED – other refreshes of the view were faster again and again.
+            Aborted: VIEW_CHANGED – other refreshes of the view committed first each time.
         """
         rows = np.concatenate([part.ids for fragment in fragments for part in fragment.parts])
         needs = frozenset().union(*(fragment.needs for fragment in fragments))
@@ -179,7 +180,7 @@ class FirstFill:
         raise Aborted("VIEW_CHANGED", "other refreshes of the view were faster again and again")
 
     async def _commit_failures(self, rows: Ids, failed: _FailedRowIds) -> bool:
-        """Commit the list once; False: the view changed meanwhile."""
+        """Try once to commit the list. Return False if the view changed meanwhile."""
         work, plan = self._work, self._plan
         version, definition = await run_storage_work(view_files.latest_definition, plan.uri)
         note = await _updated_note(work, plan, definition.failed, rows, NO_IDS, failed)
@@ -209,11 +210,10 @@ class FirstFill:
 async def apply_delta(work: RefreshWork, plan: RefreshPlan) -> bool:
     """Bring a view to the plan's source version and to its functions' versions, in one commit.
 
-    A job that is not in the job history yet does this only if it is over at once: no function is called, and few rows
-    are appended. Its commit says which job asked for it.
+    A job that is not in the job history yet takes this step only if it needs no function call and appends few rows. Its
+    commit names the job.
 
-    Returns:
-        False if there is more to do than that; nothing is committed.
+    Returns: False, with nothing committed, if such a job would have more to do.
     """
     recording = work.recording(plan)  # while rows are compared and functions are called
     comparing = work.comparison(plan)
@@ -248,7 +248,7 @@ class _Delta:
         self._replaces_all = plan.mode is RefreshMode.FULL
 
     async def commit(self, recording: asyncio.Future[RefreshPlan]) -> None:
-        """Compute values, write everything that the commit names, and commit it."""
+        """Compute values, write all files of the commit, and commit them."""
         work, plan = self._work, self._plan
         scratch = await self._computed()
         work.check()
@@ -284,7 +284,7 @@ class _Delta:
         work.failed = noting.result()
 
     async def _computed(self) -> ScratchTable | None:
-        """Return the full scratch table, or None if no function is to be called."""
+        """Return the computed scratch table, or None if no function has to be called."""
         work, plan, rows = self._work, self._plan, self._rows
         work.metrics.expect(len(rows), len(self._functions))
         lists = [self._outcome.append, self._outcome.recompute_ids]
@@ -316,14 +316,16 @@ class _Delta:
         return files[: len(cuts)], swapped
 
     async def _evictions(self) -> tuple[str, str]:
-        """Write down which rows are evicted, and return the name and the digest of that; empty if none are."""
+        """Write a file with the evicted rows, and return its name and its digest. Both are empty if no row is
+        evicted.
+        """
         addresses = self._outcome.evict_addresses
         if not len(addresses):
             return "", ""
         return await run_storage_work(view_side_files.write_evictions, self._plan.uri, addresses)
 
     async def _failed(self, scratch: ScratchTable | None) -> FailedNote:
-        """Return what the view says of failed rows after the commit."""
+        """Return the note on failed rows that the view has after the commit."""
         plan, outcome, job = self._plan, self._outcome, self._work.status.job.job_id
         failed: _FailedRowIds = {}
         if scratch is not None:
@@ -379,8 +381,8 @@ class _Delta:
 def _missing(rows: dict[int, tuple[Ids, int]], scratch: ScratchTable | None) -> dict[int, _Missing]:
     """Find the rows of each fragment in the scratch table.
 
-    The view may have been compacted since the scratch table was created: one fragment may have rows with values and
-    rows without.
+    If the view was compacted since the scratch table was created, one fragment may have rows with values and rows
+    without.
     """
     if scratch is None:
         return {i: _Missing(unset, [ScratchValues(ids, 0)]) for i, (ids, unset) in rows.items()}
@@ -412,13 +414,10 @@ def _swapping(part: FragmentRowsToCompute, rows: ScratchValues, first: int, colu
 def _failed_row_ids(
     scratch: ScratchTable, columns: Sequence[str], rows: Ids | None, only: Collection[int] | None
 ) -> _FailedRowIds:
-    """Return the failed rows of a scratch table. Blocking.
+    """Return the failed rows of a scratch table. Blocks.
 
-    Args:
-        scratch: The scratch table.
-        columns: The columns to look at.
-        rows: Source row ids of the whole scratch table, if they are known.
-        only: Positions of the fragments to look at; None: all.
+    Args: scratch: The scratch table. columns: The columns to check. rows: Source row ids of the whole scratch table, if
+    they are known. only: Positions of the fragments to check; None: all.
     """
     failed = {column: scratch.failed(column, only) for column in columns}
     if rows is None:
@@ -429,12 +428,11 @@ def _failed_row_ids(
 async def _updated_note(
     work: RefreshWork, plan: RefreshPlan, before: FailedNote, rows: Ids, evicted: Ids, failed: _FailedRowIds
 ) -> FailedNote:
-    """Return what a view says of failed rows once rows were computed, or evicted.
+    """Return a view's note on failed rows, updated for rows that were computed or evicted.
 
-    If the list so far is damaged, the new one begins with these failures, and the refresh says so once.
+    If the present list of failed rows is damaged, the new list has only these failures, and the job gets an event.
 
-    Args:
-        before: What it says now.
+    Args: before: The present note.
         rows: Source row ids of the rows that were computed, in the columns of `failed`.
         evicted: Source row ids of the rows that were evicted.
         failed: The rows that failed.

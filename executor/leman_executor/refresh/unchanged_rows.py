@@ -1,20 +1,21 @@
-"""Find the rows of a source that are the same in two versions, as far as a view reads them, without reading a value.
+"""Find the rows of a source in which the columns that a view reads are equal in two versions, without reading values.
 
-A row counts as changed, and is recomputed, unless one of three things shows otherwise; the cheapest comes first:
+A row counts as changed, and is recomputed, unless one of three tests shows that it is unchanged. The cheapest comes
+first:
 
-1. Lance's `_row_last_updated_at_version` is the same in both versions. It moves with updates, with DataReplacement, and
-   with a Merge that gives a fragment other files. It does not move with a change of the schema alone (a column that is
-   dropped and added again empty can get the same field id), with an Update that rewrites columns without saying of
-   which rows, and perhaps with operations that are not known here: `may_hide_updates`.
-2. The row lies elsewhere, and compaction alone brought it there (`Ancestry`): the older version has the files that
-   compaction read. A computed column of the compacted fragment may have got another file since, which says in which
-   rows it differs (`leman_core.model.row_states`).
-3. The row lies where it did, its fragment has another file, and that file says which rows it changed
+1. Lance's `_row_last_updated_at_version` is the same in both versions. Updates, DataReplacement, and a Merge that gives
+   a fragment other files change it. Some operations do not change it (`may_hide_updates` finds them): a change of the
+   schema alone (a column that is dropped and added again empty can get the same field id), an Update that rewrites
+   columns without listing the rows, and perhaps operations that are not known here.
+2. The row has another address, and only compaction moved it (`Ancestry`): the older version has the files that
+   compaction read. A computed column of the compacted fragment may have a newer file, which lists the rows in which it
+   differs (`leman_core.model.row_states`).
+3. The row has the same address, its fragment has another file, and that file lists the rows that it changed
    (`leman_core.storage.view_data_files`).
 
-Example: row 17 was at (fragment 0, offset 3) and is at (4, 3), where 4 was compacted from 0 and 1. The first shows it
-where no column was rewritten in between. If another column of fragment 0 was, the row counts as updated, and the second
-shows it.
+Example: row 17 was at (fragment 0, offset 3) and is at (4, 3), as fragment 4 was compacted from 0 and 1. If no column
+was rewritten in between, the first test shows that the row is unchanged. If a column that the view does not read was
+rewritten in fragment 0, Lance marks the row as updated, and only the second test shows it.
 """
 
 from __future__ import annotations
@@ -101,7 +102,9 @@ FilesRead = tuple[str, ...]
 
 
 class Ancestry:
-    """The fragments of one version of a source, and what compactions made them of. `fields` are those that are read."""
+    """The fragments of one version of a source, and the fragments from which compactions made them. `fields` are the
+    field ids that the view reads.
+    """
 
     def __init__(self, uri: str, version: int, fields: Sequence[int], fragments: Mapping[int, Fragment]) -> None:
         self.fragments = fragments
@@ -137,7 +140,9 @@ class Ancestry:
         )
 
     def made_of(self, fragment: Fragment) -> Iterator[tuple[Fragment, RowFacts]]:
-        """Yield the fragments that one compaction made this one of, with the rows whose values are still the same."""
+        """Yield the fragments from which a compaction made this one, each with its rows whose values are still the
+        same.
+        """
         file, changed = self._compacted(fragment)
         rewrite = self._compactions.rewrites.get(file)
         if rewrite is None:
@@ -158,7 +163,9 @@ class Ancestry:
             begin += old.live_rows
 
     def ancestors(self, fragment_id: int) -> Mapping[FilesRead, Ids]:
-        """Return the states in which compactions found rows of this fragment, with the sorted ids of these rows."""
+        """Return the earlier sets of files in which compactions read rows of this fragment, each with the sorted ids of
+        its rows.
+        """
         if fragment_id not in self._ancestors:
             found: dict[FilesRead, list[Ids]] = {}
             for state, ids in self._further(self.fragments[fragment_id]):
@@ -176,9 +183,9 @@ class Ancestry:
         return self.state(one) == self.state(other) and one.physical_rows == other.physical_rows
 
     def _compacted(self, fragment: Fragment) -> tuple[str, Mask]:
-        """Return the one file that had all fields that are read, and which rows got other values since then.
+        """Return the file that had all fields that the view reads, and the rows that got other values since then.
 
-        The file's name is empty if there was none, or if it is unknown what changed.
+        The file's name is empty if no single file had all fields, or if the changed rows are unknown.
         """
         changed = np.zeros(fragment.physical_rows, np.bool_)
         files = fragment.files_of(self._fields)
@@ -196,13 +203,13 @@ class Ancestry:
         return file, changed
 
     def _earlier(self, file: str) -> Mapping[str, Predecessor | None]:
-        """Return a column's file, with None, and those that it follows."""
+        """Return a column's file and its predecessors. The value is None for the file itself."""
         if file not in self._predecessors:
             self._predecessors[file] = read_predecessors(self._uri, file)
         return {file: None, **{predecessor.file: predecessor for predecessor in self._predecessors[file]}}
 
     def _moved(self, version: int, fragment_id: int) -> RowFacts:
-        """Return the rows as recorded by the compaction that took them over; none if it recorded nothing."""
+        """Return the rows as recorded by the compaction that moved them, or no rows if it recorded nothing."""
         found = compaction_history.OldVersion(self._uri, version).moved(fragment_id)
         if found is None:
             return NO_ROWS
@@ -257,7 +264,7 @@ class Origins:
         return self._found[fragment_id]
 
     def _origins(self, fragment: Fragment, patched: Patched) -> dict[int, Ids]:
-        """Return by fragment of the old version the ids of the rows that came from it into this one."""
+        """Return, by fragment of the old version, the ids of the rows that came from there into this fragment."""
         found: dict[int, list[Ids]] = {}
         for old, alive in self._new.made_of(fragment):
             other = self._other_offsets(old, patched)
@@ -269,7 +276,9 @@ class Origins:
         return {origin: np.concatenate(parts) for origin, parts in found.items()}
 
     def _other_offsets(self, fragment: Fragment, patched: Patched) -> Ids | None:
-        """Return where the old version's fragment of this id has other values; None: anywhere, or it has none."""
+        """Return the offsets at which the old version's fragment of this id has other values. None if it may differ
+        anywhere, or has no such fragment.
+        """
         kept = self._old.fragments.get(fragment.fragment_id)
         if kept is None or kept.physical_rows != fragment.physical_rows:
             return None
@@ -277,9 +286,9 @@ class Origins:
 
 
 def common_origin(one: Ancestry, here: RowFacts, other: Ancestry, there: RowFacts) -> Mask:
-    """Return for each row whether compactions alone moved it from one place to the places in both versions.
+    """Return for each row whether only compactions moved it, from one common address to its addresses in both versions.
 
-    That happens if a version is restored after a compaction, and compacted again.
+    That happens if an earlier version is restored after a compaction, and then compacted again.
     """
     found = np.zeros(len(here), np.bool_)
     for ancestry, rows in ((one, here), (other, there)):
@@ -321,7 +330,7 @@ class SourceSide:
 
 
 class UnchangedRows:
-    """Finds, for one plan, the rows that are the same.
+    """Finds, for one plan, the rows that are unchanged.
 
     The source is opened, and its history read, only if needed. `base` returns the older version.
     """
@@ -336,7 +345,7 @@ class UnchangedRows:
     def unchanged(self, pairs: RowPairs) -> Mask:
         """Return for each pair of rows whether the view reads the same values from both.
 
-        The rows are in fragments whose files differ.
+        Call it for rows of fragments whose files differ.
         """
         now, before = pairs.now, pairs.before
         same: Mask = np.zeros(len(now), np.bool_)
@@ -373,7 +382,7 @@ class UnchangedRows:
 
     @cached_property
     def _other_columns(self) -> bool:
-        """Return whether a name means another column now, whose values may be in the same file."""
+        """Return whether a column's name stands for another column now, whose values may be in the same file."""
         ids = [{f.name: f.field_ids for f in side.fields} for side in (self._base, self._target)]
         return any(ids[0].get(c) != ids[1].get(c) for c in self._columns)
 
@@ -383,7 +392,9 @@ class UnchangedRows:
         return self._other_columns or may_hide_updates(self._dataset, self._plan.definition.base_version, self._columns)
 
     def _only_moved(self, pairs: RowPairs, asked: Mask) -> Mask:
-        """Return which of the asked rows only compaction moved: in either direction, or from one place."""
+        """Return which of the `asked` rows only compaction moved: from one version to the other, or from a common
+        earlier address.
+        """
         found = np.zeros(len(asked), np.bool_)
         before, now = (self._base, pairs.before), (self._target, pairs.now)
         for (newer, here), (older, there) in ((now, before), (before, now)):
@@ -410,7 +421,9 @@ class UnchangedRows:
         return self._known_ancestries[side.version]
 
     def _patched(self, fragment_id: int) -> Ids | None:
-        """Return the offsets of a fragment's rows that were changed in between; None: any may be."""
+        """Return the offsets of a fragment's rows that changed between the versions, or None if any row may have
+        changed.
+        """
         old, new = self._base.fragments.get(fragment_id), self._target.fragments.get(fragment_id)
         return None if old is None or new is None else self._patched_between(old, new)
 

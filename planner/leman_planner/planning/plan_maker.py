@@ -1,4 +1,4 @@
-"""Make plans: read what they need of a table, its checkpoints and its history; `plan_draft` decides."""
+"""Make plans: read the required parts of a table, its checkpoints and its history. `plan_draft` makes the decisions."""
 
 from __future__ import annotations
 
@@ -83,8 +83,8 @@ def replaced_values(
 
     Args:
         resolved: The request.
-        statuses: Those of all fragments.
-        registered: Returns the registered functions; called only if values are replaced.
+        statuses: The statuses of all fragments. registered: Returns the registered functions. It is called only if
+            values are replaced.
         store: Has the records.
     """
     if resolved.failed_only:
@@ -194,7 +194,7 @@ class PlanMaker:
         return plan
 
     def forecast(self, table: TableSnapshot, column: str, udf: UdfDefinition) -> PlanHeader:
-        """Return the header of the plan of a plain backfill, if the table were as given.
+        """Return the header that the plan of a plain backfill would have if the table were as given.
 
         Raises:
             LemanError: As `plan`.
@@ -206,7 +206,7 @@ class PlanMaker:
             return draft_plan(resolved, statuses, stored_work).plan.header
 
     def stale_inputs(self, database: str) -> StaleInputs:
-        """Return the checker for computed columns of a database that are not current."""
+        """Return an object that finds the computed columns of a database that are not current."""
         registry = self._registry(canonical_database(database))
 
         def resolved(table: TableSnapshot, column: str) -> ResolvedRequest:
@@ -313,9 +313,9 @@ class PlanMaker:
         return replace(plan, migrated=tuple(itertools.chain.from_iterable(found)))
 
     def _traced_of_others(self, resolved: ResolvedRequest, database: str) -> Iterator[TracedFile]:
-        """Yield what compactions did to the table's other computed columns.
+        """Yield where compactions moved the rows of the table's other computed columns.
 
-        The history may be cleaned before a job of those columns could read it.
+        This is recorded now because the history may be cleaned before the next job of those columns.
         """
         registry = self._registry(canonical_database(database))
         asked = (resolved.output.name, resolved.udf.name, resolved.udf.version)
@@ -333,7 +333,7 @@ class PlanMaker:
         return with_filter(resolved, pinned, filters.names_in_filter(pinned), read.fields)
 
     def pinned(self, read: TableSnapshot, where: str) -> str:
-        """Check a filter against the version that is read; return it with relative times pinned.
+        """Check a filter against the version that is read. Return it with relative times replaced by absolute ones.
 
         Raises:
             InvalidArgument: INVALID_FILTER.
