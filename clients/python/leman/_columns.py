@@ -1,4 +1,4 @@
-"""What callers give for columns: SQL expressions, types, what to do about changes, and the parameters of backfills."""
+"""Arguments about columns: SQL expressions, types, what to do if a definition changed, and parameters of backfills."""
 
 from __future__ import annotations
 
@@ -32,8 +32,9 @@ def sql(expression: str, *, error_handling: ErrorHandlingConfig | None = None) -
     """Return a SQL expression with options, for `Table.add_columns` and `alter_columns`.
 
     `error_handling`: what to do with rows for which it fails, as in a cast of `'abc'` to a number or a division by
-    zero. Rules name that `SqlError`, and it is not retried. Without it, the policy with which the same expression was
-    registered before holds, or else the first such row ends the job.
+    zero. In the rules of a policy, this error has the name `SqlError`; it is never retried. Without `error_handling`,
+    the policy of an earlier registration of the same expression applies. If there is none, the first such row ends the
+    job.
     """
     given: Any = expression
     if not isinstance(given, str):
@@ -89,14 +90,14 @@ _LINES = 40
 
 @dataclass(frozen=True, slots=True)
 class ColumnChange:
-    """A column that got another definition. `str` of it says so, with the difference of the functions' sources.
+    """A column that got another definition. Its `str` describes the change, with a diff of the functions' sources.
 
     `outcome`: `updated` (its values are stale) or `kept` (they count as current). `udf_before`, `udf`: `name@version`.
-    `diff`: a unified diff of their sources; empty if they are not known or the same. Rows that the next backfill
-    computes: `rows_stale` again; `rows_stored` again, although a job that did not finish had computed them
-    (`on_change="keep"` keeps them); `rows_lost` are those of both that were finished with the definition before;
-    `rows_not_computed` for the first time. `expected_seconds`: about how long that takes, from the column's last
-    backfill; None: it had none. `summary`: all of this in a sentence.
+    `diff`: a unified diff of their sources; empty if these are unknown or equal. Counts of the rows that the next
+    backfill computes: `rows_stale` rows with a value in the table, again; `rows_stored` rows that an unfinished job had
+    computed, again (`on_change="keep"` keeps them); `rows_not_computed` rows for the first time. `rows_lost`: those of
+    the first two counts that were finished with the definition before. `expected_seconds`: about how long that takes,
+    judged by the column's last backfill; None if there was none. `summary`: all of this in a sentence.
     """
 
     column: str
@@ -177,19 +178,19 @@ class BackfillParameters(TypedDict, total=False):
       function asks for. Default: about five seconds of work.
     - `task_size`: rows in a unit of work. Default: chosen from the measured cost.
     - `task_shuffle_diversity`: hand out units of this many fragments in turn; 1 completes one fragment after the other.
-      Default: of all fragments, next the one with the most rows left.
+      Default: all fragments; the next unit is from the one with the most rows left.
     - `commit_granularity`: fragments between commits. Default: about every five seconds, or a tenth of the job.
-    - `commit_rows`: rows between commits, also of fragments that the job is still computing. Rows that are not
-      computed yet are NULL, and `row_states` counts them separately. Not with `where` or `read_version`. Default: the
-      job commits whole fragments; after ten seconds without a commit it commits the rows that are checkpointed, and
-      doubles that interval each time.
-    - `on_stale_input`: what to do if the column reads computed columns, or these read others, that are stale or not
-      computed yet. `"error"`, the default, refuses the job (InputColumnStale). `"first"` computes all rows of these
-      first. `"warn"` computes from the values as they are, with a warning; once the inputs are computed, the new values
+    - `commit_rows`: rows between commits, also of fragments that the job is still computing. Until they are computed,
+      other rows are NULL, and `row_states` counts them separately. Not allowed with `where` or `read_version`. Default:
+      the job commits whole fragments. After ten seconds without a commit, it commits the checkpointed rows; that
+      interval doubles each time.
+    - `on_stale_input`: what to do if computed columns that the column reads, directly or not, are stale or not computed
+      yet. `"error"`, the default, refuses the job (InputColumnStale). `"first"` computes all rows of those inputs
+      first. `"warn"` computes from the existing values, with a warning; once the inputs are computed, the new values
       are stale.
     - `num_frags`: compute at most this many fragments, for a sample run. Default: all.
-    - `optimize_indices`: once the values are in the table, bring the indexes on the column up to date, as
-      `Table.optimize_indices` does. Default: no; `Job.stale_indices` has the indexes that leave rows out.
+    - `optimize_indices`: once the values are in the table, update the indexes on the column, as
+      `Table.optimize_indices` does. Default: no; `Job.stale_indices` then lists the indexes that leave rows out.
     """
 
     where: str | None

@@ -31,7 +31,10 @@ from leman.v1 import databases_pb2
 
 @dataclass(frozen=True, slots=True)
 class DatabaseLimits:
-    """How many jobs of a database an executor runs at once, and how many may wait. None: as its settings say."""
+    """How many jobs of a database an executor runs at once, and how many may wait.
+
+    None: the executor's settings apply.
+    """
 
     max_running_jobs: int | None = None
     max_waiting_jobs: int | None = None
@@ -120,9 +123,9 @@ class Databases:
         labels: Mapping[str, str] | None = None,
         limits: DatabaseLimits | None = None,
     ) -> DatabaseInfo:
-        """Change the description, the labels or the limits of a database; what is None stays.
+        """Change the description, the labels or the limits of a database. An argument that is None changes nothing.
 
-        `labels`, `limits` replace all that it has. Raises NotFound (DATABASE_NOT_REGISTERED), InvalidArgument.
+        `labels` and `limits` replace all earlier ones. Raises NotFound (DATABASE_NOT_REGISTERED), InvalidArgument.
         """
         if description is None and labels is None and limits is None:
             raise InvalidArgument("give description=, labels= or limits=")
@@ -141,10 +144,10 @@ class Databases:
 
     @boundary
     def unregister(self, name: str, *, force: bool = False, request_id: str | None = None) -> None:
-        """Remove the name of a database. All that is in the database stays.
+        """Remove the name of a database. The database itself, with all its data, stays.
 
-        `force`: also if jobs of it have not ended. `request_id`: as for `Table.add`. Raises NotFound
-        (DATABASE_NOT_REGISTERED), FailedPrecondition (DATABASE_IN_USE).
+        `force`: remove the name even if jobs of the database have not ended. `request_id`: as for `Table.add`. Raises
+        NotFound (DATABASE_NOT_REGISTERED), FailedPrecondition (DATABASE_IN_USE).
         """
         request = databases_pb2.UnregisterDatabaseRequest(
             name=check_name(name, "database"), force=force, request_id=checked_request_id(request_id)
@@ -194,20 +197,22 @@ def connect(  # noqa: PLR0913 - each is an option of its own
     """Open a database. Its first table creates it.
 
     Without `endpoint`, the database is a local folder, and its services run on this machine. The first call that needs
-    them finds them, or starts them and waits some seconds; they outlive this process and end when they are idle. If
-    pylance is installed, `table_names`, `views`, `jobs`, `udfs` and `get_errors`, opening and describing a table or
-    view, and reading rows start nothing. A call that only reads starts and creates nothing if the database does not
-    exist: it raises NotFound whose `reason` is DATABASE_NOT_FOUND, and `table_names` returns none.
+    the services uses running ones, or starts them and waits some seconds. They outlive this process and end when they
+    are idle. If pylance is installed, some calls start no services: `table_names`, `views`, `jobs`, `udfs`,
+    `get_errors`, opening and describing a table or view, and reading rows. If the database does not exist, a call that
+    only reads starts and creates nothing: it raises NotFound whose `reason` is DATABASE_NOT_FOUND; `table_names`
+    returns an empty list.
 
-    `endpoint`: `host:port` of any one service that runs elsewhere, or `dns:///host:port` as in gRPC. The path or uri is
-    then one that the services reach, and not relative. One address is enough: a service answers for the others, which
-    are called directly if they answer from here. Several, such as those of two executors, are a sequence, or a str with
-    commas: one is used while it answers, then another one, which continues the jobs of the first.
-    `token`: what the services ask for, or a function that returns it. The function is called once, and again if its
-    token is refused, so that tokens can expire.
-    `tls_ca`: PEM file with the certificates to check theirs with; without it there is no TLS. `tls_cert`, `tls_key`:
-    PEM files of a client certificate, for services that take one. `plaintext`: send the token to other machines without
-    TLS, for networks that are protected otherwise; else that is an InvalidArgument whose `reason` is PLAINTEXT_TOKEN.
+    `endpoint`: the address of any one service that runs elsewhere, `host:port`, or `dns:///host:port` as in gRPC. The
+    path or uri must then be absolute, and one that the services can reach. One address is enough: a service forwards
+    calls to the others, which are called directly if they can be reached from here. Several addresses, such as those of
+    two executors, are a sequence, or a str with commas. One is used as long as it answers, then another one, which
+    continues the jobs of the first. `token`: the token for the services, or a function that returns it. The function is
+    called again whenever its token is refused, so that tokens can expire. `tls_ca`: PEM file with the CA certificates
+    that the services' certificates are checked with; without it there is no TLS. `tls_cert`, `tls_key`: PEM files of a
+    client certificate, for services that accept one. `plaintext`: allow sending the token to other machines without
+    TLS, on a network that is protected in another way. Otherwise that raises InvalidArgument whose `reason` is
+    PLAINTEXT_TOKEN.
 
     `leman.connect("host:port", database="name")` opens a database that is registered with these services, see
     `leman.databases`. The first argument is then the endpoint.
@@ -321,9 +326,9 @@ def session() -> Iterator[Session]:
         with leman.session() as session:
             db = session.connect(tmp_path)
 
-    They start with the first call that needs them. They end within three seconds at the end of the block, and with this
-    process also if it is killed. They leave nothing but the databases; the next session removes the folder of a program
-    that was killed. For tests, as a fixture of the whole run:
+    The services start with the first call that needs them. They end within three seconds at the end of the block, and
+    also if this process is killed. They leave only the databases behind; if a program was killed, the next session
+    removes its folder. In tests, use it as a fixture of the whole run:
 
         @pytest.fixture(scope="session")
         def leman_session():

@@ -1,4 +1,4 @@
-"""A database, which is a folder or a prefix of an object store with Lance tables, and the stubs of its services."""
+"""A database (a folder, or a prefix of an object store, with Lance tables) and the stubs of its services."""
 
 from __future__ import annotations
 
@@ -179,14 +179,15 @@ class Database(DatabaseJobs, Shown):
 
         `data`: an Arrow table, batch, reader or schema (no rows), a list of dicts, a dict of lists, or a DataFrame.
         `mode`: `overwrite` replaces a table of that name; through the services (see `connect`) drop it first instead.
-        `max_rows_per_file`: at most this many rows in a fragment. Without stable row ids, Leman computes more than
-        needed after an update or a compaction.
+        `max_rows_per_file`: at most this many rows in a fragment. `enable_stable_row_ids`: without stable row ids,
+        Leman computes rows again that an update or a compaction only moved.
 
-        `exist_ok`: open an existing table of that name as it is, without these rows, so that a program can be run
-        again. It needs the columns of `data`, with their types, and may have more.
+        `exist_ok`: open an existing table of that name unchanged, without adding these rows, so that you can run a
+        program again. The table must have the columns of `data` with their types, and may have more.
 
-        `request_id`: as for `Table.add`: the same call again returns the table, and adds rows that are missing. Without
-        it, a table whose rows cannot be added is dropped again; with it, the table stays for the next call.
+        `request_id`: as for `Table.add`. A repeated call returns the table, and adds the rows if the first call could
+        not. Without a request id, a table whose rows cannot be added is dropped; with one, it stays for the repeated
+        call.
 
         Raises TableExists (unless `exist_ok`, or `mode` is `overwrite`), ColumnNotFound and TypeMismatch (an existing
         table has other columns), InvalidArgument, NotSupported.
@@ -294,9 +295,9 @@ class Database(DatabaseJobs, Shown):
     def drop_table(self, name: str, *, force: bool = False, request_id: str | None = None) -> None:
         """Remove a table: its rows in all versions, and what is stored next to them. The history of its jobs stays.
 
-        `force`: also if views of this database are made from it, which then keep their rows and cannot be refreshed any
-        more, or if its jobs have not ended, which then fail (TABLE_NOT_FOUND, or TABLE_REPLACED if another table has
-        the name by then); a paused job fails when it is resumed. `request_id`: as for `Table.add`.
+        `force`: remove the table even if views of this database read it, or if its jobs have not ended. Those views
+        keep their rows and can no longer be refreshed. Those jobs fail (TABLE_NOT_FOUND, or TABLE_REPLACED if another
+        table has the name by then), a paused one when it is resumed. `request_id`: as for `Table.add`.
 
         Raises TableNotFound, and FailedPrecondition whose `reason` is IS_A_VIEW or TABLE_IN_USE.
         """
@@ -307,10 +308,10 @@ class Database(DatabaseJobs, Shown):
 
     @boundary
     def rename_table(self, name: str, new_name: str, *, force: bool = False, request_id: str | None = None) -> Table:
-        """Rename a table of a file system, and open it under the new name.
+        """Rename a table on a file system (not in an object store), and open it under the new name.
 
-        Jobs in the history and checkpoints of unfinished backfills keep the old name, and so do views, which need
-        `force` (as for `drop_table`). `request_id`: as for `Table.add`.
+        Jobs in the history, and checkpoints of unfinished backfills, keep the old name. So do views of the table: if
+        there are any, give `force` as for `drop_table`. `request_id`: as for `Table.add`.
 
         Raises TableNotFound, TableExists, InvalidArgument, and FailedPrecondition whose `reason` is IS_A_VIEW,
         TABLE_IN_USE or RENAME_NOT_SUPPORTED (in an object store).
@@ -324,7 +325,7 @@ class Database(DatabaseJobs, Shown):
 
     @boundary
     def open_table(self, name: str) -> Table | Any:
-        """Open a table or a view; for a type checker a `View` passes as a table. Raises TableNotFound."""
+        """Open a table or a view, which type checkers see as a table. Raises TableNotFound."""
         table = self._table(check_name(name, "table"))
         try:
             metadata = table.describe().schema.metadata or {}
@@ -353,13 +354,13 @@ class Database(DatabaseJobs, Shown):
         exist_ok: bool = False,
         request_id: str | None = None,
     ) -> View:
-        """Create a view with a placeholder for each row of the source that the query's filter matches.
+        """Create a view with a row, empty at first, for each row of the source that the query's filter matches.
 
-        No function is called: `View.refresh` fills the view. Its functions are registered in this database. `query`:
-        from `table.search(None)`, of this database or another one that the services reach. `max_rows_per_fragment`: at
-        most this many rows in a fragment. `exist_ok`: open an existing view of that name with the same query and
-        functions as it is, so that a program can be run again, also by several processes at once. `request_id`: as for
-        `Table.add`.
+        This calls no function: `View.refresh` computes the values. The view's functions are registered in this
+        database. `query`: from `table.search(None)`, of this database or another one that the services reach.
+        `max_rows_per_fragment`: at most this many rows in a fragment. `exist_ok`: open an existing view of that name
+        unchanged if it has the same query and functions, so that you can run a program again, even in several processes
+        at once. `request_id`: as for `Table.add`.
 
         Warns if the source has no stable row ids: the view can then only be refreshed to the version that it was made
         from. Raises TableExists (with `exist_ok`: the view has another query, and the message names the difference),
@@ -371,10 +372,10 @@ class Database(DatabaseJobs, Shown):
 
     @boundary
     def drop_view(self, name: str, *, force: bool = False, request_id: str | None = None) -> None:
-        """Remove a view: its rows, its history, and what an unfinished refresh has left.
+        """Remove a view: its rows, its history, and the files of an unfinished refresh.
 
-        A running refresh fails. The source and the registered functions stay. `force`: also if the view is the source
-        of another view of this database, which then keeps its rows and cannot be refreshed any more; views of other
+        A running refresh fails. The source and the registered functions stay. `force`: remove the view even if another
+        view of this database reads it. That view then keeps its rows and can no longer be refreshed. Views of other
         databases are not checked. `request_id`: as for `Table.add`. Raises TableNotFound, and FailedPrecondition whose
         `reason` is NOT_A_VIEW or VIEW_IN_USE.
         """
@@ -389,14 +390,14 @@ class Database(DatabaseJobs, Shown):
     def verify(
         self, *, resume_token: str = "", progress: Callable[[Verification], object] | None = None
     ) -> Verification:
-        """Read all that the database keeps, compare it with the digests of what was written, and return differences.
+        """Read everything that the database stores, compare it with the digests of the writers, and return differences.
 
         It reads functions and their bundles, metadata of columns and views, job history, checkpoints, and all committed
-        files. Changes nothing. Files that others or a compaction wrote have no digest: they are checked to exist and
-        to be readable, and count as not verifiable.
+        files. It changes nothing. Files that other programs or a compaction wrote have no digest: this only checks that
+        they exist and are readable, and counts them as not verifiable.
 
-        `progress`: called with what was found so far. Its `resume_token` lets a later call continue from there, which
-        then reports on the rest alone. Raises NotFound (DATABASE_NOT_FOUND), InvalidArgument.
+        `progress`: called with the findings so far. A later call with their `resume_token` continues from there, and
+        reports only on what it reads itself. Raises NotFound (DATABASE_NOT_FOUND), InvalidArgument.
         """
         return verify(self._services, self.uri, resume_token, progress)
 
@@ -483,15 +484,15 @@ class Database(DatabaseJobs, Shown):
         error_handling: ErrorHandlingConfig | None = None,
         timeout: float | None = None,
     ) -> UdfInfo:
-        """Register a function that servers in any language compute over Arrow Flight, see `leman.functions`.
+        """Register a function that runs on servers in any language, called over Arrow Flight. See `leman.functions`.
 
-        Use it as `("name@version", ["column"])` in `Table.add_columns`, with the version of the result. `addresses`: of
-        its servers, `grpc://host:port` or `grpc+tls://host:port`. At least one has to answer now, and all that answer
-        have to serve the same function. You can register other addresses and options under the same version; the
-        options are those of `leman.udf`. `function`: the servers' name of it; default: `name`. `version`: the version
-        that they must have; default: any. `input_columns`: the columns that it reads, in the order of its parameters;
-        default: those with the parameters' names. A UserWarning tells of servers with which TLS fails while others
-        answer.
+        Use it as `("name@version", ["column"])` in `Table.add_columns`, with the version of the returned function.
+        `addresses`: those of its servers, `grpc://host:port` or `grpc+tls://host:port`. At least one server has to
+        answer now, and all that answer have to serve the same function. You can later register other addresses and
+        options under the same version. The options are those of `leman.udf`. `function`: the function's name on the
+        servers; default: `name`. `version`: the version that the servers must have; default: any. `input_columns`: the
+        columns that it reads, in the order of its parameters; default: those with the parameters' names. If TLS fails
+        with some servers while others answer, a UserWarning names them.
 
         Raises Unavailable (FUNCTION_UNAVAILABLE), NotFound (FUNCTION_NOT_FOUND), FailedPrecondition whose `reason` is
         FUNCTION_VERSION_MISMATCH, FUNCTION_SIGNATURE_MISMATCH, FUNCTION_ACCESS_DENIED, FUNCTION_TLS_FAILED or
@@ -519,7 +520,7 @@ class Database(DatabaseJobs, Shown):
 
     @boundary
     def upload_bundle(self, data: bytes) -> str:
-        """Store a pickled function that was made elsewhere, and return the sha256 under which `RegisterUdf` finds it.
+        """Store a function that another program pickled, and return the sha256 by which `RegisterUdf` refers to it.
 
         Functions made by `leman.udf` do not need it. Raises InvalidArgument (BUNDLE_TOO_LARGE), PermissionDenied.
         """

@@ -1,4 +1,4 @@
-"""What callers see of jobs, and lines about jobs for people."""
+"""The values that describe jobs to callers, and lines of text about jobs."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ class Progress:
     """Counts of one job; deleted rows do not count.
 
     Rows go through three states: *checkpointed* (computed and stored), *ready to commit* (in a complete column file
-    that waits for its commit), *committed* (visible to queries). `rows_checkpointed` counts the rows of all three. The
-    function returned a value (`rows_computed`) or failed (`rows_failed`, NULL by the error policy);
-    `rows_failed_before` failed in earlier jobs and stay NULL. Rows of a refresh are the view's; counts of calls are
-    sums over its functions. Seconds of work are sums over workers.
+    that waits for its commit), *committed* (visible to queries). `rows_checkpointed` counts the rows in any of the
+    three. For `rows_computed` rows, the function returned a value; for `rows_failed` rows, it failed, and they are NULL
+    by the error policy. `rows_failed_before` rows failed in earlier jobs and stay NULL. In a refresh, rows are those of
+    the view, and counts of calls are sums over its functions. Seconds of work are sums over all workers.
     """
 
     rows_total: int = 0
@@ -79,7 +79,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class JobError:
-    """Why a job failed: a word for programs, a sentence for people, facts, and the fitting gRPC code."""
+    """Why a job failed: a reason (a word for programs), a sentence for people, facts, and a gRPC code."""
 
     reason: str
     message: str
@@ -107,10 +107,10 @@ class RefreshResult(Shown):
     `mode`: `no_op`, `incremental` or `full`. `reason`: why, such as `first_fill`, `source_changed`, `up_to_date`. Rows
     are the view's; `rows_evaluated` counts rows given to functions, once for each function column.
 
-    `rows_failed` have no value because a function failed on them in this refresh, `rows_failed_before` in earlier ones;
-    each function column counts. `View.get_errors` says why, by `job_id` and the ids in `failed_in`. `state`: the job's,
-    DONE_WITH_ERRORS if the view has such rows. `warnings`: damaged or missing records of the view, each a sentence that
-    says what to do.
+    `rows_failed` counts the values that are missing because a function failed in this refresh; `rows_failed_before`
+    those because it failed in earlier ones. A row counts once for each function column that lacks its value.
+    `View.get_errors` says why, by `job_id` and the ids in `failed_in`. `state`: the job's, DONE_WITH_ERRORS if the view
+    has such rows. `warnings`: damaged or missing records of the view, each a sentence that says what to do.
     """
 
     mode: str
@@ -145,7 +145,7 @@ class RefreshResult(Shown):
 
     @property
     def work(self) -> str:
-        """What was done with the rows, in one line, without those that failed."""
+        """The changes of the rows in one line, without the failed rows."""
         if self.mode == "no_op":
             return f"nothing to do, it is right for source version {self.source_version}"
         counts = {
@@ -165,10 +165,10 @@ def _stay(count: int, which: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Stall:
-    """Something that a running job waits for without progress; `str` of it is a sentence.
+    """Something for which a running job waits without progress. Its `str` is a sentence.
 
-    `worker`, a worker process, computes `rows` of `fragment_id` (None: of no fragment): physical offsets, the end
-    exclusive. A `silent` worker sends no heartbeat: another one got its work.
+    `worker`: the worker process that computes `rows`, physical offsets with an exclusive end, of the fragment
+    `fragment_id` (None: of no fragment). `silent`: the worker sends no heartbeat, so another one got its work.
     """
 
     worker: str
@@ -189,18 +189,19 @@ def trace_of(traceparent: str) -> str:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Job(Shown):
-    """A job as it stood when it was asked for.
+    """A job in the state that it had when it was read.
 
-    `table_version`: 0 if it committed nothing. `stalls`: what it waits for without progress. `retry_of`: the job whose
-    failed rows it retries. A job that fills several columns has them in `columns`, no `column`, and the sum of their
-    progress. One that refreshes a view has neither, and in `refresh_result` what it did so far. `queue_position`: its
-    place among waiting jobs, 1 is next; 0: it does not wait, or waits in another executor's queue.
-    `expected_start_time`: when its turn comes, as far as the services know. `failed_in`: ids of the jobs in which
-    `progress.rows_failed_before` rows failed, or some of those found stored, as far as the history has them.
-    `stale_indices`: indexes on what it wrote that left rows out when it ended, see `Table.optimize_indices`. `labels`,
-    `priority`: given by its caller; `initiator`: its name, empty if it has none. `start_time`: when it first had
-    its turn; `end_time`: when it ended; None: not yet. `env_names`: the environment variables that it was given, whose
-    values are secret. `trace_id`: of its trace, in hex; empty if services are not traced.
+    `table_version`: the last version that it committed; 0 if there is none. `stalls`: what it waits for without
+    progress. `retry_of`: the job whose failed rows it retries. A job that fills several columns lists them in `columns`
+    and leaves `column` empty; its progress is the sum over these columns. A job that refreshes a view has neither
+    `column` nor `columns`; `refresh_result` has what it did so far. `queue_position`: its place among waiting jobs (1
+    is next); 0 if it does not wait, or waits in another executor's queue. `expected_start_time`: when it is expected to
+    start, if the services know. `failed_in`: ids of the jobs in which the rows of `progress.rows_failed_before` failed,
+    as far as the history has them; also of jobs whose stored failures this job reused. `stale_indices`: indexes on the
+    written columns that did not cover all rows when it ended, see `Table.optimize_indices`. `labels`, `priority`: given
+    by its caller. `initiator`: the caller's name; empty if it has none. `start_time`: when it first began to run.
+    `end_time`: when it ended. Both are None before that. `env_names`: the names of the environment variables that it
+    was given; their values are secret. `trace_id`: the id of its trace in hex; empty if services are not traced.
     """
 
     job_id: str
@@ -256,10 +257,10 @@ class Job(Shown):
 
 @dataclass(frozen=True, slots=True)
 class JobUpdate:
-    """A job at one moment, with what happened since the update before, each event once.
+    """A job at one moment, with the events since the previous update. Each event is in one update only.
 
-    `events_missing`: events before these may be lost, because an executor crashed, or because there were more than a
-    thousand at once. `sequence`: how far the watch is; it never decreases, also over restarts of services.
+    `events_missing`: whether events before these may be lost, because an executor crashed or more than a thousand
+    occurred at once. `sequence`: the position of the update in the watch. It never decreases, even if services restart.
     """
 
     job: Job
@@ -290,7 +291,7 @@ def _lines(jobs: list[Job]) -> list[str]:
 
 
 def is_done(job: Job) -> bool:
-    """Return True for a job that has ended with its work done, also with failed rows."""
+    """Return True for a job that ended as DONE or DONE_WITH_ERRORS."""
     return job.state in (JobState.DONE, JobState.DONE_WITH_ERRORS)
 
 

@@ -50,10 +50,10 @@ class PreviewError:
 class PreviewRow:
     """A row that a function was tried on.
 
-    `state`: `computed`; `failed`: a backfill would leave the row NULL and continue; `fails`: a backfill would end with
-    it; `unfinished`: time was over. `inputs` and `output`: values, or texts if they are too large to be sent
-    (`Preview.columns_left_out`). `texts`: the inputs and then the output as JSON, cut. `seconds`: how long the function
-    took; None: it was not called.
+    `state`: `computed`; `failed` (a backfill would leave the row NULL and continue); `fails` (a backfill would fail on
+    the row); `unfinished` (the timeout was reached first). `inputs` and `output`: values, or texts if they are too
+    large to be sent (`Preview.columns_left_out`). `texts`: the inputs and then the output as JSON, cut. `seconds`: how
+    long the function took; None: it was not called.
     """
 
     state: str
@@ -70,10 +70,11 @@ class PreviewRow:
 class Preview(Shown):
     """What a function returned on a few rows, without writing anything. `str()` is for people.
 
-    `timed_out`: not all was done within `timeout` seconds; `rows` is empty if none was read by then.
-    `seconds_per_row`, `expected_seconds`: of the function for a row, and for `rows_to_compute` rows on `workers`
-    processes; None: not known; an upper bound for functions of batches. `fails`: a backfill would end as FAILED.
-    `printed`: the kept part of `printed_bytes` that the function printed. `values`: inputs and output in Arrow.
+    `timed_out`: whether some rows were not done within `timeout` seconds; `rows` is empty if none was read by then.
+    `seconds_per_row`, `expected_seconds`: the time that the function takes for a row, and for `rows_to_compute` rows on
+    `workers` processes. They are None if unknown, and upper bounds for functions of batches. `fails`: whether a
+    backfill would end as FAILED. `printed`: the text that the function printed, cut if it is long; `printed_bytes` is
+    the size of all of it. `values`: inputs and output in Arrow.
     """
 
     table: str

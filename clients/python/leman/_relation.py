@@ -83,7 +83,7 @@ class Query:
 
         table.search(None).where("age > 21").select(["name"]).add_column("n", word_count).shuffle(seed=42)
 
-    A view of it has one row for each row of the table that the filter matches.
+    A view that is made from the query has one row for each row of the table that the filter matches.
     """
 
     table: Relation
@@ -96,7 +96,7 @@ class Query:
     skipped: int = 0
 
     def where(self, expression: str) -> Self:
-        """Keep only rows for which this SQL expression is true, and each one that was given before."""
+        """Keep only rows for which this SQL expression is true. Several calls are combined with AND."""
         if not _is_text(expression):
             raise InvalidArgument(f'where is a SQL expression such as "age > 21", not {expression!r}')
         both = f"({self.filter}) AND ({expression})" if self.filter else expression
@@ -105,7 +105,7 @@ class Query:
     def select(self, columns: Sequence[str] | Mapping[str, str]) -> Self:
         """Keep only these columns: their names, or names mapped to SQL expressions (`{"title": "upper(name)"}`).
 
-        Without it a view has all columns of its source. The last call counts.
+        Without `select`, a view has all columns of its source. If you call it several times, the last call counts.
         """
         given: Any = columns
         if isinstance(given, str) or not isinstance(given, Iterable) or not columns:
@@ -232,7 +232,7 @@ _A_DAY = 86400.0
 
 
 class Relation(Shown):
-    """A table or a view of a database. It holds no state: each call asks for the current one."""
+    """A table or a view of a database. The object caches nothing: each call reads the current state."""
 
     #: A condition of all rows that reads show, and columns that they do not show.
     _shown: str = ""
@@ -286,14 +286,15 @@ class Relation(Shown):
     ) -> pa.RecordBatchReader:
         """Return the rows as a reader of record batches, read through the services.
 
-        It needs no pylance, and a few megabytes of memory. `columns`: None: all that queries show. `where`: SQL.
-        `limit`, `offset`: of the rows for which it is true. `version`: a number or a tag; None: the latest.
-        `batch_size`: at most this many rows in a batch; 0: 8,192.
+        It needs no pylance, and only a few megabytes of memory. `columns`: None selects all columns that queries show.
+        `where`: a SQL condition. `limit`, `offset`: apply to the rows for which `where` is true. `version`: a number or
+        a tag; None: the latest. `batch_size`: at most this many rows in a batch; 0: 8,192.
 
-        `include_checkpointed`: computed columns also show values that jobs have stored and no version has yet, if the
-        column's current function computed them from the current inputs. Other rows have the value of the latest
-        version. `where` sees the values that are shown. This works while a job runs, and after it failed or was
-        cancelled; not with `version`, and not for a view. If interrupted, such a reader raises and does not resume.
+        `include_checkpointed`: also return values of computed columns that jobs have stored but not committed yet, if
+        the column's current function computed them from the current inputs. Other rows have the value of the latest
+        version. `where` is evaluated on the returned values. This works while a job runs, and after it failed or was
+        cancelled. It does not work with `version`, nor for a view. If its stream is interrupted, such a reader raises
+        an error instead of resuming.
 
         Raises TableNotFound, VersionNotFound, ColumnNotFound, InvalidArgument, and FailedPrecondition (IS_A_VIEW) for a
         view with `include_checkpointed`. The reader raises later errors.
@@ -332,7 +333,7 @@ class Relation(Shown):
         return RowStream(self._services, request).read_all()
 
     def search(self, query: None = None) -> Query:
-        """Return a query over the rows, from which a view can be made. `query` is None: views do not search."""
+        """Return a query over the rows, from which you can make a view. `query` must be None: views do not search."""
         if query is not None:
             raise NotSupported(
                 "search by vector or text is not supported: search(None) takes all rows. Search with Lance: "
@@ -348,9 +349,9 @@ class Relation(Shown):
 
     @boundary
     def commits(self, *, limit: int = 100) -> list[Commit]:
-        """Return the versions of the table that Leman committed, at most `limit`, newest first.
+        """Return at most `limit` versions of the table that Leman committed, newest first.
 
-        Versions that were cleaned up are not among them. Raises TableNotFound.
+        Versions that were cleaned up are left out. Raises TableNotFound.
         """
         found: list[Commit] = []
         request = commit_pb2.ListCommitsRequest(table=self.ref())
@@ -367,9 +368,9 @@ class Relation(Shown):
     def optimize_indices(self, columns: Sequence[str] | None = None) -> tuple[IndexCoverage, ...]:
         """Bring the table's indexes on `columns` (None: all) up to date, and return what they cover.
 
-        A backfill takes the fragments that it writes out of the indexes on its column, and added rows are in no index:
-        a search still finds them by scanning, a fast search does not. It takes the time that Lance needs for the rows
-        that are left out. Raises TableNotFound.
+        A backfill removes the fragments that it writes from the indexes on its column, and added rows are in no index
+        yet. A search still finds such rows, by scanning; a fast search misses them. The call takes as long as Lance
+        needs to index these rows. Raises TableNotFound.
         """
         if isinstance(columns, str):
             raise InvalidArgument(f"columns is a list of names, not {columns!r}")
@@ -379,9 +380,9 @@ class Relation(Shown):
 
     @boundary
     def checkpoints(self, *, limit: int = 10_000) -> tuple[StoredFile, ...]:
-        """Return the table's checkpoints, fragment records and staged column files by path, and what each is for.
+        """Return the table's checkpoints, fragment records and staged column files by path, each with its purpose.
 
-        At most `limit` of them, up to 10,000. Changes nothing. Raises TableNotFound.
+        It returns at most `limit` of them, which may be up to 10,000. It changes nothing. Raises TableNotFound.
         """
         request = _maintenance.make_request(self.ref(), None, limit, dry_run=True, include_kept=True)
         with reading_service(self._services, "commit_coordinator") as services:
@@ -393,12 +394,13 @@ class Relation(Shown):
     ) -> CheckpointCollection:
         """Delete checkpoints, fragment records and staged column files that nothing can need any more.
 
-        `older_than`: younger garbage stays; a timedelta or text such as `12h`, 7 days by default. Column files stay for
-        at least a day, except with 0 while no job of the table is open: it says that nothing writes to the table now.
-        `dry_run`: only report what would be deleted. `limit`: how many files the result names.
+        `older_than`: garbage that is younger stays; a timedelta or a text such as `12h`, 7 days by default. Column
+        files stay for at least a day. Only with 0, by which you say that nothing writes to the table now, younger ones
+        are deleted too, if no job of the table is open. `dry_run`: only report what would be deleted. `limit`: how many
+        files the result names.
 
-        Files that a version, tag or branch refers to, that an unfinished fragment can reuse, or that a job which has
-        not ended may need, always stay. Raises TableNotFound, InvalidArgument.
+        Files always stay if a version, tag or branch refers to them, an unfinished fragment can reuse them, or a job
+        that has not ended may need them. Raises TableNotFound, InvalidArgument.
         """
         request = _maintenance.make_request(self.ref(), older_than, limit, dry_run=dry_run, include_kept=False)
         return _maintenance.from_wire(self._services.commits.CollectGarbage(request), dry_run=dry_run)

@@ -1,4 +1,4 @@
-"""What callers see of tables and views: columns, functions, row states, failed rows, indexes and plans."""
+"""The values that describe tables and views to callers: columns, functions, row states, failed rows, indexes, plans."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ class KeptRows:
 class RowStates(Shown):
     """Rows of a computed column by the state of their value; deleted rows do not count.
 
-    `computed`: the function computed the value from the current inputs; `null`: of these, rows whose value is NULL;
-    `kept`: of these, rows with values of earlier versions that the column keeps. `failed`: the function failed on them,
-    and a plain backfill skips them unless the column has another function since. `not_computed`: the table has no value
-    of them, or a stale one. Of these, `checkpointed` rows are stored in checkpoints, and `ready` rows in finished files
-    that wait for their commit: a backfill, the running or the next one, brings them into the table without calling the
-    function. It computes the others.
+    `computed`: rows whose value the function computed from the current inputs. They include `null`, rows whose value is
+    NULL, and `kept`, rows with values of earlier versions that the column keeps. `failed`: rows on which the function
+    failed. A plain backfill skips them unless the column got another function since. `not_computed`: rows without a
+    value in the table, or with a stale one. They include `checkpointed` rows, stored in checkpoints, and `ready` rows,
+    in finished files that wait for their commit: the running or next backfill brings both into the table without
+    calling the function. It computes all other `not_computed` rows.
     """
 
     version: int
@@ -103,7 +103,7 @@ class RowErrors(list[RowError], Shown):
 
 @dataclass(frozen=True, slots=True)
 class RowErrorGroup:
-    """Rows on which the function failed alike.
+    """Rows on which the function failed with the same kind of error.
 
     They have the same class of exception, and first lines of messages that differ only in numbers and quoted texts. Of
     a validation error by pydantic the fields and reasons belong to that line.
@@ -120,10 +120,10 @@ class RowErrorGroup:
 
 
 class RowErrorGroups(list[RowErrorGroup], Shown):
-    """Failed rows of a job by what went wrong, the largest group first.
+    """Failed rows of a job, grouped by error, the largest group first.
 
-    `total`: how many groups there are, also beyond the limit. `rows`: the failed rows in all of them.
-    `rows_ungrouped`: of these, rows that are in no group, because there are more than 10,000 kinds.
+    `total`: the number of all groups, including those beyond the limit. `rows`: the number of all failed rows.
+    `rows_ungrouped`: those of them that are in no group, because there are more than 10,000 kinds of errors.
     """
 
     def __init__(
@@ -139,8 +139,8 @@ class RowErrorGroups(list[RowErrorGroup], Shown):
 class Commit:
     """A version of a table that Leman made.
 
-    `operation`: such as `DataReplacement` or `AppendRows`. `fragments`: how many got a new file. `request_ids`,
-    `job_ids`: what it was for; concurrent requests can share a version.
+    `operation`: such as `DataReplacement` or `AppendRows`. `fragments`: the number of fragments that got a new file.
+    `request_ids`, `job_ids`: the requests and jobs that it committed; concurrent requests can share a version.
     """
 
     version: int
@@ -154,7 +154,7 @@ class Commit:
 class IndexCoverage:
     """How much of a table one of its indexes covers; `str` of it is a sentence.
 
-    A search uses the index for covered rows and scans the rest; a fast search leaves the rest out.
+    A search uses the index for covered rows and scans the other rows. A fast search leaves the other rows out.
     """
 
     name: str
@@ -166,7 +166,7 @@ class IndexCoverage:
 
     @property
     def is_stale(self) -> bool:
-        """True if a fast search with it misses rows."""
+        """True if a fast search that uses the index misses rows."""
         return self.rows_left_out > 0
 
     def __str__(self) -> str:
@@ -210,7 +210,7 @@ class ComputedColumn:
 
 @dataclass(frozen=True, slots=True)
 class TableInfo(Shown):
-    """A table as it stands now. `row_count` does not count deleted rows."""
+    """The state of a table when it was read. `row_count` does not count deleted rows."""
 
     name: str
     uri: str
@@ -240,7 +240,10 @@ REASONS = {
 
 @dataclass(frozen=True, slots=True)
 class FragmentDecision:
-    """What to do about one fragment. `missing`: physical offsets (start, end) that nothing covers."""
+    """What a backfill does with one fragment.
+
+    `missing`: physical offsets (start, end) of rows without a stored value.
+    """
 
     fragment_id: int
     reason: str
@@ -253,10 +256,11 @@ class FragmentDecision:
 class Plan(Shown):
     """What a backfill would do, and why. `str()` is for people.
 
-    `fragments`: the first few with work. `kept`: rows that stay although an earlier version of the function computed
-    them. `inputs_version`: the version given as `read_version`; 0: the table's. `expected_seconds`: about how long it
-    takes, from the column's last backfill; None: it had none. `stale_inputs`: computed columns that it depends on and
-    that are not current, each before the columns that read it.
+    `fragments`: the first few fragments with work. `kept`: rows whose values stay although an earlier version of the
+    function computed them. `inputs_version`: the version given as `read_version`; 0 if none was given.
+    `expected_seconds`: about how long the backfill takes, judged by the column's last one; None if there was none.
+    `stale_inputs`: computed columns that the column depends on and that are not current, each before the columns that
+    read it.
     """
 
     table: str
@@ -351,11 +355,11 @@ class ViewQuery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewInfo(TableInfo):
-    """A view as it stands now.
+    """The state of a view when it was read.
 
-    `row_count` and `schema`: what queries show, that is, rows with values, without internal columns. `rows_unset`:
-    placeholders that wait for a refresh. `row_reference`: `stable_row_id`, or `address` if the source has no stable row
-    ids: the view can then only be refreshed to the version that it was made from. `stale_columns`: columns that got
+    `row_count` and `schema` describe what queries return: rows with values, without internal columns. `rows_unset`: the
+    number of rows that wait for a refresh. `row_reference`: `stable_row_id`, or `address` if the source has no stable
+    row ids: the view can then only be refreshed to the version that it was made from. `stale_columns`: columns that got
     another function since their values were computed; a refresh computes them.
     """
 
@@ -370,8 +374,8 @@ class ViewInfo(TableInfo):
 class ViewSummary:
     """A view in a list; fields as in `ViewInfo`.
 
-    The numbers of rows are None if rows would have to be read for them, as after a compaction of the view:
-    `View.describe` reads them.
+    The numbers of rows are None if counting them requires reading rows, as after a compaction of the view.
+    `View.describe` reads and counts them.
     """
 
     name: str
@@ -390,10 +394,10 @@ class ViewSummary:
 class RefreshPlan(Shown):
     """What a refresh would do, and why; `str()` is for people.
 
-    `changes`: counts of the source's fragments to compare row by row, by how they differ: `appeared`, `gone`,
-    `deletions`, `rewritten`. `fragments_unset`: fragments of placeholders to fill. `stale`: function columns to
-    recompute for every row. `stale_inputs`: computed columns of the source, or function columns of a source view, that
-    the view depends on and that are not current; `on_stale_input` says what to do.
+    `changes`: the number of the source's fragments to compare row by row, by their kind of change: `appeared`, `gone`,
+    `deletions`, `rewritten`. `fragments_unset`: the number of fragments whose rows have no values yet. `stale`:
+    function columns to recompute for every row. `stale_inputs`: computed columns of the source, or function columns of
+    a source view, that the view depends on and that are not current. `on_stale_input` says how a refresh treats them.
     """
 
     view: str
@@ -427,7 +431,7 @@ class RefreshPlan(Shown):
 
 
 def columns_read(column: ComputedColumn) -> list[str]:
-    """Return the columns that a column reads, each once; for fields of a struct, their column."""
+    """Return the columns that a column reads, each once. For a field of a struct, return its column."""
     return list(dict.fromkeys(name.split(".")[0] for name in column.input_columns))
 
 
@@ -471,7 +475,7 @@ def column_tree(table: TableInfo) -> list[str]:
 
 
 def _roots(table: TableInfo, readers: Iterable[str], computed: Iterable[str]) -> list[str]:
-    """Return the columns that are read and not computed, in the table's order, and then those that it lost."""
+    """Return the columns that are read and not computed: the table's, in its order, then those that it lacks."""
     found = [name for name in readers if name not in computed]
     there = [name for name in table.schema.names if name in found]
     return [*there, *(name for name in found if name not in there)]

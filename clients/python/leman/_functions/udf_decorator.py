@@ -32,7 +32,7 @@ _SHARED_GPU = 0.5
 
 @dataclass(frozen=True, slots=True)
 class UdfOptions:
-    """The options of a function; None: not given. See `udf` for their meaning."""
+    """The options of a function, as described at `udf`. None stands for an option that was not given."""
 
     batch_size: int | None = None
     checkpoint_size: int | None = None
@@ -167,7 +167,7 @@ class UDF(Shown):
 
     @property
     def func(self) -> Callable[..., Any]:
-        """What workers load: the function; for a class, a callable without arguments that builds the object."""
+        """The callable that workers load: the function, or one without arguments that builds the class's object."""
         args, kwargs = self._bound or ((), {})
         return functools.partial(self._target, *args, **kwargs) if args or kwargs else self._target
 
@@ -193,7 +193,7 @@ class UDF(Shown):
 
     @property
     def source(self) -> str:
-        """Its source, which is shown when the function of a column has changed.
+        """Its source text. If a column gets a changed function, the difference of the sources is shown.
 
         If the version is derived, it includes your own helpers and the constants that it reads.
         """
@@ -210,7 +210,7 @@ class UDF(Shown):
 
     @property
     def _bound_identity(self) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
-        """The constructor's arguments. The order of keywords counts if it takes any keyword."""
+        """The constructor's arguments. If the constructor takes `**kwargs`, the order of keywords counts."""
         if self._bound is None:
             return None
         parameters = inspect.signature(self._target).parameters.values()
@@ -250,7 +250,7 @@ class UDF(Shown):
         return {**self.__dict__, "_instance": None}
 
     def __leman_identity__(self) -> object:
-        """What the version of a function that calls this one depends on."""
+        """The part of this function on which the version of a function that calls it depends."""
         return [self.name, self._explicit_version] if self._explicit_version else [self._target, self._bound_identity]
 
     def check_inputs(self, table: pa.Schema, columns: Sequence[str]) -> None:
@@ -365,27 +365,29 @@ def udf(  # noqa: PLR0913 - the options of a UDF, all by name
 ) -> UDF | Callable[[Callable[..., Any]], UDF]:
     """Turn a function, or a class with `__call__`, into one that computes a column.
 
-    Its annotations say how it is called. *Scalar*, with Python types or no annotations: once a row, with Python values.
-    *Array*, with `pa.Array` or a subclass: once a batch, with an array for each column; it returns an array of the same
-    length. *Record batch*, with one `pa.RecordBatch`: the same with a batch; it needs `input_columns`. A class is built
-    once in each worker process: `Embed` with its defaults, or `Embed(dim=64)`.
+    Its annotations say how it is called. A *scalar* function has Python types or no annotations. It is called once for
+    each row, with Python values. An *array* function has parameters of `pa.Array` or a subclass. It is called once for
+    each batch, with an array for each column, and returns an array of the same length. A *record batch* function has
+    one parameter of `pa.RecordBatch`, gets the batch itself, and needs `input_columns`. A class is built once in each
+    worker process: use `Embed` for its default arguments, or `Embed(dim=64)`.
 
     - `data_type`: Arrow type of the values; may be left out if the return annotation is definite (`-> int` is int64,
       `float` float64, `list[float]`, `pa.Int32Array`, …).
     - `name`: at most 128 letters, digits, `_`, `.` and `-`. Default: the function's.
-    - `version`: identifies the code. Default: derived from the source and all that it uses; needed if that cannot be
-      read. Change a version of your own when the code changes: what is registered under it stays.
+    - `version`: identifies the code. Default: derived from the source of the function and of everything that it uses;
+      give a version if that source cannot be read. If you give one, change it whenever the code changes: the code that
+      is registered under a version stays.
     - `input_columns`: the columns to read, in the order of the parameters. Default: the names of the parameters without
       a default value.
     - `batch_size`: at most this many rows in one call of an array or record-batch function, and in a checkpoint.
     - `checkpoint_size`, `min_checkpoint_size`, `max_checkpoint_size`: rows between checkpoints. Default: about five
       seconds of work. A call of `backfill` may override them.
-    - `error_handling`: what to do with rows for which it raises. Default: the job fails. A row that ends its worker
-      process each time counts as raising `WorkerLost`.
-    - `timeout`: seconds that one call may take, of a row for scalar functions, else of a batch. A call that takes
-      longer is ended with its process, and its row counts as raising `UdfTimeout`.
-    - `num_cpus`, `num_gpus`, `memory` (bytes, or a text like '2g'): what each process that calls the function takes. A
-      Spark cluster provides it; on one machine fewer processes run at once, and GPUs are refused.
+    - `error_handling`: what to do with rows for which the function raises. Default: the job fails. A row that
+      repeatedly ends its worker process counts as raising `WorkerLost`.
+    - `timeout`: seconds that one call may take (for a row if the function is scalar, else for a batch). If a call takes
+      longer, its process is ended, and its row counts as raising `UdfTimeout`.
+    - `num_cpus`, `num_gpus`, `memory` (bytes, or a text like '2g'): what each process that calls the function needs. A
+      Spark cluster provides it. On a single machine, fewer processes run at once, and GPUs are refused.
     - `blob`: the function returns bytes that Lance keeps as blobs, read through `take_blobs`.
 
     Raises UdfDefinitionError (a ValueError and TypeError).
