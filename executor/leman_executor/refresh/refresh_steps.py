@@ -177,7 +177,7 @@ class FirstFill:
         for _ in range(_TRIES):
             if await self._commit_failures(rows, failed):
                 return
-        raise Aborted("VIEW_CHANGED", "other refreshes of the view were faster again and again")
+        raise Aborted("VIEW_CHANGED", "other refreshes of the view committed first each time")
 
     async def _commit_failures(self, rows: Ids, failed: _FailedRowIds) -> bool:
         """Try once to commit the list. Return False if the view changed meanwhile."""

@@ -74,7 +74,7 @@ def test_a_view_that_others_refresh_again_and_again_ends_the_job(monkeypatch):
     fill, commit = FirstFill(None, PLAN), AsyncMock(return_value=False)
     monkeypatch.setattr(fill, "_commit_failures", commit)
     fragment = SimpleNamespace(parts=[SimpleNamespace(ids=np.array([3, 4]))], needs=frozenset({0}))
-    with pytest.raises(Aborted, match="other refreshes of the view were faster again and again") as refused:
+    with pytest.raises(Aborted, match="other refreshes of the view committed first each time") as refused:
         asyncio.run(fill._note_failures(None, [fragment]))
     assert refused.value.reason == "VIEW_CHANGED"
     assert commit.await_count > 1
