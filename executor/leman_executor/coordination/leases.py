@@ -1,12 +1,12 @@
 """Leases: which executor runs a job. A lease is one Redis key with an expiry, so that a dead holder is replaced.
 
-A lease does not decide who has a job; the job's history does (decision 16). Next to the leases, a hash holds the jobs
-that have one, or had one until their executor died, with their databases. Executors find orphaned jobs there without a
-request. Jobs are named by their keys (`leman_core.model.keys.job_key`). Earlier releases named them by ids alone; their
-entries count for the job of the database noted with them.
+A lease does not decide which executor has a job; the job's history does (decision 16). Next to the leases, a hash in
+Redis lists the jobs that have a lease, or had one until their executor died, with their databases. Executors find
+orphaned jobs there without a request. Jobs are named by their keys (`leman_core.model.keys.job_key`). Earlier releases
+named them by ids only; such an entry stands for the job of the database in the entry.
 
-While Redis is away no executor has its leases, and at worst work is done twice. If Redis only rejects this executor,
-others hold theirs: wrong credentials are an error, not an outage.
+While Redis is unavailable, no executor has its leases, and at worst work is done twice. If Redis only rejects this
+executor, other executors keep their leases. Wrong credentials are therefore an error, not an outage.
 """
 
 from __future__ import annotations
@@ -55,12 +55,13 @@ def check_accepted(url: str) -> None:
         if is_refusal(error):
             raise InvalidArgument(
                 "BAD_SETTING",
-                f"LEMAN_REDIS__URL: Redis refuses its user or password ({error}): give those that it knows",
+                f"LEMAN_REDIS__URL: Redis refuses its user or password ({error}): set those of a Redis user",
             ) from None
 
 
 def check_workers_accepted(url: str) -> None:
-    """Check that Redis accepts the workers' URL and lets its user reserve rows; otherwise workers would share no work.
+    """Check that Redis accepts the workers' URL and lets its user reserve rows, without which workers cannot share
+    work.
 
     Args:
         url: The URL; empty: workers use the executor's.
@@ -144,7 +145,7 @@ class JobLeases:
         url: Redis; empty: there is none.
         owner: The executor.
         lease_seconds: Lifetime of a lease that is not renewed.
-        alone: Whether no other executor ever serves its database, so that a lease of unknown state is free.
+        alone: Whether no other executor ever serves its databases, so that a lease in an unknown state counts as free.
         clock: Returns seconds.
     """
 
@@ -180,14 +181,14 @@ class JobLeases:
     async def holder(self, key: str) -> str | None:
         """Return the address of the other executor that has a lease.
 
-        Returns None if no other one has it, and an empty text if its address is unknown or Redis cannot be reached.
+        Returns None if no other executor has it, and an empty text if its address is unknown or Redis is unreachable.
         """
         if self._client is None:
             return ""
         try:
             value: Any = await self._client.get(_lease_of(key))
         except (RedisError, OSError) as error:
-            _log_failure("the holder of a lease is not known", error, job_id=id_in_key(key))
+            _log_failure("the holder of a lease could not be read", error, job_id=id_in_key(key))
             return ""
         owner = None if value is None else value.decode(errors="replace")
         return None if owner in (None, self._owner) else str(owner).partition(" ")[2]
@@ -197,7 +198,7 @@ class JobLeases:
 
         Args:
             attempt: The number of attempts that the job had.
-            lost: Whether this executor had the lease once, and another one took it over.
+            lost: Whether this executor had the lease before another one took it over.
         """
         if self._alone and not lost:
             return 0.0
@@ -206,9 +207,9 @@ class JobLeases:
     async def acquire(self, key: str, database: str = "") -> LeaseOutcome:
         """Acquire the lease if it is free.
 
-        This also notes the job as open, in its `database`; empty keeps the database noted before, if any.
+        This also lists the job as open, with its `database`. An empty `database` keeps the one listed before, if any.
 
-        A key that does not expire belongs to no executor. If it remains after a few lifetimes of attempts, it is
+        A key without an expiry belongs to no executor. If it is still there after a few lifetimes of attempts, it is
         deleted and the lease is acquired.
         """
         if database:
@@ -233,10 +234,12 @@ class JobLeases:
         except (RedisError, OSError) as error:
             if is_refusal(error) and not self._alone:  # others may have the lease
                 _log.warning(
-                    "redis refuses this executor, which takes no job over", job_id=id_in_key(key), error=str(error)
+                    "redis refuses this executor, which therefore cannot take over jobs",
+                    job_id=id_in_key(key),
+                    error=str(error),
                 )
                 return LeaseOutcome.HELD
-            _log_failure("redis cannot be reached, nothing is known of a lease", error, job_id=id_in_key(key))
+            _log_failure("redis is unreachable, the state of a lease is unknown", error, job_id=id_in_key(key))
             return LeaseOutcome.UNKNOWN
         if answer >= 0:
             self._stuck_since.pop(key, None)
@@ -252,8 +255,8 @@ class JobLeases:
         """Renew the lease, or acquire it again if Redis lost it.
 
         Returns:
-            False if the job's history has to tell whether the job is still ours: the lease was gone, another executor
-            has it, or its state is unknown.
+            False if the lease was gone, another executor has it, or its state is unknown. The job's history then
+            decides whether this executor still has the job.
         """
         if self._client is None:
             return True
@@ -268,7 +271,7 @@ class JobLeases:
 
     @contextlib.asynccontextmanager
     async def kept(self, key: str) -> AsyncIterator[None]:
-        """Renew the lease during the block, however long that takes."""
+        """Renew the lease until the block ends."""
         over = asyncio.Event()
         beating = asyncio.create_task(self._renew_until(over, key))
         try:
@@ -284,7 +287,7 @@ class JobLeases:
             await self.renew(key)
 
     def age(self) -> float:
-        """Return the seconds since the renewal of the lease that was not renewed for longest; 0 if there is none.
+        """Return the seconds since the least recent renewal of any lease, or 0 if there are no leases.
 
         Callable from any thread.
         """
@@ -294,8 +297,8 @@ class JobLeases:
         """Release the lease.
 
         Args:
-            ended: Whether the job needs no executor any more, because history has its end or does not have the job.
-                This also deletes the values of its environment.
+            ended: Whether the job needs no executor any more, because the history has its end, or has no such job. This
+                also deletes the values of its environment.
         """
         self._stuck_since.pop(key, None)
         self._renewed_at.pop(key, None)
@@ -309,18 +312,20 @@ class JobLeases:
             _log_failure("lease not released", error, job_id=id_in_key(key))
 
     async def open_jobs(self) -> dict[str, str] | None:
-        """Return the jobs with a lease, or whose executor died with it, and their databases; None if unknown."""
+        """Return the jobs that have a lease or whose executor died, with their databases. Return None if they are
+        unknown.
+        """
         if self._client is None:
             return None
         try:
             found: Mapping[Any, Any] = await self._client.hgetall(_OPEN_JOBS)
         except (RedisError, OSError) as error:
-            _log_failure("open jobs are not known", error)
+            _log_failure("open jobs could not be read", error)
             return None
         return {key.decode(errors="replace"): database.decode(errors="replace") for key, database in found.items()}
 
     async def without_holder(self, jobs: Collection[str]) -> set[str] | None:
-        """Return those of these jobs whose lease is free; None if unknown."""
+        """Return the jobs whose lease is free, or None if that is unknown."""
         if self._client is None:
             return None
         free: set[str] = set()
@@ -330,7 +335,7 @@ class JobLeases:
                 values = await self._client.mget([_lease_of(key) for key in part])
                 free |= {key for key, value in zip(part, values, strict=True) if value is None}
         except (RedisError, OSError) as error:
-            _log_failure("holders of leases are not known", error)
+            _log_failure("holders of leases could not be read", error)
             return None
         return free
 

@@ -1,13 +1,15 @@
 """Reservations of row ranges, so that two jobs do not compute the same rows.
 
-A reservation saves work; correctness does not depend on it. If a holder pauses beyond its lifetime, a range has two
-owners, and both write attempt-unique files that the coordinator checks. A dead holder's reservations expire.
+A reservation saves work; correctness does not depend on it. If a holder pauses for longer than the reservation's
+lifetime, a range may have two holders. Each attempt then writes its own files, and the coordinator checks which to
+commit. The reservations of a dead holder expire.
 
-A holder is an attempt at a job, `job#attempt`. Its workers take over at once what a dead worker of the attempt held,
-and what an earlier attempt holds; the workers of that attempt learn it when they renew.
+A holder is an attempt at a job, `job#attempt`. Its workers immediately take over the reservations of the attempt's dead
+workers and of earlier attempts. Workers of an earlier attempt notice that at their next renewal.
 
-Neither Redis's clock, which may be set back, nor a foreign key can prove that a reservation is alive. So a job that
-waits for a reservation watches whether it is renewed, and ignores it if it is not for a few lifetimes.
+An expiry in Redis does not prove that a reservation is alive: Redis's clock may be set back, and another program may
+have written the key. A job that waits for a reservation therefore watches whether it is renewed, and ignores it if it
+is not renewed for a few lifetimes.
 """
 
 from __future__ import annotations
@@ -131,7 +133,7 @@ return 1
 
 
 class GrantAll:
-    """The substitute without Redis: every range is granted, and jobs do not share work."""
+    """Grants every range, for use without Redis. Jobs then do not share work."""
 
     def reserve(
         self,
@@ -154,7 +156,7 @@ class GrantAll:
 
 
 class RedisReservations:
-    """Reservations shared by all workers that reach the same Redis; granted in full while it is unreachable."""
+    """Reservations shared by all workers that use the same Redis. While it is unreachable, every range is granted."""
 
     def __init__(self, url: str, ttl_seconds: float, timeout_seconds: float = 0.25) -> None:
         client = connect(url, timeout_seconds)
@@ -197,10 +199,9 @@ class RedisReservations:
         self._breaker.call(ask, lambda: None)
 
     def check(self) -> None:
-        """Reserve and release a row that no table has.
+        """Reserve and release a row that no table has, to check access.
 
-        Raises:
-            RedisError: Redis is away, or its user lacks the right.
+        Raises: RedisError: Redis is unreachable, or its user lacks the right.
         """
         keys, holder = _keys("check"), "check#1"
         self._reserve(keys=keys, args=[holder, self._ttl_ms, 0, 0, 1])
@@ -218,9 +219,9 @@ class RedisReservations:
 
 @functools.lru_cache(maxsize=4)
 def reservations_at(url: str, ttl_seconds: float) -> Reservations:
-    """Return the reservations of a Redis, the same for all callers in one process.
+    """Return the reservations of a Redis: one object for all callers in a process.
 
-    So its connection and its breaker outlive a job. Without a URL, everything is granted.
+    Its connection and its circuit breaker are thus kept between jobs. Without a URL, every range is granted.
     """
     return RedisReservations(url, ttl_seconds) if url else GrantAll()
 

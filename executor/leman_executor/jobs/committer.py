@@ -1,6 +1,7 @@
 """Commit finished column files of a plan in groups, and release their reservations afterwards.
 
-Other jobs wait for a fragment until its file is committed, so reservations outlive the workers that made them.
+Other jobs have to wait for a fragment until its file is committed, so the executor keeps reservations after the workers
+that made them have ended.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ from leman_executor.jobs.job_status import JobStatus
 
 
 class RetainedReservations:
-    """The reservations that the workers of one plan leave.
+    """The reservations that stay after the workers of one plan have finished their units.
 
-    Only a job with a filter leaves any: a job with another filter cannot use its file before the commit.
+    Only a job with a filter has any, as a job with another filter cannot use its file before the commit.
     """
 
     def __init__(self, keeping: ReservationKeeping, context: WorkContext) -> None:
@@ -39,7 +40,7 @@ class RetainedReservations:
             self._scopes[task.fragment_id] = self._context.scope(scope_of(task))
 
     async def keep_until(self, done: asyncio.Future[None]) -> None:
-        """Renew the reservations until `done`, three times in a lifetime."""
+        """Renew the reservations until `done`, three times per lifetime."""
         while not (await asyncio.wait((done,), timeout=self._context.reservation_ttl / 3))[0]:
             if self._scopes:
                 await self._keeping.keep(self._context.holder, list(self._scopes.values()))
@@ -54,7 +55,9 @@ class RetainedReservations:
             await self._keeping.release(self._context.holder, scopes)
 
     async def give_all_back(self, others: Sequence[str]) -> None:
-        """Release all reservations as the job ends early, and `others` that its workers may have made."""
+        """Release all reservations because the job ends early, and those in the scopes `others`, which workers may have
+        made.
+        """
         await self._keeping.release(self._context.holder, [*others, *self._scopes.values()])
 
 
@@ -72,7 +75,7 @@ class PartialFile:
 
 
 class Committer:
-    """Commit the files of one plan, one commit at a time, when `CommitCadence` says so."""
+    """Commit the files of one plan, one commit at a time, at the times that `CommitCadence` sets."""
 
     def __init__(
         self,
@@ -106,7 +109,7 @@ class Committer:
         """Add a fragment's complete file. A fragment counts once, however often it is reported.
 
         Args:
-            failed_before: See `leman_core.model.work.FragmentResult`; None: as the plan has it.
+            failed_before: See `leman_core.model.work.FragmentResult`; None: the number in the plan.
         """
         if task.fragment_id in self.files:
             return
@@ -125,7 +128,9 @@ class Committer:
         self._wake.set()
 
     def takes_partial(self, fragment_id: int) -> bool:
-        """Return whether a fragment can use a partial file: it has no complete file, and no partial one was refused."""
+        """Return whether a partial file of a fragment may be committed: it has no complete file, and none of its
+        partial files was refused.
+        """
         return fragment_id not in self.files and fragment_id not in self._refused_partial
 
     @property
@@ -140,12 +145,12 @@ class Committer:
 
     @property
     def waits_for(self) -> dict[str, object]:
-        """Return a description of the running commit, with a mark that differs for the next one."""
+        """Return a description of the running commit, with a value that changes for each commit."""
         what = f"the commit of {self._under_way} fragments has no answer yet"
         return {what: self._submitted} if self._under_way else {}
 
     def close(self) -> None:
-        """Commit everything that is left; no more is added."""
+        """Tell `run` to commit the remaining files and end. Do not call `add` afterwards."""
         self._closing = True
         self._wake.set()
 
@@ -186,8 +191,8 @@ class Committer:
     async def commit_partial(self, made: Sequence[PartialFile]) -> None:
         """Commit some rows of fragments that are still being computed.
 
-        A complete file that was added meanwhile is committed instead. A refusal is not final: the complete file will
-        either be refused for the same reason, or get its rows committed.
+        If a complete file was added meanwhile, it is committed instead. A refusal is not an error here: the complete
+        file is committed later, or refused for the same reason.
 
         Raises:
             LemanError: the coordinator refuses the request as a whole.

@@ -1,8 +1,9 @@
-"""Is it still the same table? A job is about the tables that had their names when it began (decision 49).
+"""Check that a job's tables are still the same: a job is about the tables that had their names when it began (decision
+49).
 
-With its first plan a job notes the incarnation of its table, or view; a refresh also notes that of its source. Later
-plans, opened sources and errors are checked against these notes. If another table has one of the names by now, the job
-does not touch it.
+With its first plan a job records the incarnation of its table or view, and a refresh also that of its source. Later
+plans, opened sources and errors are checked against this record. If a new table has one of the names, the job does not
+touch it.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ TABLE_REPLACED = "TABLE_REPLACED"
 
 
 class Replaced(enum.Enum):
-    """Which table of a job was dropped, and has another one in its place."""
+    """The table of a job that was dropped and replaced by another table of the same name."""
 
     #: The one that the job writes: its table, or its view.
     TABLE = "table"
@@ -33,14 +34,12 @@ class Replaced(enum.Enum):
 
 
 def check_incarnation(job: Job, planned: str) -> str:
-    """Return the incarnation that a job is about: that of its first plan, also after a takeover.
+    """Return the incarnation of the job's table: that of its first plan, even after a takeover.
 
-    Args:
-        planned: That of a new plan; empty: of a table that Leman has not written to. If the job's is known, such a
-            table is another one: a table with a computed column has an incarnation, and so has a view.
+    Args: planned: The incarnation in a new plan; empty for a table to which Leman has not written. If the job has
+    recorded one, an empty incarnation means a new table, as every view and every table with a computed column has one.
 
-    Raises:
-        Aborted: TABLE_REPLACED – the table was dropped, and another one has its name.
+    Raises: Aborted: TABLE_REPLACED – the table was dropped, and a new table has its name.
     """
     if job.incarnation and planned != job.incarnation:
         raise replaced_error(job, Replaced.TABLE)
@@ -48,7 +47,7 @@ def check_incarnation(job: Job, planned: str) -> str:
 
 
 def plans_other_source(job: Job, plan: RefreshPlan) -> bool:
-    """Return whether a plan is for the version of the job's first plan, by its number, but of another source."""
+    """Return whether a plan has the source version number of the job's first plan, but another source."""
     same_number = plan.target_version == job.refresh.src_version
     return bool(job.source_incarnation) and same_number and plan.target_incarnation != job.source_incarnation
 
@@ -57,7 +56,7 @@ def check_source(opened: SourceRows, plan: RefreshPlan) -> None:
     """Check that an opened source is the one that a plan was made for.
 
     Raises:
-        Aborted: TABLE_REPLACED – it is another one; plan again.
+        Aborted: TABLE_REPLACED – it is another table; plan again.
     """
     definition = plan.definition
     planned = {
@@ -69,15 +68,15 @@ def check_source(opened: SourceRows, plan: RefreshPlan) -> None:
 
 
 async def find_replaced(job: Job) -> Replaced | None:
-    """Return which table of a job has been replaced; None: none has, or that is not known. Reads the tables."""
+    """Read the tables of a job and return the one that was replaced. Return None if none was, or if that is unknown."""
     return await run_in_job_thread(_find_replaced, job)
 
 
 async def explain_replaced_table(job: Job, error: LemanError) -> LemanError:
-    """Return TABLE_REPLACED for an error that is about another table with the name of the job's, else the error.
+    """Return TABLE_REPLACED if a table of the job was replaced, else the error itself.
 
-    The other table may be of another kind, lack the column, or hold what the function does not take: the error would
-    speak of that.
+    The new table may be of another kind, have no such column, or have values that the function does not accept. The
+    error would then describe that, and not its cause.
     """
     known = error.reason == TABLE_REPLACED and job.column is not None  # a refresh may mean its source
     if error.reason == ATTEMPT_FENCED or not (known or await find_replaced(job) is Replaced.TABLE):
@@ -96,7 +95,7 @@ async def check_ended_job(job: Job) -> None:
 
 
 def replaced_error(job: Job, replaced: Replaced) -> Aborted:
-    """Return the error of a job whose table or source is another one now."""
+    """Return the error of a job whose table or source was replaced."""
     if replaced is Replaced.SOURCE:
         return _source_error()
     return _table_error(job, " was dropped during the job", "Send the request again if it is meant for that one")

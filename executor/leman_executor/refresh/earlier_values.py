@@ -1,7 +1,8 @@
-"""Values that earlier versions of a view have, stored as checkpoints of a scratch table so that no function is called.
+"""Store values from earlier versions of a view as checkpoints of a scratch table, so that no function is called for
+them.
 
-A row that is as it was keeps its value. A rewritten row may still have the inputs of a function that it had: that takes
-a look at the values in both versions of the source.
+An unchanged row keeps its value. A rewritten row keeps it if the function's inputs are equal in both versions of the
+source, which requires reading them.
 """
 
 from __future__ import annotations
@@ -58,7 +59,9 @@ class EarlierRows:
     same: Mask
 
     def among(self, wanted: Ids, *, same: bool) -> Ids:
-        """Return the view's row ids of those of the wanted rows that are the same, or not; -1 for all others."""
+        """Return the view's row ids of the wanted rows that are unchanged (or, if not `same`, rewritten), and -1 for
+        all other wanted rows.
+        """
         at = positions(self.ids, wanted)
         chosen = at >= 0
         chosen[chosen] = self.same[at[chosen]] == same
@@ -70,11 +73,11 @@ class EarlierRows:
 def earlier_rows(plan: RefreshPlan, earlier: EarlierValues, wanted: Ids) -> EarlierRows:
     """Return the wanted rows for which an earlier version of the view has values.
 
-    The source had these rows then, and has them at the plan's version too.
+    The source has these rows both at that version's source version and at the plan's.
 
     Raises:
         NotFound: SOURCE_VERSION_NOT_FOUND.
-        LemanError: What `storage_errors.unusable` gives, where the view's version is gone.
+        LemanError: The view's version cannot be read; see `storage_errors.unusable`.
     """
     with using_storage(plan.definition.source_uri):
         return _earlier_rows(plan, earlier, wanted)
@@ -93,9 +96,10 @@ def _earlier_rows(plan: RefreshPlan, earlier: EarlierValues, wanted: Ids) -> Ear
 def equal_inputs(
     plan: RefreshPlan, earlier: EarlierValues, inputs: Sequence[str], ids: Ids, stop: threading.Event
 ) -> Mask:
-    """Return for each row whether its inputs are, bit for bit, those that the earlier values were computed from.
+    """Return for each row whether its inputs are equal, bit for bit, to those from which the earlier values were
+    computed.
 
-    Both source versions have the rows. Memory is bounded. Rows that are not compared yet when `stop` is set count as
+    Both source versions must have the rows. Memory is bounded. Rows that are not compared when `stop` is set count as
     different.
 
     Raises:
@@ -118,7 +122,9 @@ def equal_inputs(
 def _compared(
     then: SourceRows, now: SourceRows, inputs: Sequence[str], ids: Ids, stop: threading.Event
 ) -> Iterator[tuple[int, Mask]]:
-    """Yield parts of the rows: where a part begins, and for each row whether its inputs are equal in both versions."""
+    """Compare the rows in parts. Yield where each part begins, and for each row whether its inputs are equal in both
+    versions.
+    """
     at, step = 0, _FIRST_ROWS
     columns = plain_columns(inputs)
     while at < len(ids) and not stop.is_set():
@@ -140,7 +146,9 @@ class EarlierColumns:
         self._rows = SourceRows(uri, version)
 
     def values(self, column: str, own_ids: Ids, most_rows: int, most_bytes: int) -> Iterator[pa.Array]:
-        """Yield values in order, in parts of at most `most_rows`, and `most_bytes` as far as sizes are known."""
+        """Yield values in order, in parts of at most `most_rows` rows and, where sizes are known, about `most_bytes`
+        bytes.
+        """
         at, step = 0, _FIRST_ROWS
         columns: dict[str, str] = plain_columns([column])
         while at < len(own_ids):
@@ -154,7 +162,7 @@ class EarlierColumns:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Known:
-    """Where earlier versions of the view have the values of a scratch table's rows."""
+    """The earlier versions of the view that have values of a scratch table's rows, and the rows' places there."""
 
     versions: Sequence[EarlierValues]
     #: For each row: which of the versions has its value; -1: none.
@@ -164,7 +172,7 @@ class _Known:
 
 
 class ValueReuse:
-    """Finds the values of a scratch table's rows in earlier versions of the view. Blocking.
+    """Finds the values of a scratch table's rows in earlier versions of the view. Blocks.
 
     Args:
         plan: The plan, at whose version of the source the rows are computed.
@@ -179,7 +187,7 @@ class ValueReuse:
     def store(self, scratch: ScratchTable, plan: Plan, stop: threading.Event) -> int:
         """Store known values of one column as checkpoints of the scratch table, where the next plan finds them.
 
-        Values that cannot be read are left to be computed.
+        Unreadable values are left out, so that they are computed.
 
         Args:
             scratch: The scratch table.

@@ -1,7 +1,7 @@
-"""What a refresh did so far, over all executors that worked on it: its metrics and its journal.
+"""Record what a refresh has done so far, over all executors that worked on it: its metrics and its journal.
 
-The metrics add the counts of a refresh to those of the backfills of its scratch table. The journal is in the job's
-record, so that an executor that takes the job over continues to count.
+The metrics combine the counts of the refresh with those of the backfills of its scratch table. The journal is stored in
+the job's record, so that an executor that takes the job over can continue the counts.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _SUMMED = (
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """Rows that are being computed."""
+    """The rows of the step that is being computed."""
 
     #: Rows that were committed before.
     committed: int
@@ -47,11 +47,11 @@ class _Step:
     parts: dict[str, JobMetrics] = field(default_factory=dict)
 
     def is_same(self, other: _Step) -> bool:
-        """Return whether both are about the same rows, as far as that is known before a backfill has begun."""
+        """Return whether both steps have the same rows, as far as that is known before a backfill has started."""
         return (self.committed, self.rows, self.functions) == (other.committed, other.rows, other.functions)
 
     def begin(self, part: JobMetrics, name: str) -> None:
-        """Add a backfill, and forget those of another scratch table: they are not of this step."""
+        """Add a backfill of this step. Drop backfills of another scratch table, which belong to an earlier step."""
         table = name.rpartition("/")[0]
         for other in [known for known in self.parts if known.rpartition("/")[0] != table]:
             del self.parts[other]
@@ -59,14 +59,14 @@ class _Step:
 
     @property
     def has_all_begun(self) -> bool:
-        """Return whether all of its functions have begun: the cost of the others is unknown."""
+        """Return whether backfills of all functions have started, so that the costs of all are known."""
         return len(self.parts) >= self.functions
 
 
 class RefreshMetrics(JobMetrics):
     """The metrics of a refresh, counted in rows of the view.
 
-    A row counts as committed once the view has it, and as one row however many functions are called for it.
+    A row counts as committed once it is in the view. It counts as one row, even if several functions are called for it.
     """
 
     def __init__(self) -> None:
@@ -80,7 +80,7 @@ class RefreshMetrics(JobMetrics):
 
     @property
     def budget_used(self) -> float:
-        """The share that is used of what an error policy allows, of the function for which it is largest."""
+        """The largest used share of an error budget over all functions."""
         return max((part.budget_used for part in self._parts), default=0.0)
 
     def begin(self, part: JobMetrics, name: str) -> None:
@@ -94,7 +94,7 @@ class RefreshMetrics(JobMetrics):
         self._failing[name] = part
 
     def inherit(self, failed: Mapping[str, int]) -> None:
-        """Take over the number of failed rows, by name of the backfill, that another executor counted."""
+        """Take over the numbers of failed rows that another executor counted, by name of the backfill."""
         self._failing = dict(failed)
         self._settled = set(failed)
 
@@ -113,12 +113,12 @@ class RefreshMetrics(JobMetrics):
         self._before = rows
 
     def expect(self, rows: int, functions: int) -> None:
-        """Begin a step, or begin one again that had to stop.
+        """Begin a step, or resume one that had to stop.
 
-        If no row of the step before was installed, that step was given up.
+        A previous step of which no row was committed counts as abandoned.
 
         Args:
-            rows: The number of rows to install.
+            rows: The number of rows to commit.
             functions: The number of functions to call for each of them.
         """
         if self.rows_committed == self._step.committed:
@@ -131,7 +131,7 @@ class RefreshMetrics(JobMetrics):
 
     @property
     def all_evaluated(self) -> int:
-        """Return how many rows functions were called with, counted for each function."""
+        """Return the sum, over all functions, of the rows that each was called with."""
         return sum(p.rows_evaluated for p in self._parts)
 
     def progress(self) -> Progress:
@@ -154,7 +154,7 @@ class RefreshMetrics(JobMetrics):
         )
 
     def _safe_rows(self) -> int:
-        """Return the step's stored values, as rows: half a row if one of two functions was called for it."""
+        """Return the number of the step's stored rows. A row counts as half if one of its two functions was called."""
         step = self._step
         parts = [part.progress() for part in step.parts.values() if part.rows_total]
         missing = (part.rows_planned - part.rows_checkpointed for part in parts)
@@ -168,8 +168,8 @@ _log = structlog.get_logger(__name__)
 class JournalKeeper:
     """The refresh journal of a job.
 
-    Each commit and each column is written down before it begins. What became of them is read from the view and the
-    scratch table. So after a kill -9 everything is counted, except calls of a function that have to be repeated.
+    Each commit and each column is recorded before it begins. Its result is read from the view or the scratch table.
+    After a crash, all work is therefore counted, except function calls that have to be repeated.
     """
 
     def __init__(self, status: JobStatus, metrics: RefreshMetrics, jobs: JobStore) -> None:
@@ -187,7 +187,7 @@ class JournalKeeper:
 
     @property
     def evaluated(self) -> int:
-        """Return how many rows functions were called with, over all executors, counted for each function."""
+        """Return the sum, over all functions and executors, of the rows that each function was called with."""
         return self._before.evaluated + self._metrics.all_evaluated
 
     def update(self, **changes: Any) -> None:
@@ -196,11 +196,11 @@ class JournalKeeper:
         self._status.update(refresh_result=self.result)
 
     async def column(self, scratch: str, column: str, part: JobMetrics) -> None:
-        """Write down that a scratch table's column is about to be computed.
+        """Record that a scratch table's column is about to be computed.
 
-        Values beyond those that a dead executor had written down were computed for this refresh, or for another one
-        that shares the scratch table. All failed rows of the column count as the refresh's. The error budget counts
-        only those that this job found.
+        If the column has more values than a dead executor recorded, these were computed for this refresh, or for
+        another one that shares the scratch table. All failed rows of the column count for the refresh, but only those
+        that this job found count for the error budget.
 
         Args:
             scratch: The name of the scratch table.
@@ -218,7 +218,7 @@ class JournalKeeper:
         await self._write()
 
     def note_request(self, commit: AskedCommit) -> None:
-        """Note a commit that is about to be requested, for a job that is not in the job history yet."""
+        """Note in memory a commit that is about to be requested, for a job that is not in the job history yet."""
         self._asked = (*self._asked, commit)
 
     async def write_request(self, commit: AskedCommit) -> None:
@@ -227,7 +227,7 @@ class JournalKeeper:
         await self._write()
 
     def committed(self, commit: AskedCommit, version: int, fragments: Collection[int] | None = None) -> None:
-        """Count a commit that the view has since `version`: all of it, or only of these fragments."""
+        """Count a commit, or only these fragments of it, that the view has since `version`."""
         self._asked = tuple(other for other in self._asked if other != commit)
         if fragments is not None:
             added = sum(rows for fragment_id, rows in commit.filled.items() if fragment_id in fragments)
@@ -246,7 +246,7 @@ class JournalKeeper:
         self._status.update(table_version=version)
 
     async def look_back(self) -> None:
-        """Find out what became of commits that were never answered."""
+        """Find out from the view whether commits without a response were made."""
         before = self.result
         for commit in self._asked:
             record = await run_storage_work(
@@ -274,4 +274,4 @@ class JournalKeeper:
             await asyncio.gather(saving, return_exceptions=True)
             raise
         except LemanError:  # it costs at most a count, and only if this executor dies
-            _log.warning("a refresh could not be written down", job_id=self._status.job.job_id, exc_info=True)
+            _log.warning("a step of a refresh could not be recorded", job_id=self._status.job.job_id, exc_info=True)

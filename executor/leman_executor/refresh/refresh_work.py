@@ -1,4 +1,6 @@
-"""What the steps of one refresh share: its job, its source, what is begun ahead, and the writing of its files."""
+"""The state that the steps of one refresh share: its job, its source, comparisons started ahead, and the writing of
+files.
+"""
 
 from __future__ import annotations
 
@@ -60,28 +62,26 @@ class RefreshWork:
 
     @property
     def spec(self) -> RefreshSpec:
-        """Return what was asked for; once planned, with the source version that "latest" meant."""
+        """Return the request. After the first plan it has the source version that "latest" stood for."""
         return self.status.job.refresh
 
     def check(self) -> None:
-        """Check that the refresh may go on.
-
-        Raises:
-            Cancelled: It was asked to stop.
-        """
+        """Raise Cancelled if the refresh was asked to stop."""
         if self.cancelling or self.pausing:
             raise Cancelled(self.status.job.job_id)
 
     def close(self) -> None:
-        """Release what is open: a job that has ended is remembered for a while."""
+        """Close open tables, as the object of an ended job stays in memory for a while."""
         self._begun_for, self._begun, self._opened = None, {}, None
 
     def comparison(self, plan: RefreshPlan) -> asyncio.Task[RowOutcome]:
-        """Return the comparison of the plan's rows, begun with the first call. It only reads."""
+        """Return the task that compares the plan's rows, started by the first call. It only reads."""
         return self._once(plan, "comparison", lambda: run_storage_work(row_outcome, plan, partial(self._source, plan)))
 
     def recording(self, plan: RefreshPlan) -> asyncio.Task[RefreshPlan]:
-        """Return what gives the plan with a record of its target version of the source, begun with the first call."""
+        """Return the task that records the target version of the source and returns the plan with that record, started
+        by the first call.
+        """
         now = plan.definition
 
         def write() -> RefreshPlan:
@@ -140,7 +140,7 @@ class RefreshWork:
     ) -> list[StagedFile]:
         """Write files, one for each of `works`, in as many threads as there are task slots.
 
-        When it raises, no file is being written any more. The other arguments are those of `ViewWriter`.
+        After an error, all threads have stopped writing. The other arguments are those of `ViewWriter`.
         """
 
         def write(work: FileWork) -> tuple[StagedFile, int, float]:

@@ -1,6 +1,7 @@
-"""The scratch tables of a refresh: found or created, filled by one backfill for each function column, and dropped.
+"""Find or create the scratch tables of a refresh, fill them by one backfill for each function column, and drop them.
 
-A scratch table outlives an executor that dies: the refresh that continues finds it by the digest of its work.
+If an executor dies, its scratch table stays. The executor that continues the refresh finds it by the digest of its
+work.
 """
 
 from __future__ import annotations
@@ -81,8 +82,7 @@ class ScratchTables:
         Returns:
             None if there is no function to call, or no row.
 
-        Raises:
-            Aborted: VIEW_CHANGED – another refresh was faster.
+            Raises: Aborted: VIEW_CHANGED – another refresh changed the view first.
         """
         self._current = None
         if not functions or not any(map(len, rows)):
@@ -103,9 +103,7 @@ class ScratchTables:
             await job_run.begin_attempt_at(self._commits, self._status.job, uri)
         self._current = scratch
         if found:
-            self._status.note(
-                "collected", "found the scratch table of a refresh that was cut short: continuing with it"
-            )
+            self._status.note("collected", "found the scratch table of an interrupted refresh: continuing with it")
         return scratch
 
     async def is_lost(self) -> bool:
@@ -124,13 +122,12 @@ class ScratchTables:
         Args:
             scratch: The scratch table.
             functions: The functions, one for each column.
-            between: Called now and then while the last column is being computed, to install complete fragments.
+            between: Called repeatedly while the last column is being computed, to commit complete fragments.
             reuse: Finds values that need no call of a function.
 
         Raises:
             Cancelled: The refresh was asked to stop, or lost its job.
-            Aborted: With the reason of the error, if a new plan may help: SOURCE_VERSION_NOT_FOUND, SOURCE_ROW_GONE,
-                COLUMN_NOT_DEFINED.
+            Aborted: SOURCE_VERSION_NOT_FOUND, SOURCE_ROW_GONE, COLUMN_NOT_DEFINED – a new plan may help.
             LemanError: Any other error that ended a backfill.
         """
         for function in functions:
@@ -178,7 +175,7 @@ class ScratchTables:
             raise _passing(job_run.from_job_error(ended.error))
 
     async def _planned(self, child: BackfillRun, scratch: ScratchTable, reuse: ValueReuse | None) -> Plan:
-        """Store the values that are known, and return a plan of the rest."""
+        """Store the values that earlier versions have, and return a plan for the remaining rows."""
         plan = await child.plan()
         stored = await run_storage_work(reuse.store, scratch, plan, self._stop) if reuse and plan.tasks else 0
         self._check_stop()
@@ -196,13 +193,15 @@ class ScratchTables:
             raise Cancelled(self._status.job.job_id)
 
     async def drop(self) -> None:
-        """Drop the scratch table, whose values are in the view by now."""
+        """Drop the scratch table after its values were committed to the view."""
         if self._current is not None:
             await run_in_job_thread(scratch_table.drop, self._current.uri)
         self._current = None
 
     async def drop_leftovers(self, plan: RefreshPlan) -> None:
-        """Drop the scratch table, and those of refreshes that died if no other job on the view is open."""
+        """Drop the scratch table. If no other job on the view is open, also drop the scratch tables of refreshes that
+        died.
+        """
         spec = self._spec
         try:
             await self.drop()
@@ -211,9 +210,10 @@ class ScratchTables:
             self._status.note("leftovers", f"scratch tables stay for now: {error.message}")
 
     async def drop_of_dropped_view(self) -> None:
-        """Drop what refreshes left of a view that was dropped while they ran, as their workers wrote after the drop.
+        """Drop the scratch tables of a view that was dropped during the refresh, as workers may write to them after the
+        drop.
 
-        If another view has the name, drop those of this refresh: names of scratch tables are of one view only.
+        If a new view has the name, drop only the scratch tables of this refresh.
         """
         job, spec = self._status.job, self._spec
         uri = table_uri(spec.database, spec.view)
@@ -231,7 +231,7 @@ class ScratchTables:
         return uris if self._current is None else uris | {self._current.uri}
 
     def cancel(self) -> None:
-        """Stop the backfill that runs, and begin no other. Blocks for a moment."""
+        """Stop the running backfill, and start no other. Blocks for a moment."""
         self._cancelled = True
         self._stop.set()
         running = self._running
@@ -239,7 +239,7 @@ class ScratchTables:
             running.cancel()
 
     def pause(self) -> None:
-        """Stop the backfill as soon as its values are stored, and begin no other until `resume`."""
+        """Stop the running backfill as soon as its values are stored, and start no other until `resume`."""
         self._stop.set()
         running = self._running
         if running is not None:
@@ -251,12 +251,14 @@ class ScratchTables:
 
 
 def _passing(error: LemanError) -> LemanError:
-    """Return Aborted for an error that is neither the function's nor its table's, and any other error as it is."""
+    """Return Aborted for an error after which a new plan may help. Return any other error unchanged."""
     return Aborted(error.reason, error.message) if error.reason in _PASSING else error
 
 
 def _columns(functions: Sequence[ResolvedFunction], source_uri: str, version: int, work: str) -> pa.Schema:
-    """Return the function columns of a scratch table, bound to their functions and to the source that these read."""
+    """Return the function columns of a scratch table, bound to their functions and to the source that the functions
+    read.
+    """
     fields = []
     for function in functions:
         column = ColumnBinding(
@@ -272,7 +274,7 @@ def _columns(functions: Sequence[ResolvedFunction], source_uri: str, version: in
 
 
 def _is_dropped(uri: str) -> bool:
-    """Return whether a view is gone; a table may have its name by now."""
+    """Return whether a view was dropped. A table may have its name now."""
     try:
         return not is_view(LanceTables().snapshot(uri).metadata)
     except NotFound:

@@ -1,7 +1,7 @@
-"""The files of a view: how rows are spread over fragments, and how a file is written.
+"""Divide the rows of a view among fragments, and write its files.
 
-Selected columns come from the source by row id, function columns from the scratch table. `ViewWriter` blocks, and is
-for threads of the executor. A batch bounds its memory, whatever the fragment's size.
+Selected columns come from the source by row id, function columns from the scratch table. `ViewWriter` blocks: call it
+in a thread. It writes batch by batch, so that its memory does not grow with the fragment.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def group_by_fragment(addresses: Ids) -> list[FragmentRowsToCompute]:
 
 
 def work_digest(plan: RefreshPlan, version: int, functions: Sequence[ResolvedFunction], rows: Iterable[Ids]) -> str:
-    """Return the digest of a piece of work: the same view, source version, functions and rows give the same one."""
+    """Return a digest that identifies a piece of work by its view, source version, functions and rows."""
     found = xxhash.xxh3_128()
     identity = [
         plan.uri,
@@ -106,7 +106,7 @@ _BATCH_BYTES = 32 << 20
 
 @dataclass(frozen=True, slots=True)
 class ScratchValues:
-    """Rows of the source with their positions in the scratch table: `ids[i]` is row `at + i` of it."""
+    """Consecutive rows of the scratch table: source row `ids[i]` is its row `at + i`."""
 
     ids: Ids
     at: int
@@ -118,8 +118,8 @@ class ScratchValues:
 class RowIndex:
     """Positions of source rows in a scratch table that has the rows `ids` in this order.
 
-    The rows of a fragment of the view lie together there. Those of a fragment that compaction made lie where those of
-    its fragments before lie.
+    The rows of one view fragment are consecutive there. If compaction made the fragment, the rows of each fragment that
+    it merged are.
     """
 
     def __init__(self, ids: Ids) -> None:
@@ -196,9 +196,9 @@ class ViewWriter:
         )
 
     def swap(self, fragment_id: int, offsets: Ids, rows: ScratchValues) -> StagedFile:
-        """Write a file for a fragment of which the rows at `offsets` (ascending) were recomputed.
+        """Write a file for a fragment in which the rows at `offsets` (ascending) were recomputed.
 
-        The others keep their values.
+        All other rows keep their values.
         """
         schema = _without_row_id(self._plan.schema)
         batches = self._patched(fragment_id, offsets, rows, schema, self._values)
@@ -290,14 +290,18 @@ class ViewWriter:
 
 
 def _fewer(part: ScratchValues, error: LemanError) -> int:
-    """Return how many rows to read at once if these are more than a batch can hold. Raises any other error."""
+    """Return a smaller number of rows to read at once if the error says that these are too many for a batch. Raise any
+    other error.
+    """
     if len(part.ids) < 2 or not is_overflow(error):
         raise error
     return fewer_rows(len(part.ids))
 
 
 def _merged(batch: pa.RecordBatch, places: Ids, fresh: pa.Table) -> Iterator[pa.RecordBatch]:
-    """Yield the batch with the rows at `places`, which ascend, replaced; in parts where no array holds the values."""
+    """Yield the batch with the rows at `places` (ascending) replaced, in several parts if one array cannot hold the
+    values.
+    """
 
     def merged(part: RowRange) -> pa.RecordBatch:
         first, last = (int(n) for n in np.searchsorted(places, [part.start, part.end]))

@@ -1,9 +1,9 @@
 """Detect what a job waits for when nothing has moved for a while: workers, or reservations of other jobs. Pure.
 
-A live holder renews its reservations several times per lifetime. One that is not renewed for a few lifetimes of our own
-clock, whatever Redis's clock says, is dead or no job's; its rows are computed anyway. Stalls are counted in checks, a
-few seconds apart, and by the reports between them, so that an executor that was suspended does not blame its workers
-for its own pause.
+A live holder renews its reservations several times per lifetime. If a reservation is not renewed for a few lifetimes by
+this executor's clock, its holder is dead or it belongs to no job, and its rows are computed anyway. A worker is stalled
+if it sends no report during a number of checks, which are a few seconds apart. Checks are counted instead of seconds,
+so that an executor that was suspended does not blame its workers for its own pause.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _LIFETIMES = 3
 
 @dataclass(slots=True)
 class _Wait:
-    """The wait for one fragment: its start, its rows, and the reservations seen last."""
+    """The wait for one fragment: its start, its rows, and the reservations that were seen last."""
 
     since: float
     rows: RowRange
@@ -34,7 +34,7 @@ class _Wait:
 class ReservationWaits:
     """The waits of one job, over all its plans; a wait longer than `stall_seconds` is reported.
 
-    A hold is one reservation in Redis with its expiry, so each renewal makes a new hold.
+    A hold is one reservation in Redis together with its expiry. Each renewal therefore makes a new hold.
 
     Example: with a lifetime of 60 s, a hold that is seen repeatedly for 180 s was never renewed. Its job is dead, and
     the next plan computes the rows anyway.
@@ -68,8 +68,8 @@ class ReservationWaits:
     def turn(self) -> tuple[list[Stall], list[Stall]]:
         """Record that a plan was executed.
 
-        Returns:
-            All waits, and those to report: each after a while, and again after each doubling.
+        Returns: All waits, and the waits to report. A wait is reported after `stall_seconds`, and again each time it
+        has doubled.
         """
         now = self._clock()
         self._first = {hold: first for hold, first in self._first.items() if hold in self._seen}
@@ -107,9 +107,9 @@ _NOWHERE = RowRange(0, 0)
 
 
 class IdleCount:
-    """Count the checks in which things have not moved.
+    """Count the checks in which workers, or other things that a job waits for, have made no progress.
 
-    If a thing moves after it counted as stalled, it was slow; from then on all things get twice as long.
+    If one makes progress after it counted as stalled, it was only slow, and the limit doubles for all.
     """
 
     def __init__(self, patience: int) -> None:
@@ -142,7 +142,9 @@ class _Worker:
 
 
 class WorkerWatch:
-    """The workers of one job; `idle_checks` checks without a move, `check_seconds` apart, are a stall."""
+    """Watch the workers of one job. A worker without progress in `idle_checks` checks, `check_seconds` apart, is
+    stalled.
+    """
 
     def __init__(
         self, idle_checks: int, check_seconds: float, crashes: CrashTracker, *, is_remote: bool = False
@@ -196,7 +198,7 @@ class WorkerWatch:
             others: Names what the job waits for besides workers, each with a mark that changes when it moves.
 
         Returns:
-            All stalls, and those to report: new ones, and each again after each doubling.
+            All stalls, and the stalls to report: new ones, and each again when its time has doubled.
         """
         heard = {u: worker.times_heard for u, worker in self._workers.items() if worker.heartbeats}
         silent = self._silent.check(heard)
@@ -230,7 +232,7 @@ class WorkerWatch:
             message = f"{worker.name} has been silent for {seconds:g} s {where}: frozen, or cut off from the executor"
         elif held and self._is_remote:
             message += (
-                "; where it waits for a function server, the job goes on once one can be reached; give the function a "
+                "; if it waits for a function server, the job continues once one can be reached; give the function a "
                 "timeout to end calls that a server does not answer"
             )
         elif held:

@@ -1,8 +1,8 @@
-"""The rows that a pass reads, chunk by chunk, and what the column's current file says about them.
+"""Read the rows of a pass, chunk by chunk, and what the column's current file shows about them.
 
-A column's inputs come from its own table, or from a source table whose row ids its table holds. The latter lets
-ordinary backfills of a scratch table compute a view's function columns without copying their inputs.
-Runs on Spark workers, so it imports neither gRPC nor Spark.
+A column's inputs come from its own table, or from a source table whose row ids its table has. In the second case,
+ordinary backfills of a scratch table compute a view's function columns without copying the inputs. Runs on Spark
+workers, so it imports neither gRPC nor Spark.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class InstalledFile:
     """The rows of one fragment in the column's current file, as the function's version sees them.
 
     A settled row needs no evaluation. A row that failed under an earlier version is not settled, as this version was
-    not called with it. If only failed rows are requested, those are not settled, and rows never computed are left
-    alone.
+    not called with it. If only failed rows are requested, failed rows are not settled, and rows that were never
+    computed are left out.
     """
 
     def __init__(self, context: WorkContext, work: FragmentWork, reader: FragmentReader, column: pa.Field) -> None:
@@ -67,11 +67,11 @@ class InstalledFile:
 
     @property
     def failed_before(self) -> int:
-        """Return how many rows failed under this version and are not to be retried."""
+        """Return how many rows failed under this version and are not retried by this request."""
         return int(np.count_nonzero(self._settled & self._failed))
 
     def settled(self, covered: RowRange) -> list[Piece]:
-        """Return the rows of a range that need no evaluation, in several pieces where one cannot hold the values."""
+        """Return the rows of a range that need no evaluation, in several pieces if one cannot hold the values."""
         return self._pieces(covered, np.flatnonzero(self._settled[covered.start : covered.end]) + covered.start)
 
     def failed(self, covered: RowRange) -> Offsets:
@@ -80,7 +80,7 @@ class InstalledFile:
         return found
 
     def failed_spans(self, covered: RowRange) -> Iterator[RowRange]:
-        """Yield a few ordered ranges that together hold the failed rows of a range."""
+        """Yield a few ordered ranges that together contain the failed rows of a range."""
         offsets = self.failed(covered)
         if len(offsets):
             for run in np.split(offsets, np.flatnonzero(np.diff(offsets) > _GAP_ROWS) + 1):
@@ -180,7 +180,7 @@ class SourcedReader(FragmentReader):
 
 
 def first_rows(most_bytes: int, schema: pa.Schema) -> int:
-    """Return how many rows of a schema to read at first: few, if only reading shows their width."""
+    """Return how many rows of a schema to read first: only a few if the width of its values is unknown."""
     if not all(pa.types.is_primitive(field.type) for field in schema):
         return _FIRST_ROWS
     bits = sum(int(field.type.bit_width) + 1 for field in schema)
@@ -199,7 +199,7 @@ _BYTES_A_ROW = 64
 
 
 class RowSource:
-    """Read the rows that the filter matches, or only those of them that are marked as failed."""
+    """Read the rows that the filter matches, or only the failed rows among them."""
 
     def __init__(self, context: WorkContext, work: FragmentWork, runtime: UnitRuntime, current: InstalledFile) -> None:
         self._context = context
@@ -251,7 +251,7 @@ class RowSource:
 
 
 def function_input_types(input_schema: bytes) -> Sequence[pa.DataType]:
-    """Return the types of inputs that the function expects; empty: as they are read."""
+    """Return the types of inputs that the function expects, or nothing if it takes them as they are read."""
     return pa.ipc.read_schema(pa.py_buffer(input_schema)).types if input_schema else ()
 
 

@@ -1,7 +1,7 @@
-"""Decide what each fragment holds for a column and whether its values may be reused. Pure.
+"""Decide which values each fragment has for a column, and whether they may be reused. Pure.
 
-The names of files in the manifest decide, and the row states of partial files. All fragments are decided about in
-columns; `tests/unit/planner/decision_oracle.py` states the same rules for one fragment.
+The decision depends on the names of files in the manifest, and on the row states of partial files. It is made for all
+fragments at once, with arrays; `tests/unit/planner/decision_oracle.py` states the same rules for one fragment.
 """
 
 from __future__ import annotations
@@ -50,7 +50,9 @@ class FragmentStatus(NamedTuple):
 
 
 def unnamed_file(resolved: ResolvedRequest, status: FragmentStatus) -> str:
-    """Return the column's file if an update or a compaction wrote it, so that its name says nothing; else empty."""
+    """Return the column's file if an update or a compaction wrote it, so that its name does not show the function.
+    Otherwise return an empty text.
+    """
     if status.reason is not Reason.EXTERNAL_WRITE or keys.parse_column_file_name(status.current_file) is not None:
         return ""
     files = status.fragment.files_of(resolved.output.field.field_ids)
@@ -58,10 +60,10 @@ def unnamed_file(resolved: ResolvedRequest, status: FragmentStatus) -> str:
 
 
 def file_reason(versions: tuple[str, ...], file: str, inputs: str) -> tuple[Reason, int]:
-    """Return the reason by the name of a fragment's only file, and the version of its values as a place in `versions`.
+    """Return the reason that the name of a fragment's only file gives, and the version of its values as an index into
+    `versions`.
 
-    Args:
-        versions: Those of `ResolvedRequest`.
+    Args: versions: The versions of the `ResolvedRequest`.
         file: The name of the file.
         inputs: The second half of the fragment's fingerprint.
     """
@@ -94,11 +96,11 @@ class Statuses(ObjectColumns[FragmentStatus]):
     Args:
         fragments: The fragments.
         reasons: Codes.
-        versions: Places in `ResolvedRequest.versions`.
+        versions: Indexes into `ResolvedRequest.versions`.
         sources: md5 of the inputs of each fragment, 16 bytes each.
-        files: The output's first file in each fragment, as a place in the paths of the fragments; -1: none.
+        files: The output's first file in each fragment, as an index into the paths of the fragments; -1: none.
         function: The first half of fingerprints.
-        others: By place, statuses that replace those of the columns.
+        others: By place, statuses that replace those in the arrays.
     """
 
     __slots__ = ("_files", "_function", "_sources", "fragments", "others", "reasons", "versions")
@@ -129,7 +131,7 @@ class Statuses(ObjectColumns[FragmentStatus]):
 
     @property
     def with_states(self) -> Mask:
-        """Return which fragments have row states that may decide."""
+        """Return which fragments have row states that may affect the decision."""
         found: Mask = self.reasons == CODE[Reason.PARTIAL]
         found[[at for at, status in self.others.items() if status.moved is not None]] = True
         return found
@@ -140,7 +142,7 @@ class Statuses(ObjectColumns[FragmentStatus]):
         return np.argsort(self.fragments.ids, kind="stable")
 
     def with_file(self, places: Numbers) -> Mask:
-        """Return in which of some fragments the output has a file."""
+        """Return, for each of these fragments, whether the output has a file in it."""
         found: Mask = self._files[places] >= 0
         return found
 
@@ -231,7 +233,7 @@ def _output_files(resolved: ResolvedRequest, fragments: FragmentColumns) -> tupl
 
 
 def _inputs(resolved: ResolvedRequest, fragments: FragmentColumns) -> tuple[bytes, Mask]:
-    """Return the md5 of the inputs of each fragment, 16 bytes each, and which fragments have other inputs by now."""
+    """Return the md5 of the inputs of each fragment, 16 bytes each, and which fragments have other inputs now."""
     past, ids = resolved.past, resolved.input_ids
     now = [fragments.files_with((field_id,))[0] for field_id in ids]
     is_past = np.zeros(len(fragments), np.bool_)
@@ -291,7 +293,7 @@ class Decisions(NamedTuple):
 
     @property
     def is_settled(self) -> Mask:
-        """Return which fragments leave nothing to do."""
+        """Return which fragments have no work left."""
         found: Mask = SETTLES[self.codes]
         return found
 
@@ -332,7 +334,7 @@ def _filter_id(resolved: ResolvedRequest, fragment: Fragment) -> str:
 def _summaries(
     resolved: ResolvedRequest, statuses: Statuses, states: Mapping[str, StateSummary]
 ) -> dict[int, StateSummary]:
-    """Return the row states that count, for the request's version, by place."""
+    """Return the row states for the request's version that affect the decision, by place."""
     places = np.flatnonzero(statuses.with_states)
     found: dict[int, StateSummary] = {}
     if not len(places):

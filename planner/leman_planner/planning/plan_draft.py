@@ -1,4 +1,4 @@
-"""Decide what is left to do. Pure: the same table and stored work give the same plan."""
+"""Decide which work is left. Pure: the same table and stored work always give the same plan."""
 
 from __future__ import annotations
 
@@ -108,11 +108,12 @@ def draft_plan(resolved: ResolvedRequest, statuses: Statuses, stored_work: Store
     """Make a plan from the statuses of all fragments and the stored work.
 
     The header counts all fragments by reason. `num_frags` limits the tasks, and with them `rows_to_compute`. Fragments
-    with row states, finished files or checkpoints of several filters are handled one by one, all others in columns.
+    with row states, finished files or checkpoints of several filters are handled one by one, all others together with
+    arrays.
 
     Args:
         resolved: The request.
-        statuses: Those of `inspect_fragments`; for compacted fragments those of `trace_files`.
+        statuses: The statuses from `inspect_fragments`, and for compacted fragments those from `trace_files`.
         stored_work: The stored work.
     """
     fragments = statuses.fragments
@@ -260,7 +261,7 @@ def _by_fragment(
 
 
 def newly_traced_files(resolved: ResolvedRequest, statuses: Iterable[FragmentStatus]) -> Iterator[TracedFile]:
-    """Return what is known of files that compaction wrote and no earlier run recorded."""
+    """Yield what is known of files that compaction wrote and that no earlier run recorded."""
     return (
         traced_file(resolved, status, status.moved)
         for status in statuses
@@ -285,7 +286,7 @@ def traced_file(resolved: ResolvedRequest, status: FragmentStatus, moved: Moved)
 
 
 def _not_computed(statuses: Statuses, stored: _Stored) -> int:
-    """Count the rows that a request for failed rows leaves to a plain backfill."""
+    """Count the rows that a retry of failed rows does not compute, but a plain backfill would."""
     live = statuses.fragments.live_rows
     plain = ~SETTLES[statuses.reasons]
     plain[list(stored.states)] = False
@@ -295,7 +296,7 @@ def _not_computed(statuses: Statuses, stored: _Stored) -> int:
 def _rows_left(
     resolved: ResolvedRequest, pending: PendingFragment, states: StateSummary | None, failed: FailedNow
 ) -> int:
-    """Return an upper bound of the rows to compute; deletions within ranges are not looked up."""
+    """Return an upper bound of the rows to compute, as deletions within ranges are not read."""
     if pending.staged is not None:
         return 0
     left = resolved.rows_asked(pending.status.fragment)

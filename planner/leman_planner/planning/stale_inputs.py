@@ -1,4 +1,4 @@
-"""Row states of a column's files, failed rows that still count, and input columns that are not current."""
+"""Read the row states of a column's files, count failed rows, and find input columns that are not current."""
 
 from __future__ import annotations
 
@@ -33,10 +33,9 @@ Offsets = npt.NDArray[np.int64]
 
 
 def failed_now(resolved: ResolvedRequest, statuses: Statuses, decisions: Decisions) -> dict[int, FailedNow]:
-    """Count the failed rows of fragments where deletions or a filter may exclude some.
+    """Count the failed rows of fragments in which deletions or a filter may exclude some of them.
 
-    Returns:
-        The counts by fragment id. For all other fragments the header of the file has the count.
+    Returns: The counts by fragment id. For all other fragments, the count in the file's header is right.
     """
     where = "" if resolved.past is not None else resolved.filter.where  # not evaluated in older versions
     has_failed = np.array([at for at, known in decisions.states.items() if known.failed], np.int64)
@@ -59,7 +58,7 @@ def _live_failures(resolved: ResolvedRequest, status: FragmentStatus, reader: Fr
 
 
 def _live(offsets: Offsets, status: FragmentStatus, reader: FragmentReader) -> Offsets:
-    """Return those of some offsets whose rows are not deleted."""
+    """Return the offsets whose rows are not deleted."""
     if not status.fragment.deleted_rows or not len(offsets):
         return offsets
     first, last = int(offsets[0]), int(offsets[-1])
@@ -67,7 +66,8 @@ def _live(offsets: Offsets, status: FragmentStatus, reader: FragmentReader) -> O
 
 
 def kept_now(resolved: ResolvedRequest, statuses: Statuses, decisions: Decisions) -> dict[int, Mapping[str, int]]:
-    """Count the rows with values of earlier versions in fragments with deleted rows, which their header counts too.
+    """Count the live rows with values of earlier versions, in fragments with deleted rows. Their header counts deleted
+    rows too.
 
     At most `MOST_LOOKED_INTO` fragments are read.
 
@@ -143,7 +143,7 @@ ReadStates = Callable[[ResolvedRequest, Statuses], Mapping[str, StateSummary]]
 
 
 class StaleInputs:
-    """Finds computed columns that are not current; the arguments are the steps of planning one column."""
+    """Finds computed columns that are not current. The arguments are the steps of planning one column."""
 
     def __init__(self, resolve: Resolve, statuses: Inspect, read_states: ReadStates) -> None:
         self._resolve = resolve
@@ -151,9 +151,11 @@ class StaleInputs:
         self._read_states = read_states
 
     def of_plan(self, resolved: ResolvedRequest, plan: Plan, table: TableSnapshot) -> tuple[StaleInput, ...]:
-        """Return the stale columns that a plan's values depend on, directly or not; each comes before its readers.
+        """Return the stale columns on which a plan's values depend, directly or indirectly. Each comes before the
+        columns that read it.
 
-        If the request is for some rows only, rows count if they lie in the plan's fragments and match the filter.
+        If the request is for some rows only, a column is stale if it is for a row in the plan's fragments that matches
+        the filter.
 
         Args:
             resolved: The request.
@@ -173,7 +175,7 @@ class StaleInputs:
     def of_columns(
         self, table: TableSnapshot, names: Sequence[str], where: str = "", only: Collection[int] | None = None
     ) -> tuple[StaleInput, ...]:
-        """Return those of some computed columns that are not current, in the same order.
+        """Return the columns among `names` that are not current, in the same order.
 
         Args:
             table: The version that is read.

@@ -1,7 +1,8 @@
 """Compare two versions of a view's source, and check the view and its source against the view's definition. Pure.
 
-Names of files are unique. What the history says about fragments with certain files and deletions therefore applies to
-any version: the rows of fragments that a compaction created are the live rows of those that it replaced.
+File names are unique. What the history shows about fragments with certain files and deletions therefore applies to
+every version that has them: the rows of fragments that a compaction created are the live rows of the fragments that it
+replaced.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _State = tuple[int, int, str, tuple[str, ...]]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Group:
-    """Fragments of the older version, and the states of those that now have exactly their rows."""
+    """Fragments of the older version, and the fragments that now have exactly their rows."""
 
     sources: frozenset[Fragment]
     holders: frozenset[_State]
@@ -98,7 +99,8 @@ def fields_read(query: ViewQuery, table: TableSnapshot) -> tuple[TableField, ...
 def changed_fragments(
     query: ViewQuery, base: TableSnapshot, target: TableSnapshot, compactions: Compactions = tuple
 ) -> tuple[SourceChange, ...]:
-    """Return the fragments that differ between the versions, by id; a removed one before a new one with its id.
+    """Return the fragments that differ between the versions, by id. A removed fragment comes before a new one with the
+    same id.
 
     Fragments whose rows compaction only moved are left out. `compactions` is called only if there may be any.
     """
@@ -164,7 +166,7 @@ def _same_values(old: Fragment, new: Fragment, ids: Sequence[int], new_ids: Sequ
 
 
 def _same_column(old: Fragment, new: Fragment, before: int, now: int) -> bool:
-    """Return whether both have the same values of a column, which are NULL if it is in no file."""
+    """Return whether both have the same values of a column. A column in no file has only NULL."""
     file = old.file_of(before)
     return file == new.file_of(now) and (before == now or not file)
 
@@ -176,7 +178,7 @@ def check_view(view: TableSnapshot, definition: ViewDefinition) -> None:
     """Check that a view's table has the columns of its definition.
 
     Raises:
-        FailedPrecondition: EXTERNAL_WRITES – it has others.
+        FailedPrecondition: EXTERNAL_WRITES – it has other columns.
     """
     query = definition.query
     wanted = [*INTERNAL_COLUMNS, *(c.name for c in query.columns), *(f.name for f in query.functions)]
@@ -219,7 +221,7 @@ def check_source(
 
 
 def source_column_missing(name: str, target: TableSnapshot, base: TableSnapshot | None) -> FailedPrecondition:
-    """Return the error for a column that the source lacks."""
+    """Return the error for a column that the source does not have."""
     old = None if base is None else base.column(name)
     renamed = old and next((f.name for f in target.fields if f.field_id == old.field_id), None)
     hint = f"It is now called '{renamed}': rename it back" if renamed else "Add it back"
@@ -247,7 +249,9 @@ def _recorded(
 
 
 def _same_field_values(before: pa.Field, now: pa.Field) -> bool:
-    """Return whether the view can store both in one column. It stores blobs of any form as plain ones."""
+    """Return whether the view can store values of both fields in one column. It stores blobs of every form in the same
+    way.
+    """
     if is_blob(before) or is_blob(now):
         return is_blob(before) and is_blob(now)
     return column_checks.same_type(before.type, now.type)

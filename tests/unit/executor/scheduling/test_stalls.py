@@ -63,7 +63,7 @@ def test_a_worker_may_wait_for_a_function_server():
     watched.watch.took("worker 1", unit(), heartbeats=True)
     watched.crashes.heard("u1", InFlightRows(3, (RowRange(12, 13),)))
     (stall,) = watched.checks(CHECKS + 1, alive="u1")
-    assert "where it waits for a function server, the job goes on once one can be reached" in stall.message
+    assert "if it waits for a function server, the job continues once one can be reached" in stall.message
 
 
 def test_what_moves_in_time_is_no_stall():
