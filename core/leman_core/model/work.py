@@ -1,7 +1,7 @@
-"""The messages between executor and workers, and the ports through which work reads, reserves and reports.
+"""The messages between executor and workers, and the interfaces by which workers read, reserve rows and report.
 
-Messages are plain data that is sent as JSON. The ports are narrow protocols: implementations do I/O, users can be
-tested without.
+Messages are plain data that is sent as JSON. The interfaces are small protocols, so that code that uses them can be
+tested without I/O.
 """
 
 from __future__ import annotations
@@ -71,13 +71,13 @@ class FunctionSpec:
 
     @property
     def identity(self) -> str:
-        """Return the identity of the code: equal ones may share a process."""
+        """Return the identity of the code. Functions of equal identity may share a process."""
         return f"{self.name}@{self.version} {self.bundle_sha256 or self.entrypoint}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkContext:
-    """What holds for all units of a job."""
+    """The facts that are the same for all units of a job."""
 
     job_id: str
     uri: str
@@ -136,11 +136,11 @@ class WorkContext:
         return holder_of(self.key, self.attempt)
 
     def scope(self, values: str) -> str:
-        """Return the scope of values (see `scope_of`) in this table: a copy of it has the same values."""
+        """Return the scope of values (see `scope_of`) in this table, as a copy of it may have the same values."""
         return f"{hashlib.blake2b(self.uri.rstrip('/').encode(), digest_size=8).hexdigest()}:{values}"
 
     def process_name(self, salt: bytes) -> str:
-        """Return the name of the processes that may run it: those of one function version in one environment.
+        """Return a name for the processes that may run the function: equal for one function version in one environment.
 
         Args:
             salt: Up to 64 secret bytes, so that the name does not reveal the environment.
@@ -152,7 +152,7 @@ class WorkContext:
 
     @property
     def selective(self) -> bool:
-        """Return whether rows without a value are left out."""
+        """Return whether the job computes only some rows and leaves others without a value."""
         return bool(self.where or self.inputs_version)
 
 
@@ -163,7 +163,7 @@ def holder_of(job_key: str, attempt: int) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowError:
-    """A row for which the function failed, as workers report it and the error store keeps it.
+    """A row for which the function failed, as workers report it and as it is stored.
 
     The fields are those of `RowError` in `protos/leman/v1/jobs.proto`.
     """
@@ -198,7 +198,7 @@ class RowError:
 
 @dataclass(frozen=True, slots=True)
 class FragmentWork:
-    """A unit's share of one fragment."""
+    """The part of one fragment that a unit computes."""
 
     task: FragmentTask
     """The plan's task for the fragment, without missing rows and their checkpoints (see `of`).
@@ -318,7 +318,7 @@ class Timings:
 
     @property
     def by_rows(self) -> float:
-        """Return the part that grows with the number of rows."""
+        """Return the seconds that grow with the number of rows."""
         return max(0.0, self.udf + self.read + self.storing - self.fixed)
 
     def __add__(self, other: Timings) -> Timings:
@@ -334,7 +334,7 @@ class Timings:
 
 @dataclass(frozen=True, slots=True)
 class WorkSpan:
-    """A period of a unit's work. Times are nanoseconds since the epoch, by the worker's clock."""
+    """A period of a unit's work, for traces. Times are nanoseconds since the epoch, by the worker's clock."""
 
     name: str
     begin: int
@@ -358,7 +358,7 @@ class UnitOutcome:
 
 @dataclass(frozen=True, slots=True)
 class ServerAnswers:
-    """How the servers of a remote function answered a unit."""
+    """How often the servers of a remote function answered a unit, or did not."""
 
     #: Batches that they answered, with values or with an error.
     answered: int = 0
@@ -374,7 +374,7 @@ class ServerAnswers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgressReport:
-    """A running unit's report: its sums so far, and a fragment that it has finished."""
+    """A report of a running unit: its totals so far, and a fragment if it has finished one."""
 
     unit_id: str
     rows_evaluated: int = 0
@@ -392,9 +392,9 @@ class ProgressReport:
 
 @dataclass(frozen=True, slots=True)
 class InFlightRows:
-    """A worker's report of what it is about to do, in case it dies over it.
+    """A worker's report of what it does next. If the worker dies, this says which rows may be the cause.
 
-    The function is about to be loaded, or to be called with these rows, or a checkpoint was `stored`.
+    It next loads the function, or calls it with these rows, or it has `stored` a checkpoint.
     """
 
     fragment_id: int
@@ -410,10 +410,10 @@ class InFlightRows:
 
 
 class CheckpointStore(Protocol):
-    """Batches of computed values under text keys. All implementations pass one conformance suite.
+    """Stores batches of computed values under text keys. One conformance suite tests all implementations.
 
-    Setting a key again replaces the value. Reading verifies the stored digest: a damaged checkpoint is set aside and
-    reads as absent. Keys may hold any character; `list_keys` returns them unchanged. If the storage cannot be used,
+    Setting a key again replaces the value. Reading verifies the stored digest: a damaged checkpoint is moved aside and
+    counts as absent. Keys may contain any character; `list_keys` returns them unchanged. If the storage cannot be used,
     calls raise the error of `storage_failed`.
     """
 
@@ -474,29 +474,35 @@ class Grant:
 
 
 class Reservations(Protocol):
-    """Who is computing what, so that two jobs do not compute the same rows.
+    """Reservations of rows, so that two jobs do not compute the same rows at the same time.
 
-    Saves work; correctness never rests on it.
+    They only save work; correctness does not depend on them.
 
-    A scope is one fragment's values. Holders are attempts at jobs, `job#attempt`: a job never hands out a row twice at
-    the same time, and takes over what one of its dead workers or an earlier attempt held. Reservations of a dead job
-    expire.
+    A scope is one fragment's values. A holder is an attempt at a job, `job#attempt`, and not a worker: a job itself
+    never gives a row to two workers at the same time. It takes over the reservations of its dead workers and earlier
+    attempts. Reservations of a dead job expire.
     """
 
     def reserve(self, scope: str, wanted: Sequence[RowRange], holder: str, ignored: Collection[str] = ()) -> Grant:
-        """Reserve what is free. Reservations in `ignored`, from `Grant.holds`, count as free unless renewed since."""
+        """Reserve the free rows of `wanted`.
+
+        Reservations in `ignored`, from `Grant.holds`, count as free unless renewed since.
+        """
         ...
 
     def renew(self, scopes: Iterable[str], holder: str) -> bool:
-        """Renew the holder's reservations; False: a later attempt at the job reserves in one of the scopes; stop."""
+        """Renew the holder's reservations.
+
+        Return False if a later attempt at the job has reserved in a scope: stop then.
+        """
         ...
 
     def release(self, scope: str, ranges: Sequence[RowRange], holder: str, *, finished: bool) -> None:
-        """Release granted ranges; `finished`: their results are stored."""
+        """Release granted ranges. `finished`: whether their results are stored."""
         ...
 
     def release_all(self, scopes: Iterable[str], holder: str) -> None:
-        """Release all reservations of a holder in the scopes, as its workers were ended."""
+        """Release all reservations of a holder in the scopes, after its workers were ended."""
         ...
 
 
@@ -512,5 +518,5 @@ class ProgressSink(Protocol):
     def send(self, report: ProgressReport) -> None: ...
 
     def in_flight(self, in_flight: InFlightRows) -> None:
-        """Report what the unit is about to do, in case its worker dies over it."""
+        """Report what the unit does next, so that the cause is known if its worker dies."""
         ...

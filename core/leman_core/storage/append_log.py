@@ -1,4 +1,4 @@
-"""Small Lance tables that are only appended to: job history and failed rows. Damaged files of them are set aside."""
+"""Small Lance tables that only grow (job history, failed rows). Damaged files of them are moved aside."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ _CHUNK = 1 << 22
 
 
 def check_file_whole(uri: str, path: str) -> None:
-    """Check that a table's file can be read completely, or is certainly missing: then what Lance reports is damage.
+    """Check that a table's file can be read completely, or is missing. An error of Lance about it then means damage.
 
     Raises:
-        OSError: The store does not answer, so the file may be whole.
+        OSError: The store does not answer, so the file may be intact.
     """
     filesystem, root = filesystem_of(uri)
     try:
@@ -82,7 +82,7 @@ def manifest_versions(uri: str) -> list[tuple[int, str]]:
 
 
 def had_versions(uri: str) -> bool:
-    """Return whether a folder for versions exists: there is a table, or it is being created."""
+    """Return whether the table's folder of versions exists: the table exists, or is being created."""
     filesystem, root = filesystem_of(uri)
     return bool(filesystem.get_file_info(f"{root}/_versions").type == pafs.FileType.Directory)
 
@@ -101,7 +101,7 @@ def set_aside(uri: str, path: str, what: str) -> str:
     """Move a damaged file of a table, or with path "" the whole table, to the folder `damaged` next to the table.
 
     Returns:
-        A note for people, which is stored there too. If the move fails the file stays, and the note says so.
+        A note for people, which is also stored in that folder. If the move fails, the file stays, and the note says so.
     """
     filesystem, root = filesystem_of(uri)
     folder, _, table = root.rpartition("/")
@@ -118,11 +118,11 @@ def set_aside(uri: str, path: str, what: str) -> str:
 
 
 def damage_notes(uri: str, since: float = 0.0) -> list[str]:
-    """Return the notes on what was set aside of a table, oldest first.
+    """Return the notes on the damaged parts of a table that were moved aside, oldest first.
 
     Args:
         uri: The table.
-        since: Leave out what was set aside before, in seconds since the epoch.
+        since: Leave out notes from before this time, in seconds since the epoch.
 
     Raises:
         LemanError: What `storage_failed` gives.
@@ -168,9 +168,9 @@ class AppendLog:
         uri: The table.
         schema: Its columns.
         called: Its name in messages; empty: the uri.
-        compact_after: Compact the table after so many appends; 0: only the caller compacts.
-        repairs: Set damaged parts aside, and report that in the log.
-        ordered: Create the table such that rows keep their `position` through compaction and repair.
+        compact_after: Compact the table after this many appends; 0: only the caller compacts.
+        repairs: Whether to move damaged parts aside, and report that in the log.
+        ordered: Whether rows of a new table keep their `position` through compaction and repair.
     """
 
     def __init__(
@@ -194,7 +194,7 @@ class AppendLog:
     def create(self) -> None:
         """Create the table unless it exists.
 
-        Call it before the first append: if two appends both found no table, Lance would keep only one of them.
+        Call it before the first append: if two concurrent appends found no table, Lance would keep only one of them.
 
         Raises:
             LemanError: What `storage_failed` gives.
@@ -218,8 +218,7 @@ class AppendLog:
 
         Args:
             rows: What to add.
-            base: An open version. If it is the latest, nothing is read again: an object store gets five requests
-                instead of six.
+            base: An open version to append to. If it is the latest, this saves one of six requests to an object store.
 
         Raises:
             DataLoss: TABLE_DAMAGED.
@@ -234,7 +233,7 @@ class AppendLog:
         return self._snapshot(written)
 
     def _write_on(self, base: Snapshot | None, table: pa.Table) -> lance.LanceDataset | None:
-        """Append to an open version. Return None if that failed, or a disk has a later version.
+        """Append to an open version. Return None if that failed, or if a table on a local disk has a later version.
 
         Raises:
             LemanError: What `storage_failed` gives if the store does not answer: a second try would fail, too.
@@ -297,7 +296,7 @@ class AppendLog:
         raise AssertionError("the loop returns or raises")
 
     def _look(self) -> None:
-        """Check that the table can be opened. A log that repairs may open an earlier version."""
+        """Check that the table can be opened. With `repairs`, damaged latest versions are moved aside first."""
         try:
             self._open_raw()
         except (OSError, ValueError) as error:
@@ -331,16 +330,16 @@ class AppendLog:
             return None
 
     def warnings(self, since: float = 0.0) -> list[str]:
-        """Return the notes on what was set aside of the table since a time, oldest first."""
+        """Return the notes on parts of the table that were moved aside since a time, oldest first."""
         return damage_notes(self._uri, since)
 
     def salvage(
         self, snapshot: Snapshot, fragment_id: int, why: LemanError, usable: Callable[[dict[str, object]], bool]
     ) -> list[dict[str, object]]:
-        """Return the `usable` rows of a fragment that also has unusable ones, or cannot be read as a whole.
+        """Return the `usable` rows of a fragment that also has damaged rows, or that cannot be read as a whole.
 
-        A log that repairs replaces the fragment by these rows, each at its old `position`. If it is not certain that
-        the fragment is damaged, the error is raised.
+        With `repairs`, these rows, each at its old `position`, replace the fragment. If the fragment is not certainly
+        damaged, the error is raised.
         """
         files = snapshot.files(fragment_id)
         with readable(self._called, self._uri):
@@ -358,7 +357,7 @@ class AppendLog:
         return rows
 
     def mend(self, snapshot: Snapshot) -> bool:
-        """Save the readable rows of damaged fragments and set the others aside, as `salvage` does.
+        """Replace each damaged fragment by its readable rows, and move the damaged files aside, as `salvage` does.
 
         Returns:
             Whether a fragment was damaged. The latest version is then a new one.
@@ -376,7 +375,7 @@ class AppendLog:
         return damaged
 
     def compact(self) -> None:
-        """Merge small files. A concurrent writer has precedence."""
+        """Merge small files. If another writer commits at the same time, give up."""
         dataset = self._open()
         if dataset is None:
             return
@@ -403,7 +402,7 @@ class AppendLog:
         return None if after is None else (before, after)
 
     def _drop_row_versions(self) -> None:
-        """Remove from the manifest in which version each row was created and changed.
+        """Remove the versions in which each row was created and changed from the manifest.
 
         Concurrent writers have precedence.
         Lance keeps that for stable row ids, at ten bytes of every later manifest for each row. Leman does not read it.
@@ -425,7 +424,7 @@ class AppendLog:
         return open_latest(self._uri, cache_bytes=_CACHE_BYTES)
 
     def forget_past(self) -> None:
-        """Remove versions that are older than a minute and not needed. Others may write at the same time."""
+        """Remove unneeded versions that are older than a minute. Other writers may continue meanwhile."""
         with contextlib.suppress(*LANCE_ERRORS), panics_as_errors():
             self._open_some().cleanup_old_versions(older_than=_KEEP_LITTLE)
 
@@ -468,7 +467,7 @@ class AppendLog:
             return self._checked(open_checked(self._uri, cache_bytes=_CACHE_BYTES))
 
     def _open_before_damage(self, why: Exception) -> lance.LanceDataset | None:
-        """Open the latest readable version, and set later manifests aside.
+        """Open the latest readable version, and move later, damaged manifests aside.
 
         Returns:
             None if there is none: then the whole table is set aside.
@@ -498,7 +497,7 @@ class AppendLog:
         return None
 
     def _checked(self, dataset: lance.LanceDataset) -> lance.LanceDataset:
-        """Refuse a manifest of zeros, which opens as a table without columns.
+        """Return the dataset, unless its manifest consists of zeros, which opens as a table without columns.
 
         Raises:
             ValueError: It is one.

@@ -1,10 +1,10 @@
-"""Data files of views: definitions, the order of rows, placeholders, values, and patches. A commit installs them.
+"""Write and read data files of views, their definitions, and the order of their rows. A commit installs the files.
 
-A file that replaces columns of a fragment states which rows it changed, so that views on this view need not compute the
-others. This patch is in the global buffer that the schema metadata key `leman.patch` names: 4 bytes length (little
-endian) of a JSON header {"replaces": {column: old file}, "rows": n}, the header, and zlib of the offsets of the changed
-rows as n 32-bit numbers (little endian, ascending). All other rows have the values of the old files. The file of a
-computed column lists the files before it instead (`leman_core.model.row_states`).
+A file that replaces columns of a fragment contains a patch. It lists the rows that changed, so that views on this view
+need not compute the unchanged ones. The patch is in the global buffer that the schema metadata key `leman.patch` names:
+4 bytes length (little endian) of a JSON header {"replaces": {column: old file}, "rows": n}, the header, and zlib of the
+offsets of the changed rows as n 32-bit numbers (little endian, ascending). All unlisted rows have the values of the old
+files. The file of a computed column has no patch; it lists the files before it instead (`leman_core.model.row_states`).
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def decode_patch(buffer: bytes) -> Patch:
 
 
 def read_patch(uri: str, file: str) -> Patch | None:
-    """Return the patch in a data file; None: it has none."""
+    """Return the patch in a data file; None if it has none."""
     try:
         buffer = lance_files.read_buffer(*filesystem_of(data_path(uri, file)), PATCH_KEY)
         return None if buffer is None else decode_patch(buffer)
@@ -88,9 +88,9 @@ def read_patch(uri: str, file: str) -> Patch | None:
 
 
 def patched_offsets(uri: str, before: Mapping[str, str], after: Mapping[str, str]) -> Ids | None:
-    """Return the sorted rows of a fragment that changed between two states of it, each column → file.
+    """Return the sorted rows of a fragment that changed between two states. A state maps each column to its file.
 
-    None: any row may have changed.
+    Return None if any row may have changed.
     """
     known: dict[str, Patch | None] = {}
     found = NO_IDS
@@ -103,7 +103,7 @@ def patched_offsets(uri: str, before: Mapping[str, str], after: Mapping[str, str
 
 
 def _chain(uri: str, known: dict[str, Patch | None], column: str, file: str, oldest: str) -> list[Ids] | None:
-    """Return the offsets of each patch from a column's file back to an older one; None: no chain leads there."""
+    """Return the offsets of each patch from a column's file back to an older file; None if none lead there."""
     chain: list[Ids] = []
     at = file
     if at != oldest and keys.parse_column_file_name(at) is not None:
@@ -121,7 +121,7 @@ def _chain(uri: str, known: dict[str, Patch | None], column: str, file: str, old
 
 
 def definition_in(view: TableSnapshot) -> ViewDefinition | None:
-    """Return the definition of a view by its present place; None: the table is no view.
+    """Return the definition of a view, as of its present place; None if the table is not a view.
 
     Raises:
         DataLoss: VIEW_DAMAGED.
@@ -131,11 +131,11 @@ def definition_in(view: TableSnapshot) -> ViewDefinition | None:
 
 
 def relocated_definition(definition: ViewDefinition, uri: str, incarnation: str) -> ViewDefinition:
-    """Return the definition, with its source in the view's own database if the view was copied or moved with it.
+    """Return the definition. If the view was copied or moved with its database, its source is the one in that database.
 
-    Views of earlier releases name their source by an absolute place, also in their own database. In a copy, that
-    database is the former one if the copy has the source, by its identity, and either the view is in the former
-    database, too, or its source is no longer there.
+    Views of earlier releases name their source by an absolute place, even in their own database, so a copied view names
+    the source in the former database. The source is taken from the view's present database if that has it, by its
+    identity, and either the former database still has the view, or it no longer has the source.
 
     Args:
         definition: The stored definition.
@@ -172,12 +172,12 @@ _PIECE = 1 << 18
 
 
 def in_view_order(ids: Ids, query: ViewQuery) -> Ids:
-    """Return the ids in the order of the view's rows: sorted, or with `shuffle` by a keyed hash (`view_rows`)."""
+    """Return the ids in the order of the view's rows: sorted or, with `shuffle`, by a keyed hash (`view_rows`)."""
     return in_order(ids, shuffle=query.shuffle, seed=query.seed)
 
 
 def view_rows(matching: Iterable[Ids], query: ViewQuery, in_memory: int = _IN_MEMORY) -> Iterator[Ids]:
-    """Yield those of all matching ids that the view holds, in its order, in pieces.
+    """Yield, in the view's order and in pieces, those of all matching ids that its limit and offset leave.
 
     Many ids are sorted in buckets on disk. Memory is bounded by about 100 MB for each 100 million of them.
     """
@@ -233,9 +233,10 @@ def _sorted(pieces: Iterable[Ids], in_memory: int, *, shuffle: bool, seed: int) 
 
 
 class _Spool:
-    """Ids on disk, in files by ranges of their keys.
+    """Sorts ids on disk, in one file for each range of sort keys.
 
-    A row id is below 2^63, but most are small: the files of plain ids are split again until one fits in memory.
+    Row ids may be up to 2^63, but most are small, so a file of unshuffled ids may get most of them. Such a file is
+    split until it fits in memory.
     """
 
     def __init__(self, folder: Path, *, shuffle: bool, seed: int, shift: int = 58) -> None:
@@ -284,7 +285,7 @@ _BATCH_BYTES = 32 << 20
 
 
 def storage_version(schema: pa.Schema) -> str | None:
-    """Return the file format of a view with these columns; None: Lance's default."""
+    """Return the file format that a view with these columns needs; None for Lance's default."""
     return "{}.{}".format(*arrow_types.VIEW_FORMAT) if any(arrow_types.is_blob(field) for field in schema) else None
 
 
@@ -323,7 +324,7 @@ class ViewFileWriter:
         self._rows += batch.num_rows
 
     def patch(self, replaces: Mapping[str, str], offsets: Ids) -> None:
-        """State which rows differ from the files that the new one replaces."""
+        """Write into the file which rows differ from the files that it replaces."""
         with using_storage(self._uri):
             buffer = self._writer.add_global_buffer(encode_patch(replaces, offsets))
             self._writer.add_schema_metadata(PATCH_KEY, str(buffer))
@@ -405,7 +406,7 @@ def stage_columns(
 
 
 def source_row_ids(uri: str, version: int, fragment_id: int) -> tuple[Ids, int]:
-    """Return `__source_row_id` of all physical rows of a fragment in order, and how many rows have no values yet."""
+    """Return `__source_row_id` of all physical rows of a fragment, and the number of rows without values."""
     parts, unset = [np.empty(0, np.int64)], 0
     for batch in current_values(uri, version, fragment_id, [SOURCE_ROW_ID, IS_SET]):
         parts.append(batch.column(SOURCE_ROW_ID).to_numpy())
@@ -469,7 +470,7 @@ def _with_blobs(dataset: lance.LanceDataset, batch: pa.RecordBatch, wanted: Sequ
 
 
 def remove_staged(uri: str, files: Iterable[str]) -> None:
-    """Remove files that no commit will name. If that fails, garbage collection removes them."""
+    """Remove staged files that will not be committed. If that fails, garbage collection removes them later."""
     filesystem, root = filesystem_of(uri)
     for file in files:
         with contextlib.suppress(OSError):
@@ -528,7 +529,7 @@ def _fragment(dataset: lance.LanceDataset, fragment_id: int) -> lance.LanceFragm
 
 
 def _files_of(dataset: lance.LanceDataset, fragment_id: int, columns: Iterable[str]) -> dict[str, str]:
-    """Return column → the one file that holds it; empty: none does, or several do."""
+    """Return the file of each column; an empty text if no file or several have the column."""
     files = [(str(f.path), frozenset(f.fields)) for f in _fragment(dataset, fragment_id).metadata.files]
     fields = {f.name: f.field_ids for f in fields_of(dataset)}
     found = {}

@@ -1,9 +1,9 @@
-"""The files in a view's folder `_refresh`: evictions, failed rows, and records of source versions. None ever changes.
+"""The files in a view's folder `_refresh`: evictions, failed rows, and records of source versions. They never change.
 
-A refresh writes its evictions, the rows that leave the view, and the commit reads them. The list of failed rows and the
-source record have their digest in their name, and the view's metadata has the name. A record keeps the fragments of a
-source version with their files, deleted rows and row ids: a refresh compares with it after the version was cleaned up
-(decision 18).
+Evictions are the rows that leave the view: a refresh writes the list, and the commit reads it. The names of the list of
+failed rows and of the source record contain their digests, and the view's metadata has these names. A source record has
+the fragments of a source version with their files, deleted rows and row ids, so that a refresh can compare with that
+version even after it was cleaned up (decision 18).
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ REFRESH_FOLDER = "_refresh"
 
 
 def side_files(view: str) -> DocumentFolder:
-    """Return the files of a view that hold no data."""
+    """Return the store of the files in a view's folder `_refresh`."""
     return DocumentFolder(f"{view}/{REFRESH_FOLDER}", f"The folder {REFRESH_FOLDER} of view {view}")
 
 
@@ -60,7 +60,7 @@ _EVICTIONS = pa.schema([pa.field("fragment_id", pa.int64()), pa.field("offset", 
 
 
 def write_evictions(uri: str, addresses: Ids) -> tuple[str, str]:
-    """Store which rows of the view are to be evicted and return (file name, digest)."""
+    """Store the addresses of the view's rows to evict, and return the file's name and digest."""
     table = pa.table([pa.array(fragments_of(addresses)), pa.array(offsets_of(addresses))], schema=_EVICTIONS)
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, _EVICTIONS) as writer:
@@ -101,7 +101,7 @@ _FAILED_ROWS_SCHEMA = pa.schema([("column", pa.string()), ("job_id", pa.string()
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FailedRows:
-    """Sorted source row ids by function column and by the job in which they failed; jobs in their order."""
+    """Failed rows of a view: sorted source row ids by function column and job, the oldest job first."""
 
     groups: Mapping[_Group, Ids]
 
@@ -154,7 +154,7 @@ def read_failed_rows(view: str, note: FailedNote) -> FailedRows | None:
 
 
 def lost_failed_rows(name: str, note: FailedNote, what: str = "is damaged or gone") -> str:
-    """Return a message on the consequences of an unusable list of failed rows.
+    """Return a text that says what an unusable list of failed rows means for the view.
 
     Args:
         name: The view.
@@ -217,7 +217,7 @@ _SOURCE_RECORD_SCHEMA = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class StoredRows:
-    """Rows of one fragment, in their stored form."""
+    """The rows of one fragment of the source, as a record stores them."""
 
     #: The row ids, in the manifest's form or packed.
     ids: bytes
@@ -243,7 +243,7 @@ class StoredRows:
 
 
 class SourceRecord:
-    """A source version as a view keeps it.
+    """A view's record of a source version.
 
     `snapshot` names only files that the view reads. Its `incarnation` is the `TableSnapshot.identity` of the version.
     """
@@ -359,12 +359,12 @@ def decode_source_record(source: str, content: bytes) -> SourceRecord:
 
 
 def _bits(deleted: Mask) -> bytes:
-    """Return one bit for each row, set if it is deleted; empty: none is."""
+    """Return one bit for each row, set if the row is deleted; empty if no row is."""
     return zlib.compress(np.packbits(deleted).tobytes(), 1) if deleted.any() else b""
 
 
 def _packed(ids: pa.Array) -> bytes:
-    """Return the row ids that the manifest does not have, packed. Those of deleted rows are arbitrary."""
+    """Return row ids that the manifest does not contain, in packed form. The ids of deleted rows are arbitrary."""
     numbers = ids.fill_null(0).to_numpy().astype("<i8")
     return _PLAIN + zlib.compress(np.diff(numbers, prepend=0).tobytes(), 1)
 
@@ -404,7 +404,7 @@ def write_source_record(
         query: What the view reads.
         source: The source.
         version: Its version.
-        before: The name of an earlier record, whose rows are reused for unchanged fragments.
+        before: The name of an earlier record. For unchanged fragments, its rows are reused.
         opened: The source version, if it is open.
 
     Returns:
@@ -491,7 +491,7 @@ def _all_rows(
 
 
 def _deleted(dataset: lance.LanceDataset, fragment: Fragment) -> Ids | None:
-    """Return the offsets of a fragment's deleted rows; None: only a scan can find them."""
+    """Return the offsets of a fragment's deleted rows; None if only a scan can find them."""
     if not fragment.deleted_rows:
         return NO_IDS
     opened = dataset.get_fragment(fragment.fragment_id)
@@ -501,7 +501,7 @@ def _deleted(dataset: lance.LanceDataset, fragment: Fragment) -> Ids | None:
 def _scanned(dataset: lance.LanceDataset, fragments: Sequence[Fragment]) -> Iterator[pa.Array]:
     """Yield row ids of the fragments, NULL in deleted rows, in one scan.
 
-    One for each fragment takes ten times as long.
+    A scan for each fragment would take ten times as long.
     """
     opened = [dataset.get_fragment(fragment.fragment_id) for fragment in fragments]
     chosen = [fragment for fragment in opened if fragment is not None]
