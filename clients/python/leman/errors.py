@@ -98,7 +98,7 @@ class VersionRequired(UdfDefinitionError, reason="VERSION_REQUIRED"):
 
 
 class NotFound(LemanError, KeyError, reason="NOT_FOUND", code="NOT_FOUND"):
-    """What the request names does not exist."""
+    """The table, job or other object of the request does not exist."""
 
 
 class TableNotFound(NotFound, reason="TABLE_NOT_FOUND"):
@@ -172,7 +172,7 @@ class TypeNotStorable(FailedPrecondition, TypeError, reason="TYPE_NOT_STORABLE")
 
 
 class ResourcesNotAvailable(FailedPrecondition, reason="RESOURCES_NOT_AVAILABLE"):
-    """A function asks for CPUs, GPUs or memory that no worker has."""
+    """A function needs CPUs, GPUs or memory that no worker has."""
 
 
 class Aborted(LemanError, reason="ABORTED", code="ABORTED"):
@@ -232,14 +232,14 @@ class _JobEnded(LemanError):
 
 
 class JobFailed(_JobEnded, RuntimeError, reason="JOB_FAILED"):
-    """A job ended as FAILED. What it had finished is kept: the same call again continues from there.
+    """A job ended as FAILED. Its finished work is kept: repeat the call to continue from there.
 
     If a row of the user's data was the cause, `facts` has `error_type`, `row_address` and the like.
     """
 
 
 class JobCancelled(_JobEnded, reason="JOB_CANCELLED", code="CANCELLED"):
-    """A job ended as CANCELLED. What it had finished is kept."""
+    """A job ended as CANCELLED. Its finished work is kept."""
 
 
 BY_CODE: dict[str, type[LemanError]] = {

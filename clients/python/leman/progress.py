@@ -1,4 +1,4 @@
-"""How a job's progress is shown: live on a terminal, as lines elsewhere, by a function, or not at all.
+"""Displays of a job's progress: live on a terminal, as lines elsewhere, by a function, or none.
 
 rich is slow to import: it is imported where a terminal shows progress.
 """
@@ -69,7 +69,7 @@ class Display:
         """End the display, also if the job failed."""
 
     def update(self, job: Job, events: Iterable[JobEvent]) -> None:
-        """Show the job as it stands, and what happened since the last call."""
+        """Show the job's current state, and the events since the last call."""
 
 
 class CallbackDisplay(Display):
@@ -85,8 +85,8 @@ class CallbackDisplay(Display):
 class LineDisplay(Display):
     """Prints a line for each event except changes of state, and one for the result.
 
-    A job that plans again and finds the same prints that once. The exception says how a job failed, here and in the
-    live display.
+    If a job plans again with the same result, that is printed only once. If a job fails, the exception says why, here
+    and in the live display.
     """
 
     tells_result = True
@@ -112,8 +112,8 @@ class LineDisplay(Display):
 class LiveDisplay(Display):
     """A bar with the three row states, rate, time left and bottleneck; a single line once the job has ended.
 
-    It shows what the job waits for until rows move again. What a job lacks (events of kind `resources`) has a line
-    that stays.
+    It shows what the job waits for, until there is progress again. Missing resources (events of kind `resources`) have
+    a line that stays.
     """
 
     tells_result = True
@@ -172,7 +172,7 @@ class LiveDisplay(Display):
 class NotebookDisplay(Display):
     """Renews a cell's output while the job runs: HTML, or a line of text where a page shows no HTML.
 
-    What a job lacks has a line that stays.
+    Missing resources have a line that stays.
     """
 
     tells_result = True
@@ -279,7 +279,10 @@ def _line(name: str, text: str) -> Text:
 
 
 def row_states(progress: Progress) -> dict[str, int]:
-    """Count rows by the state that they are in now; each row counts once. No checkpoint has `computed` rows yet."""
+    """Count rows by their current state; each row counts once.
+
+    `computed` counts rows that are not in a checkpoint yet.
+    """
     committed, ready = progress.rows_committed, progress.rows_ready_to_commit
     checkpointed = max(0, progress.rows_checkpointed - committed - ready)
     safe = committed + ready + checkpointed

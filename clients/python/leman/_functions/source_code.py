@@ -1,7 +1,7 @@
-"""Loaded code: which is installed and which is the user's own, its source in a normal form and as text for people.
+"""Source of loaded code, in a normal form and as text for people; whether code is installed or the user's own.
 
-Comments, layout and docstrings do not change the normal form. Digests of plain values are the same on every machine,
-and never the same for values of different types.
+Comments, layout and docstrings do not change the normal form. The digest of a plain value is the same on every machine.
+Values of different types never have the same digest.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ _INSTALLED_FOLDERS = ("site-packages", "dist-packages")
 def is_installed(name: str) -> bool:
     """Return True for a module of the standard library, of an installed distribution or of Leman itself.
 
-    Such code is named, not shipped: workers have it. Everything else is the user's own and travels by value. That
-    includes distributions in editable mode, whose code changes without their version. The place of the module's file
+    Workers have such code, so it is sent by name only. All other code is the user's own and is sent by value. That
+    includes distributions in editable mode, whose code changes without their version. The path of the module's file
     decides, not its name: a user's `profile.py` is not part of Python.
     """
     top = name.partition(".")[0]
@@ -203,7 +203,7 @@ _parsing = threading.RLock()  # a finalizer may parse in the midst of a parse
 
 
 def function_node(function: FunctionType) -> FunctionNode | None:
-    """Return the syntax tree of a loaded function; None if it was typed in (`python -c`, a REPL, `exec`).
+    """Return the syntax tree of a loaded function; None if it has no file (`python -c`, a REPL, `exec`).
 
     Raises VersionRequired if its file cannot be read, or is not what was loaded.
     """
@@ -280,7 +280,7 @@ def _dotted(node: ast.AST) -> str:
 
 
 def names_in(text: str) -> set[str]:
-    """Return the names in an annotation that is written as a text."""
+    """Return the names in an annotation that is written in quotes."""
     try:
         return {node.id for node in ast.walk(_tree(text.strip())) if isinstance(node, ast.Name)}
     except SyntaxError:
@@ -299,7 +299,7 @@ def is_plain_hint(hint: Any) -> bool:
 
 
 def text_of(function: FunctionType, node: FunctionNode) -> str:
-    """Return the source of a function as it is written."""
+    """Return the source text of a function, unchanged."""
     lines = linecache.getlines(function.__code__.co_filename, function.__globals__)
     first = min([node.lineno, *(item.lineno for item in getattr(node, "decorator_list", []))])
     return "".join(lines[first - 1 : node.end_lineno])
@@ -311,7 +311,7 @@ _BY_NAME = {"getattr", "hasattr"}
 
 
 def reads_any_name(code: CodeType, node: FunctionNode | None) -> bool:
-    """Return whether a function asks for attributes by names that it computes."""
+    """Return whether a function reads attributes whose names it computes."""
     if not any(not _BY_NAME.isdisjoint(inner.co_names) for inner in (code, *_nested(code))):
         return False
     if node is None:
@@ -531,7 +531,7 @@ def _is_made_by_call(item: ast.stmt) -> bool:
 
 
 def _without_text(item: ast.stmt) -> ast.stmt:
-    """Return a field with a mark instead of a default that is a text, which may be secret."""
+    """Return a field in which a mark replaces a default that is a text, because texts may be secret."""
     if isinstance(item, ast.AnnAssign) and isinstance(item.value, ast.Constant):
         return ast.AnnAssign(item.target, item.annotation, ast.Name(constant(item.value.value)), item.simple)
     return item
@@ -563,7 +563,10 @@ def _files_of(value: type) -> Iterator[str]:
 
 
 def constant(value: Any) -> str:
-    """Return a number in full. Texts and containers may be secret: they become a mark that shows changes."""
+    """Return the text of a constant: a number in full.
+
+    For texts and containers, which may be secret, return a mark that shows only changes.
+    """
     if type(value) in _SHOWN:
         return repr(value)
     return f"<{type(value).__name__} {_mark(value)}>"

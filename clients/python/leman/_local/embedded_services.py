@@ -1,4 +1,4 @@
-"""Finds or starts the embedded services of a local database, and runs a single service for calls that only read."""
+"""Find or start the embedded services of a local database, and run a single service for calls that only read."""
 
 from __future__ import annotations
 
@@ -95,11 +95,11 @@ _REPAIR_SECONDS = 8.0  # more than a running supervisor needs to rewrite a damag
 class Embedded(Locator):
     """Locator for the services of one local database, an absolute path.
 
-    The system that serves the database says so in `<database>/_leman/service.json`. If there is none, the system of
-    this environment is started if needed, and told to serve it. `home`: the folder of another system, which alone may
-    serve it; it ends with this process if `lifeline`. `direct`: this process reads and writes rows itself, and imports
-    what it needs for that while it waits for services. Calls that only read write nothing to a database to which Leman
-    has not written yet.
+    A system that serves the database writes `<database>/_leman/service.json`. If no system does, that of this Python
+    environment is asked to serve it, and is started if needed. `home`: the folder of another system, which alone may
+    serve the database; with `lifeline`, it ends with this process. `direct`: this process reads and writes rows itself,
+    and imports pylance while it waits for services. Calls that only read write nothing to a database to which Leman has
+    not written yet.
     """
 
     def __init__(
@@ -127,8 +127,8 @@ class Embedded(Locator):
     def check(self, *, reads: bool) -> Endpoints | None:
         """Raise NotFound (DATABASE_NOT_FOUND) if a call would read a database that does not exist.
 
-        A call that writes has the database served. If another system serves it by now, return its address: jobs are
-        known to that system alone.
+        A call that writes needs a system that serves the database. If another system serves it by now, return its
+        address, because only that system knows the jobs.
         """
         if reads:
             _locations.check_database_exists(self._database)
@@ -149,7 +149,7 @@ class Embedded(Locator):
         return None
 
     def expect_writes(self) -> None:
-        """Start Spark with the services, if they are started before the first call that changes something."""
+        """If services are started before the first call that changes something, start Spark together with them."""
         self._expects_writes = True
 
     def would_start(self) -> bool:
@@ -189,7 +189,7 @@ class Embedded(Locator):
         raise self._unreachable(ServiceFile(self._folder()), "is not taken at its word")
 
     def _check_reads(self, refusal: str) -> None:
-        """Raise StartFailed unless all calls so far only read: a database that cannot be written can be read."""
+        """Raise StartFailed unless all calls so far only read, which a database that cannot be written allows."""
         if self._writes:
             raise StartFailed(
                 f"The embedded services keep their files in {self._own.folder}, which cannot be written: {refusal}"
@@ -214,7 +214,7 @@ class Embedded(Locator):
     def find_restarted(self) -> Endpoints | None:
         """Return the services that serve the database now. Restart those of a system that was killed.
 
-        None: the system ended otherwise, or it is that of `leman up`: who ended it restarts it, or wants it to be gone.
+        Return None if the system was ended on purpose, or is that of `leman up`: then it is not restarted here.
         Raises StartFailed.
         """
         if self._own.running() is not None:
@@ -227,7 +227,7 @@ class Embedded(Locator):
         return self.locate() if was_killed and is_anyones else None
 
     def is_running(self) -> bool:
-        """Return True if nothing would have to be started."""
+        """Return True if the services run, so that nothing has to be started."""
         return self._own.running() is not None or ServiceFile(self._folder()).running() is not None
 
     def _is_changing(self) -> bool:
@@ -248,9 +248,9 @@ class Embedded(Locator):
         return self._home or running_systems.shared_home()
 
     def _have_served(self, system: dict[str, Any]) -> str:
-        """Tell a system to serve the database, and return why it cannot.
+        """Ask a system to serve the database, and return why it cannot; empty if it does, or if you should check again.
 
-        Empty: check again, as another system may be faster, or this one may end meanwhile.
+        Check again because another system may serve the database meanwhile, or this one may end.
         """
         try:
             answer = running_systems.send_command(
@@ -415,9 +415,9 @@ class _Here(Locator):
 
 @contextlib.contextmanager
 def reading_service(services: Services, name: str) -> Iterator[Services]:
-    """Give a block that only reads by calls of one service `services`, or a service of its own.
+    """Yield the services for a block that only calls one service to read: `services`, or a single service of its own.
 
-    It gets its own if `services` would have to be started and are installed here. Raises StartFailed.
+    It starts its own service if `services` would have to be started and are installed here. Raises StartFailed.
     """
     if services.reads_alone() and running_systems.services_installed():
         with ephemeral_service(name) as own:

@@ -1,4 +1,4 @@
-"""Channels to the services: where they are, how long a call waits for them, and calls that outlast a restart."""
+"""Channels to the services: find the services, wait for them, and retry calls while they restart."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def check_timeout(timeout: float | None) -> None:
 
 
 class RetryBudget:
-    """How often, and for how long, one call may be retried.
+    """Limits how often, and for how long, one call may be retried.
 
     The pauses between attempts grow from 50 ms to a second; they take at most `seconds` in all.
     """
@@ -57,7 +57,7 @@ class RetryBudget:
         self._losses = _LOSSES
 
     def may_renew(self) -> bool:
-        """Return whether the token may be renewed for this call: only once."""
+        """Return whether the token may still be renewed for this call, which is allowed once."""
         self._renewals -= 1
         return self._renewals >= 0
 
@@ -67,9 +67,9 @@ class RetryBudget:
         return self._turns >= 0
 
     def may_lose_connection(self) -> bool:
-        """Return whether the call may be retried after its connection was lost while it ran.
+        """Return whether the call may be retried after it lost its connection while it ran. That is allowed once.
 
-        A call that loses it twice probably crashes the service.
+        A call that loses its connection twice probably crashes the service.
         """
         self._losses -= 1
         return self._losses > 0
@@ -91,7 +91,7 @@ _LEVEL = descriptor_pb2.MethodOptions.IdempotencyLevel
 
 
 def is_repeatable(path: str) -> bool:
-    """Return whether a method, `/package.Service/Method`, may be called twice, as the published retry policy says."""
+    """Return whether a method, `/package.Service/Method`, may be repeated by the published retry policy."""
     return is_read(path) or _level(path) == _LEVEL.Value("IDEMPOTENT")
 
 
@@ -125,7 +125,7 @@ _MAX_MESSAGE = 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class Endpoints:
-    """Where the services are, as host:port, and what they ask for.
+    """The addresses of the services, as host:port, with the token and certificates for them.
 
     `tls_ca`: PEM file; empty: no TLS. `tls_cert`, `tls_key`: PEM files of a client certificate; empty: none.
     `plaintext`: the token may be sent to other machines without TLS.
@@ -141,45 +141,48 @@ class Endpoints:
     plaintext: bool = False
 
     def exposes(self, address: str) -> bool:
-        """Return whether a call of that address would send the token in the clear, which is not permitted."""
+        """Return whether a call to that address would send the token in the clear although that is not permitted."""
         return bool(self.token) and not (self.tls_ca or self.plaintext or is_loopback(address))
 
 
 class Locator:
-    """Knows where the services are. This one is for services that others run: it starts none."""
+    """Finds the services. This base class is for services that others run: it starts none."""
 
     def locate(self) -> Endpoints:
-        """Return where they are now, without waiting for a service that does not answer."""
+        """Return their current addresses, without waiting for a service that does not answer."""
         raise NotImplementedError
 
     def locate_first(self) -> Endpoints:
-        """Return where they are, once they answer."""
+        """Wait until the services answer, and return their addresses."""
         return self.locate()
 
     def find_restarted(self) -> Endpoints | None:
-        """As `locate`, for a watch: None if they have ended and someone else is to start them."""
+        """Do as `locate` for a watch.
+
+        Return None if the services have ended and this process may not start new ones.
+        """
         return self.locate()
 
     def check(self, *, reads: bool) -> Endpoints | None:  # noqa: ARG002 - for those that start services
-        """Raise if the coming call must not be made. Return where the services are if they may have moved.
+        """Raise an error if the next call must not be made. Return the addresses if the services may have moved.
 
         `reads`: the call changes nothing.
         """
         return None
 
     def expect_writes(self) -> None:
-        """Note that calls which change something follow soon: what they need may start before them."""
+        """Note that calls which change something follow soon, so that the processes for them can start early."""
 
     def would_start(self) -> bool:
-        """Return whether a call that only reads would have to start them."""
+        """Return whether a call that only reads would have to start the services."""
         return False
 
 
 class PatientChannel:
-    """The part of `grpc.Channel` that a generated stub uses.
+    """A channel for generated stubs, with the part of `grpc.Channel` that they use.
 
-    Each call goes to where the service is at that moment. A unary call is retried while the service is away. A stream
-    is opened once; iterating over it raises `grpc.RpcError`.
+    Each call goes to the service's current address. A unary call is retried while the service cannot be reached. A
+    stream is opened once; iterating over it raises `grpc.RpcError`.
     """
 
     def __init__(self, services: Services, service: str, timeout: float) -> None:
@@ -225,8 +228,9 @@ class PatientChannel:
 class Services:
     """The generated stubs of the services, over channels that are opened when first needed. Thread-safe.
 
-    Every call of the API may be sent twice: it reads, carries a request id, or is idempotent. So each is retried while
-    the service is away, for `patience` seconds, and has a deadline if it gives none. Streams are opened once.
+    Every call of the API may be sent twice: it reads, carries a request id, or is idempotent. So each unary call is
+    retried for `patience` seconds while the service cannot be reached, and gets a deadline if the caller sets none.
+    Streams are opened once.
 
     `direct`: this process reads and writes rows itself, with pylance, and not through the services.
     """
@@ -263,12 +267,12 @@ class Services:
         return RetryBudget(self._patience)
 
     def hear(self) -> float:
-        """Note that a watch has heard from the services. Return its `heard_until`."""
+        """Note that a watch received something from the services now. Return the time for its `heard_until`."""
         self.heard_until = time.monotonic() + _SILENCE + self._patience
         return self.heard_until
 
     def look_again(self) -> bool:
-        """Ask the locator again. Return whether the services have moved, or were restarted."""
+        """Ask the locator for the addresses again. Return whether the services have moved, or were restarted."""
         return self._moved_to(self._locator.locate())
 
     def _moved_to(self, found: Endpoints) -> bool:
@@ -301,11 +305,11 @@ class Services:
         repeatable: bool = False,
         stands_in_line: bool = False,
     ) -> None:
-        """Wait before a failed call is retried; raise its Leman error if a retry is not worth it.
+        """Wait before a failed call is retried. If a retry would not help, raise the call's Leman error.
 
         gRPC raises ValueError on a closed channel. A call that lost its connection twice while it ran is not retried:
-        it may crash the service. `repeatable`: retry a few times if the service is overloaded and says when.
-        `stands_in_line`: then retry as long as patience lasts.
+        it may crash the service. `repeatable`: if the service is overloaded and says when to retry, retry a few times.
+        `stands_in_line`: in that case, retry as long as patience lasts.
         """
         if not isinstance(error, grpc.RpcError):
             raise (_closed_error() if self._closed else error) from None
@@ -323,10 +327,10 @@ class Services:
         raise self.explain(service, error) from None
 
     def wait_as_watch(self, service: str, error: grpc.RpcError, patience: RetryBudget, heard_until: float) -> None:
-        """As `wait_or_raise`, after a watch was cut.
+        """Do as `wait_or_raise`, after the connection of a watch broke.
 
-        If its services ended just now, wait for their restart and start none: who restarts them would find others.
-        `heard_until`: the watch's own, from when it began or last heard; that other watches gave up changes nothing.
+        If the services ended just now, wait for their restart, and start none: the restart would find these running.
+        `heard_until`: the time when this watch began or last received something, as of `hear`.
         """
         is_away = conversions.code_of(error) is grpc.StatusCode.UNAVAILABLE and time.monotonic() < heard_until
         if self._closed or not is_away:
@@ -361,7 +365,7 @@ class Services:
         self._locator.expect_writes()
 
     def reads_alone(self) -> bool:
-        """Return whether this process reads tables itself, because services would have to be started for that."""
+        """Return whether this process should read tables itself, because services would have to be started."""
         return self.direct and self._endpoints is None and not self._closed and self._locator.would_start()
 
     def start(self) -> None:
@@ -434,7 +438,7 @@ def _trace() -> Metadata:
 
 
 def tls_files(shown: Endpoints) -> TlsFiles:
-    """Return the certificates of connections over TLS. Raises InvalidArgument."""
+    """Return the contents of the TLS files. Raises InvalidArgument."""
     try:
         return TlsFiles(shown.tls_ca, shown.tls_cert, shown.tls_key)
     except OSError as error:
@@ -442,7 +446,10 @@ def tls_files(shown: Endpoints) -> TlsFiles:
 
 
 def open_channel(address: str, shown: Endpoints, pem: Pem | None = None) -> grpc.Channel:
-    """Open a channel that notices a peer that hangs, and reconnects soon. `pem`: the content of its files, if known."""
+    """Open a channel that detects a hanging peer, and reconnects soon.
+
+    `pem`: the contents of the TLS files, if known.
+    """
     options = [
         ("grpc.max_send_message_length", _MAX_MESSAGE),
         ("grpc.max_receive_message_length", _MAX_MESSAGE),
@@ -472,8 +479,8 @@ _TRY_SECONDS = 1.0  # in which a named address must answer to be called instead 
 class Remote(Locator):
     """Locator for `endpoint`, the address of any one service, or of several such as two executors.
 
-    That service answers for all of them and names the others. Those that answer from here are called directly. Of
-    several endpoints one is used until it does not answer, then the first one that does.
+    That service forwards calls to the other services and returns their addresses. Services that can be reached from
+    here are called directly. Of several endpoints, one is used until it does not answer, then the first one that does.
     """
 
     def __init__(
@@ -503,7 +510,7 @@ class Remote(Locator):
         self._known: Endpoints | None = None
 
     def locate(self) -> Endpoints:
-        """Ask the endpoint, and try the addresses that it names. If it does not answer, its last answer holds."""
+        """Ask the endpoint for addresses, and try these. If it does not answer, use its last answer."""
         seconds = 1.0 if self._known else FIRST_CONTACT
         self._endpoint = self._answering_endpoint()
         info = fetch_service_info(self._endpoint, self._given, timeout=seconds)
@@ -527,14 +534,14 @@ class Remote(Locator):
         return self._known
 
     def _answering_endpoint(self) -> str:
-        """Return the endpoint that was used last, if it answers or is the only one, else the first that answers."""
+        """Return the endpoint that was used last if it answers or is the only one; else the first one that answers."""
         if len(self._endpoints) == 1:
             return self._endpoint
         answering = self._answering({*self._endpoints})
         return next((one for one in (self._endpoint, *self._endpoints) if one in answering), self._endpoint)
 
     def _answering(self, places: set[str]) -> list[str]:
-        """Return the addresses that answer from here at once; they are asked concurrently."""
+        """Call all addresses concurrently, and return those that answer at once."""
         with contextlib.ExitStack() as channels:
             asked = {}
             for address in places:
@@ -572,7 +579,7 @@ def _in_the_clear(address: str) -> InvalidArgument:
 
 
 def _no_contact(error: grpc.RpcError, endpoints: Sequence[str], *, tls: bool) -> LemanError:
-    """Return the error for endpoints that did not answer: how they were tried, and what came back."""
+    """Return the error for endpoints that did not answer. It says how they were called, and what came back."""
     address = " or ".join(endpoints)
     told = conversions.from_rpc(error, service="endpoint", address=address)
     if conversions.code_of(error) is grpc.StatusCode.UNIMPLEMENTED:

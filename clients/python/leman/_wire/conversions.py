@@ -1,4 +1,4 @@
-"""From messages and statuses to what callers see, and back."""
+"""Convert messages and statuses to the SDK's values and errors, and back."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ _LOST = (
 
 
 def from_rpc(error: grpc.RpcError, *, service: str, address: str) -> errors.LemanError:
-    """The Leman error for a failed call of `service` at `address`. Raise it `from None`: the rest is noise.
+    """Return the Leman error for a failed call of `service` at `address`. Raise it `from None`, to hide gRPC's error.
 
     `error` is what a call of a stub raised (it carries code, details and trailers).
     """
@@ -83,7 +83,7 @@ def from_rpc(error: grpc.RpcError, *, service: str, address: str) -> errors.Lema
 
 
 def from_status(status: status_pb2.Status) -> errors.LemanError:
-    """The Leman error for a google.rpc.Status, be it of a call or of a failed job."""
+    """Return the Leman error for the google.rpc.Status of a call or of a failed job."""
     info, request, retry = _details(status)
     fields = [errors.FieldViolation(item.field, translate(item.description)) for item in request.field_violations]
     return errors.make(
@@ -97,15 +97,17 @@ def from_status(status: status_pb2.Status) -> errors.LemanError:
 
 
 def code_of(error: grpc.RpcError) -> grpc.StatusCode:
-    """The code of a failed call; UNAVAILABLE also where it was cut on its way."""
+    """Return the code of a failed call; UNAVAILABLE if its connection broke."""
     code: grpc.StatusCode = error.code()
     return grpc.StatusCode.UNAVAILABLE if _was_cut(error) else code
 
 
 def _was_cut(error: grpc.RpcError) -> bool:
-    """Whether a call ended on its way, though neither the service nor this program ended it: a proxy lost the service
-    amid an answer, which gRPC tells in words of its own, or the channel was closed to open another one. The services
-    give every INTERNAL and CANCELLED a reason."""
+    """Return whether the connection of a call broke, so that neither the service nor this program ended the call.
+
+    Either a proxy lost the service in the middle of an answer, which gRPC reports in its own words, or the channel was
+    closed to open another one. The services give every INTERNAL and CANCELLED a reason.
+    """
     code, details = error.code(), error.details() or ""
     if code is grpc.StatusCode.CANCELLED:
         ended = "Locally cancelled" not in details
@@ -124,25 +126,25 @@ def lost_connection(error: Exception) -> bool:
 
 
 def retry_after(error: grpc.RpcError) -> float:
-    """Seconds that the service asks to wait before the call is tried again; 0: it says nothing."""
+    """Return the seconds that the service asks to wait before a retry; 0 if it does not say."""
     status = status_of(error)
     return 0.0 if status is None else seconds(_details(status)[2].retry_delay)
 
 
 def tls_failure(error: grpc.RpcError) -> str:
-    """Why there is no TLS with what answers at the address, which another try would not fix; empty: that is not it."""
+    """Return why TLS with the peer fails for good; empty if TLS is not the cause."""
     details = error.details() or ""
     return next((meaning for word, meaning in _TLS_FAILURES.items() if word in details), "")
 
 
 def is_of_function_server(error: grpc.RpcError) -> bool:
-    """Whether the services answered, and a server of a remote function did not: that is for the caller to start."""
+    """Return whether the services answered but a function server did not, which the caller has to start."""
     status = status_of(error)
     return status is not None and _details(status)[0].reason == "FUNCTION_UNAVAILABLE"
 
 
 def status_of(error: grpc.RpcError) -> status_pb2.Status | None:
-    """The google.rpc.Status that came with a failed call, if one did."""
+    """Return the google.rpc.Status that came with a failed call; None if there is none."""
     try:
         status: status_pb2.Status | None = rpc_status.from_call(cast("grpc.Call", error))
         return status
@@ -153,7 +155,7 @@ def status_of(error: grpc.RpcError) -> status_pb2.Status | None:
 def _details(
     status: status_pb2.Status,
 ) -> tuple[error_details_pb2.ErrorInfo, error_details_pb2.BadRequest, error_details_pb2.RetryInfo]:
-    """What stands in a status beside its code and message; empty messages where it does not."""
+    """Return the details of a status; empty messages for those that it does not have."""
     found = (error_details_pb2.ErrorInfo(), error_details_pb2.BadRequest(), error_details_pb2.RetryInfo())
     for detail in status.details:
         for message in found:
@@ -175,7 +177,7 @@ def _shared_fields(kind: Any, descriptor: Any) -> tuple[str, ...]:
 
 
 def seen(kind: type[_Seen], message: Any, /, **others: Any) -> _Seen:
-    """Return what callers see of a message: a dataclass with `others`, and else the fields that both have by name."""
+    """Return a message as a dataclass: `others` are fields to set; fields of equal name are copied from the message."""
     values = {
         name: getattr(message, name)
         for name in _shared_fields(cast("Any", kind), message.DESCRIPTOR)
@@ -189,7 +191,7 @@ def _time_of(message: Any, field: str) -> datetime.datetime | None:
 
 
 def seconds_of(message: Any, field: str) -> float | None:
-    """Return a duration that may be left out in seconds; None if it is."""
+    """Return an optional duration in seconds; None if it is not set."""
     return seconds(getattr(message, field)) if message.HasField(field) else None
 
 
@@ -239,12 +241,12 @@ def _state(message: jobs_pb2.Job) -> JobState:
 
 
 def commit(message: commit_pb2.Commit) -> Commit:
-    """Convert a version that Leman made."""
+    """Convert a version that Leman committed."""
     return seen(Commit, message)
 
 
 def index_coverage(message: planner_pb2.IndexCoverage) -> IndexCoverage:
-    """Convert how much of a table an index covers."""
+    """Convert the coverage of an index."""
     return seen(IndexCoverage, message)
 
 
@@ -259,7 +261,7 @@ def _stall(message: jobs_pb2.Stall) -> Stall:
 
 
 def refresh_result(job: jobs_pb2.Job) -> RefreshResult:
-    """Convert what a refresh did, with what its job says of failed rows."""
+    """Convert the result of a refresh, with the failed rows of its job."""
     message = job.refresh_result
     return seen(
         RefreshResult,
@@ -283,7 +285,7 @@ def _refresh_reason(value: int) -> str:
 
 
 def event(message: jobs_pb2.JobEvent) -> JobEvent:
-    """Convert something that happened in a job."""
+    """Convert an event of a job."""
     kind = enum_word(jobs_pb2.JobEvent.Kind, message.kind, "KIND_")
     return JobEvent(message.sequence, time(message.event_time), kind, message.message)
 
@@ -454,7 +456,7 @@ def _view_query(message: catalog_pb2.ViewQuery) -> ViewQuery:
 
 
 def refresh_plan(name: str, message: planner_pb2.ExplainRefreshResponse) -> RefreshPlan:
-    """Convert what a refresh would do."""
+    """Convert the plan of a refresh."""
     kinds = planner_pb2.SourceChangeKind
     return seen(
         RefreshPlan,
