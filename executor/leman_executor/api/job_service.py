@@ -1,6 +1,6 @@
 """JobService: translate calls, call the job manager, and translate its answers back.
 
-The message of a job is built once for each state, however many callers ask.
+The message of a job is built once for each state and shared by all callers.
 """
 
 from __future__ import annotations
@@ -155,7 +155,9 @@ class JobServicer(jobs_pb2_grpc.JobServiceServicer):
         self, request: jobs_pb2.WatchJobRequest, context: Context
     ) -> AsyncIterator[jobs_pb2.WatchJobResponse]:
         if request.after_sequence < 0:
-            raise InvalidArgument("BAD_NUMBER", "after_sequence is negative: 0 is before all", field="after_sequence")
+            raise InvalidArgument(
+                "BAD_NUMBER", "after_sequence is negative: use 0 for all events", field="after_sequence"
+            )
         asked_from = 0.0
         while True:
             owner = ""
@@ -380,7 +382,7 @@ def _oldest_first(order: int) -> bool:
 
 
 def _check_commit_rows(spec: BackfillSpec) -> None:
-    """Raise InvalidArgument (BAD_REQUEST) if rows cannot be committed before the rest of their fragment."""
+    """Raise InvalidArgument (BAD_REQUEST) if rows cannot be committed before their fragment is finished."""
     with_ = {
         "where": spec.where,
         "failed_only": spec.failed_only,

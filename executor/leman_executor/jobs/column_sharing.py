@@ -2,7 +2,7 @@
 
 A fragment is read once for all columns. Only whole fragments without stored rows are shared. Each column has its own
 pass over the rows (`executor/leman_executor/worker/sql_source.py`), with its reservations, checkpoints and error
-policy. The column's own run does the rest.
+policy. The column's own run computes all other fragments.
 """
 
 from __future__ import annotations
@@ -60,7 +60,9 @@ class SharedColumn:
         return not (others or bounded or plan.migrated or plan.compared or len(plan.tasks) > _MOST_FRAGMENTS)
 
     def take_staged(self) -> Plan | None:
-        """Return a plan of the fragments with finished files, and forget these; None: there are none."""
+        """Return a plan of the fragments with finished files, and drop these files here. Return None if there are
+        none.
+        """
         if not self.staged:
             return None
         done = [self.tasks[i]._replace(staged=file, missing=()) for i, file in sorted(self.staged.items())]
@@ -222,7 +224,7 @@ class _Asked:
 
 
 class CommitsTogether:
-    """Combine the commits of several columns: one request when all of them asked for one or have left.
+    """Combine the commits of several columns: send one request when each of them has asked for a commit or left.
 
     Args:
         commits: Sends the request.
@@ -238,11 +240,11 @@ class CommitsTogether:
         self._sending: set[asyncio.Task[None]] = set()
 
     def expect(self, members: int) -> None:
-        """Set how many columns commits wait for; each leaves later."""
+        """Set for how many columns a commit waits. Each of them must call `leave` later."""
         self._members = members
 
     def leave(self) -> None:
-        """Wait for one column less."""
+        """Wait for one column fewer from now on."""
         self._members -= 1
         self._send_if_all()
 

@@ -1,6 +1,7 @@
-"""The environment of a job: its ports as small protocols, its settings, and the runners of its workers.
+"""The environment of a job: its interfaces to other parts as small protocols, its settings, and the runners of its
+workers.
 
-`leman_executor.app` fills the ports.
+`leman_executor.app` supplies the implementations.
 """
 
 from __future__ import annotations
@@ -281,7 +282,7 @@ class JobEnvironment:
     planner: Planner
     commits: Commits
     slots: int
-    """Task slots of this machine, for jobs that ask for no number, unless a cluster has its own."""
+    """Task slots of this machine, for jobs that set no number of workers and do not run on a cluster."""
     jobs: JobStore
     checkpoints: CheckpointMaintenance
     reservations: ReservationKeeping
@@ -306,7 +307,7 @@ class JobEnvironment:
         self.spark.cancel(job_key)
 
     def stop_units(self, job_key: str) -> None:
-        """Make the workers of a job return their units, checkpointed as far as done."""
+        """Make the workers of a job store their computed rows and return their units."""
         self.dispatcher.stop_units(job_key)
         self.local.stop_units(job_key)
 
@@ -316,7 +317,7 @@ class JobEnvironment:
         await self.local.stop_job(job_key)
 
     def forget_workers(self, job_key: str) -> None:
-        """Forget that a job was cancelled, as it is over or restarts here."""
+        """Forget that a job was cancelled, because it has ended or restarts here."""
         self.spark.forget(job_key)
         self.local.forget(job_key)
 

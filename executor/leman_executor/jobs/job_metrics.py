@@ -25,7 +25,7 @@ class _Told:
 class FailedRows:
     """The failed rows of one job, each counted once, as soon as it is stored.
 
-    A fragment counts as units report it, until its file has the final number.
+    For each fragment, the numbers that units report count until its file has the final number.
     """
 
     def __init__(self) -> None:
@@ -45,7 +45,9 @@ class FailedRows:
 
     @property
     def inherited(self) -> bool:
-        """Return whether files have failed rows that no unit reported: those of an earlier, unfinished job."""
+        """Return whether files have failed rows that no unit reported, because an earlier, unfinished job computed
+        them.
+        """
         return any(failed > self._said.get(fragment_id, 0) for fragment_id, failed in self._files.items())
 
     def report(self, report: ProgressReport) -> None:
@@ -64,7 +66,9 @@ class FailedRows:
         self._told.pop(unit_id, None)
 
     def staged(self, fragment_id: int, failed: int, left: int) -> None:
-        """Record how many rows a fragment's file says failed in the job; `left` had failed before and stay failed."""
+        """Record how many rows of a fragment failed in the job, according to its file; `left` rows had failed before
+        and stay failed.
+        """
         self._sum += failed - self._files.get(fragment_id, self._said.get(fragment_id, 0))
         self._files[fragment_id] = failed
         self.left += left - self._left.get(fragment_id, 0)
@@ -108,8 +112,8 @@ class JobMetrics:
     """The counts and seconds of one job.
 
     Results of units are final; progress reports cover running units. A failed row counts once, as soon as it is stored:
-    as units report its fragment, until the fragment's file has the number. `rows_failed_before` are not among them:
-    they failed before the job and are not tried again.
+    first by the reports of units, then by the fragment's file. `rows_failed_before` counts other rows, which failed
+    before the job and are not tried again.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -167,7 +171,7 @@ class JobMetrics:
                 self._before -= self._failed_inherited
 
     def _count_commits_before(self, plan: Plan) -> None:
-        """Count unrecorded commits of earlier executors: what they planned and is not planned any more.
+        """Count unrecorded commits of earlier executors: the work that their plans listed and the new plan does not.
 
         With a filter it is unknown which rows of the remaining fragments were requested, so nothing is counted.
         """
@@ -181,14 +185,14 @@ class JobMetrics:
         )
 
     def show(self, plan: Plan, rows: int) -> int:
-        """Record in which unfinished fragments committed rows are; others may have compacted them.
+        """Record in which unfinished fragments committed rows are, as a compaction may have moved them.
 
         Args:
-            plan: It has these fragments.
+            plan: The plan, which has the unfinished fragments.
             rows: Rows that earlier executors had committed of such fragments.
 
         Returns:
-            How many of the rows are in none of them, as their fragments have been finished.
+            How many of the rows are in none of these, because their fragments have been finished.
         """
         left = rows + sum(self._shown.values())
         if not left:
@@ -206,7 +210,7 @@ class JobMetrics:
         return left
 
     def _take_rows(self, header: PlanHeader) -> None:
-        """Record how many rows need nothing and how many are left, besides those that earlier executors completed.
+        """Record how many rows need no work and how many are left, apart from those that earlier executors completed.
 
         With a filter the number of requested rows is unknown, so the reported number of completed rows counts.
         """
@@ -249,7 +253,7 @@ class JobMetrics:
         self.migrated(plan)
 
     def known(self, rows: int) -> None:
-        """Subtract rows that have stored values, which a plan cannot know."""
+        """Subtract rows with stored values of which the plan does not know."""
         self.rows_planned -= rows
 
     def report(self, report: ProgressReport) -> None:
@@ -298,8 +302,8 @@ class JobMetrics:
     ) -> None:
         """Record a fragment's file that waits for its commit.
 
-        The file knows all failed rows, those of earlier attempts too; `failed_before` of them had failed before the
-        job. The filter left out `rows_skipped` more.
+        The file counts all failed rows, including those of earlier attempts; `failed_before` of them had failed before
+        the job. The filter left out another `rows_skipped` rows.
         """
         self._rows_ready += rows - self._ready.get(fragment_id, (0, 0))[0]
         self._ready[fragment_id] = rows, rows_skipped
@@ -357,7 +361,9 @@ class JobMetrics:
 
     @property
     def failed_elsewhere(self) -> bool:
-        """Return whether other jobs recorded some of the failures, of rows that failed before or were found stored."""
+        """Return whether other jobs recorded some of the failures: those of rows that failed before the job or were
+        found stored.
+        """
         return bool(self.rows_failed_before) or self._failed.inherited
 
     @property
@@ -412,11 +418,11 @@ class JobMetrics:
         return replace(now, **{name: getattr(self._attempts, name) + getattr(now, name) for name in _SUMS})
 
     def _settled_rate(self, evaluated: int, elapsed: float) -> bool:
-        """Return whether the rate is a basis for an estimate of the rest."""
+        """Return whether the rate is stable enough to estimate the remaining time."""
         return elapsed >= 1.0 and (evaluated * 50 >= self.rows_planned or (elapsed >= 10.0 and evaluated > 0))
 
     def _rate(self, evaluated: int, elapsed: float) -> float:
-        """Return the rows per second over the last seconds, or over all while those are few."""
+        """Return the rows per second over the last seconds, or over the whole job if it is still short."""
         now = self._clock()
         self._recent.append((now, evaluated))
         while len(self._recent) > 2 and now - self._recent[0][0] > _RATE_SECONDS:

@@ -1,4 +1,6 @@
-"""Admit jobs: deduplicate requests by id, plan the job or the retry of another one, then run, queue or end it."""
+"""Admit jobs: deduplicate requests by id, plan the new job (which may retry an earlier one), then run, queue or end
+it.
+"""
 
 from __future__ import annotations
 
@@ -64,12 +66,12 @@ class RetryOptions:
 async def retry_spec(planner: Planner, job: Job, retry: RetryOptions) -> tuple[BackfillSpec, bytes]:
     """Return the backfill that retries an ended job, and the result of `Planner.alter_column`.
 
-    If the retry names another function, the column is given that function first. This is idempotent, so a caller whose
-    first try died can retry.
+    If the retry sets another function, the column gets that function first. This is idempotent, so that a caller can
+    repeat a request that was interrupted.
 
     Raises:
         FailedPrecondition: JOB_RUNNING – the job has not ended; NOT_A_BACKFILL – it is a refresh, or it filled several
-            columns and the retry names another function; KEEP_OTHERS_FUNCTION – the column's function did not compute
+            columns and the retry sets another function; KEEP_OTHERS_FUNCTION – the column's function did not compute
             its values, so they cannot be kept.
         Aborted: TABLE_REPLACED – its table was dropped, and a new table has the name.
         InvalidArgument: BAD_REQUEST – `keep_others` or `udf_version` is given without `udf_name`.
@@ -110,7 +112,7 @@ async def retry_spec(planner: Planner, job: Job, retry: RetryOptions) -> tuple[B
 
 
 def _instead(job: Job) -> str:
-    """Return the error text that says how the failed rows of a refresh get values."""
+    """Return the error text that explains how the failed rows of a refresh get values."""
     refreshed = f"Job {job.job_id} refreshed view {job.request.table}"
     if job.state in (JobState.DONE, JobState.DONE_WITH_ERRORS):
         return (
@@ -156,9 +158,8 @@ class HasTasks(Protocol):
 def check_has_failed_rows(job: Job, plan: HasTasks) -> None:
     """Raise an error if there is nothing to retry.
 
-    Raises:
-        FailedPrecondition: NOTHING_TO_RETRY – the job ended early and left no failed row; a new backfill computes the
-            rest.
+    Raises: FailedPrecondition: NOTHING_TO_RETRY – the job ended early and has no failed row; a new backfill computes
+    the remaining rows.
     """
     if plan.tasks or job.state in (JobState.DONE, JobState.DONE_WITH_ERRORS):
         return
@@ -336,7 +337,8 @@ class Admission:
         return job
 
     async def _check_values(self, job: Job, request_id: str, env: Mapping[str, str]) -> None:
-        """Refuse a request id that was used with other environment values, while these are kept: the digest omits them.
+        """Reject a request id that was used with other environment values. This needs the earlier values, as digests of
+        requests omit them; they are kept until the job ends.
 
         Raises:
             AlreadyExists: REQUEST_ID_REUSED.
@@ -403,7 +405,7 @@ class Admission:
     async def _begin(self, run: JobRun, plan: Any) -> Job:
         """End a job that has nothing to do, run it, or queue it.
 
-        If another executor received the same request and owns the job, the local run is dropped.
+        If another executor received the same request and owns the job, drop the local run.
         """
         job = run.status.job
         run.set_cost_estimate(self._supervisor.costs.of(job))

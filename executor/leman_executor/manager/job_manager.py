@@ -89,7 +89,7 @@ class Pauses:
         return run
 
     async def _told(self, path: str, run: JobRun) -> Job:
-        """Write the job's state for an executor that takes it over, and return the job.
+        """Write the job's state to the history, for an executor that takes the job over, and return the job.
 
         If it cannot be written, the state still applies while this executor lives.
         """
@@ -181,7 +181,7 @@ class JobManager:
 
         Raises:
             AlreadyExists: REQUEST_ID_REUSED – the request id was used with another body.
-            ResourceExhausted: TOO_MANY_JOBS – as many jobs run and wait as may.
+            ResourceExhausted: TOO_MANY_JOBS – the most jobs are running and waiting.
             LemanError: raised by planning.
         """
         return await self._admission.create(request, request_id, body, attributes)
@@ -274,7 +274,7 @@ class JobManager:
         """Cancel all open jobs that match a filter.
 
         Returns:
-            The jobs after that, newest first, and the ids of those that another executor runs.
+            The cancelled jobs, newest first, and the ids of matching jobs that another executor runs.
         """
         asked: list[Job] = []
         elsewhere: list[str] = []
@@ -326,7 +326,7 @@ class JobManager:
     async def _save_cancelling(self, job: Job) -> None:
         """Save that a job is being cancelled.
 
-        If that fails, the job is stopped anyway, but an executor that takes it over does not know.
+        If that fails, the job is stopped anyway, but an executor that takes it over would continue it.
         """
         try:
             await self._store.save(job)

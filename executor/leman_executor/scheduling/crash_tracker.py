@@ -1,7 +1,7 @@
-"""Track dead, silent and broken workers: which rows are to blame, and which units are reassigned. Pure.
+"""Track dead and silent workers and broken servers: find the rows that cause crashes, and reassign units. Pure.
 
-Covers the rows in flight when workers died, the decision on a poison row under the function's error policy, the units
-of silent workers, and remote servers that break the connection over every row.
+This covers the rows in flight when workers died, the decision about a row that causes crashes under the function's
+error policy, the units of silent workers, and remote servers that break the connection for every row.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Crash:
 
     @property
     def row(self) -> tuple[int, int] | None:
-        """The fragment and offset of the suspect, if only one row can be it; else None."""
+        """The fragment and offset of the suspect if it is a single row, else None."""
         if len(self.held) == 1 and self.held[0][1].rows == 1:
             return self.held[0][0], self.held[0][1].start
         return None
@@ -79,7 +79,7 @@ class _Heard:
 class _Count:
     """Count how often rows were lost.
 
-    Counts are per row, not per fragment: the rest of a fragment may succeed in between.
+    Rows are counted, not fragments, as other rows of a fragment may succeed in between.
     """
 
     def __init__(self) -> None:
@@ -107,9 +107,9 @@ class CrashTracker:
     """The crashes over the units of one plan.
 
     Example: a worker dies while its function has rows 0 to 999 of fragment 7. These rows become suspects and are tried
-    alone, in slices of four. The next death identifies a slice, whose rows are then tried one by one. Two deaths over
-    the same row while it is tried alone prove that it is to blame (`proven`). Deaths without a culprit end the job at a
-    limit (`over_crash_limit`).
+    alone, in slices of four. The next death identifies a slice, whose rows are then tried one by one. If a worker dies
+    twice while it tries the same row alone, the row is to blame (`proven`). Deaths that cannot be attributed to a row
+    end the job at a limit (`over_crash_limit`).
     """
 
     def __init__(self) -> None:
@@ -131,7 +131,7 @@ class CrashTracker:
             known.overran_seconds, known.loading = in_flight.overran_seconds, in_flight.loading
 
     def held_by(self, unit: WorkUnit) -> list[FragmentRows]:
-        """Return the rows of a unit that the function was last called with, unless they are known to be done."""
+        """Return the rows of a unit with which the function was last called, unless they are known to be done."""
         known = self._heard.get(unit.unit_id, _Heard())
         return [(known.fragment_id, rows) for rows in known.rows if known.fragment_id >= 0]
 
@@ -194,7 +194,9 @@ class CrashTracker:
         self._in_vain.add((f, r) for f, rows in unsafe if f == known.fragment_id and (r := rows.intersect(tried)))
 
     def times(self, crash: Crash) -> int:
-        """Return how often the single row of a crash was in flight when a worker died, or how often it overran."""
+        """Return how often the single row of a crash was in flight when a worker died, or how often its call
+        overran.
+        """
         if crash.row is None:
             return 0
         return (self._overran if crash.overran_seconds else self._held).times(*crash.row)
@@ -202,15 +204,15 @@ class CrashTracker:
     def proven(self, crash: Crash) -> bool:
         """Return whether the single row of a crash is to blame.
 
-        A call that overran is its row's fault. A dead worker may have had another cause, so two deaths are needed while
-        the row was tried alone.
+        One call that overran proves it. A worker may die for another reason, so that two deaths are needed while the
+        row was tried alone.
         """
         if crash.row is None:
             return False
         return crash.overran_seconds > 0 or self._alone.times(*crash.row) >= _PROOF
 
     def over_crash_limit(self) -> tuple[int, list[FragmentRows]]:
-        """Return how many workers died over which rows, if that reaches the crash limit; else (0, [])."""
+        """Return how many workers died and the rows in flight, if the number reaches the crash limit; else (0, [])."""
         for count, times in ((self._unexplained, _UNEXPLAINED), (self._in_vain, _IN_VAIN)):
             places = count.at_least(times)
             if places:
@@ -224,7 +226,7 @@ def rows_in_flight(unit: WorkUnit) -> list[FragmentRows]:
 
 
 def _depths(ranges: list[RowRange]) -> Iterator[tuple[int, RowRange]]:
-    """Yield each stretch of rows with the number of ranges that hold it."""
+    """Yield consecutive ranges, each with the number of input ranges that contain it."""
     steps = sorted([(r.start, 1) for r in ranges] + [(r.end, -1) for r in ranges])
     depth = begin = 0
     for at, step in steps:
@@ -322,7 +324,7 @@ class ReassignedUnits:
         self._rows: dict[int, list[RowRange]] = {}
 
     def add(self, unit: WorkUnit, worker: str) -> None:
-        """Add a unit: from now on only its complete files count, and its worker gets no other unit."""
+        """Add a unit. From now on only its complete files are used, and its worker gets no other unit."""
         for fragment_id, rows in _places(unit):
             self._rows.setdefault(fragment_id, []).append(rows)
         self._units.add(unit.unit_id)
@@ -346,7 +348,7 @@ class ReassignedUnits:
 def give_back_outcome(
     outcome: UnitOutcome, unit: WorkUnit, stored: Mapping[int, Sequence[CheckpointRef]]
 ) -> UnitOutcome:
-    """Turn a failed outcome into one that succeeded and gives back the rows that it has not `stored`."""
+    """Turn a failed outcome into one that returns the rows that it has not `stored` to the queue."""
     done = {result.fragment_id for result in outcome.results}
     left = []
     for work in unit.works:
@@ -380,13 +382,14 @@ _NEXT = (
 class ServerBreaks:
     """The breaks of connections to servers since any worker of one plan had a batch answered.
 
-    A row that ends servers is isolated by halving, and given up if the error policy skips it. If all rows of a table
-    end servers, that would take weeks and leave only failed rows. If a supervisor takes seconds to restart each server,
-    even 32 rows take many minutes; broken connections are counted for that case.
+    A row that crashes servers is isolated by halving, and recorded as failed if the error policy skips it. If every row
+    of a table crashed servers, that would take weeks and leave only failed rows. The job therefore ends after a number
+    of such rows in succession. If each restart of a server takes seconds, even 32 rows take many minutes; for that
+    case, broken connections are counted too.
 
     Args:
         function: Name and version.
-        patience_seconds: How long servers may answer nothing, although they break connections rarely.
+        patience_seconds: How long servers may answer no batch, even if connections break rarely.
         clock: Seconds, as `time.monotonic` counts them.
     """
 
@@ -404,7 +407,7 @@ class ServerBreaks:
         self._since = 0.0
 
     def heard(self, report: ProgressReport) -> Unavailable | None:
-        """Process a unit's sums; return the error (FUNCTION_UNAVAILABLE) that ends the job, or None."""
+        """Process the sums that a unit reports. Return the error (FUNCTION_UNAVAILABLE) that ends the job, or None."""
         before, now = self._heard.get(report.unit_id, _NOTHING), report.servers
         if now.answered <= before.answered and now.lost <= before.lost and now.broken <= before.broken:
             return None  # a duplicate, or an older report that came late
@@ -432,7 +435,7 @@ class ServerBreaks:
             del self._answered[next(iter(self._answered))]
 
     def _too_much(self) -> str:
-        """Return the evidence that no row is to blame; empty if there is none yet."""
+        """Return the evidence that the servers are at fault and not a row, or an empty text if there is none yet."""
         if self._lost >= MOST_LOST:
             return f"{self._lost} rows in succession, each tried by itself, broke the connections to them"
         seconds = self._clock() - self._since
@@ -444,7 +447,7 @@ class ServerBreaks:
         return ""
 
     def answer_others(self, unit_id: str) -> bool:
-        """Return whether servers answered other units while this one waited for one of them."""
+        """Return whether servers answered other units while this unit waited for a server."""
         since = self._clock() - self._patience
         return any(at > since and other != unit_id for other, at in self._answered.items())
 

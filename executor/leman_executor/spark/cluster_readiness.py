@@ -1,8 +1,8 @@
-"""The readiness of Spark's cluster: its capacity, its records of the application, and how long jobs wait for executors.
+"""Check whether Spark's cluster can run jobs: its capacity, failed tasks, and how long jobs wait for executors.
 
 A cluster may be full, too small, without Python, or unable to reach this process. While it is full, jobs wait instead
-of failing; if none of its workers is large enough for an executor, they wait for a shorter time. Spark's records of a
-running application are kept without its web page too.
+of failing. If none of its workers is large enough for an executor, they wait for a shorter time. Spark keeps the
+records of a running application, which are read here, even if its web page is off.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class CapacityWatch:
         self._full_until = self._clock()
 
     def check(self) -> None:
-        """Check the cluster, unless another thread is doing so or just has; blocks for a few seconds at most."""
+        """Check the cluster, unless another thread is doing so or just did. Blocks for at most a few seconds."""
         if not self._asking.acquire(blocking=False):
             return
         try:
@@ -150,12 +150,14 @@ class CapacityWatch:
         return self._clock() - self._full_until
 
     def seconds_without(self, since: float) -> float:
-        """Return the seconds for which `busy` has had its reason without a break, since `since` at the earliest."""
+        """Return the seconds for which the cluster has been busy without a break, counted from `since` at the
+        earliest.
+        """
         return self._clock() - max(since, self._full_since) if self.busy is not None else 0.0
 
 
 class ExecutorWait:
-    """The wait of one Spark job until one of its tasks has started; Spark itself would wait for ever.
+    """Limit the wait of one Spark job until one of its tasks has started, as Spark itself would wait forever.
 
     If all workers of a standalone cluster are too small, it waits for a larger one to register; if they are busy, it
     waits as long as any job does for a full cluster. For other clusters it is unknown which is the case.
@@ -186,8 +188,8 @@ class ExecutorWait:
         self.why = ""
 
     def check(self) -> LemanError | None:
-        """Return the error that ends the wait (RESOURCES_NOT_AVAILABLE, CLUSTER_BUSY); None to wait on, or if it is
-        over.
+        """Return the error that ends the wait (RESOURCES_NOT_AVAILABLE, CLUSTER_BUSY); None to continue, or if the wait
+        is over.
         """
         now = self._clock()
         if self._over or now - self._asked < _ASK_SECONDS:
@@ -217,7 +219,8 @@ class ExecutorWait:
 
 
 class RoomWait:
-    """The wait of one Spark job for an executor with the cores of a worker, if Spark starts none for it.
+    """Limit the wait of one Spark job for an executor with as many cores as a worker takes, if Spark cannot start one
+    for it.
 
     The size of such executors is known once they register. While all are too small no worker of the job runs, and it
     waits for a larger one to register.
@@ -310,7 +313,7 @@ class ClusterReadiness:
         self.trouble = trouble
 
     def check_reached(self) -> None:
-        """Record if no worker called back in time, counted from when the cluster has room for one."""
+        """Record that no worker called back, if the cluster has had room for one for too long."""
         self._capacity.check()
         late = self._capacity.seconds_with_capacity > self._settings.start_seconds
         if self.trouble is None and late and not self.registered_cores():  # registered ones may still be unpacking

@@ -133,7 +133,7 @@ class Evaluation:
 
 @dataclass(frozen=True, slots=True)
 class _Slice:
-    """Rows that the function is called with, now or once a thread is free."""
+    """Rows with which the function is called, now or once a thread is free."""
 
     offsets: npt.NDArray[np.int64]
     result: Future[tuple[Evaluated, float]]
@@ -328,7 +328,9 @@ class FragmentPass:
                 self._writer.emit(chunk, [*pieces, *self._left_failed(chunk, pieces)])
 
     def _came_back(self, covered: RowRange, known: Sequence[Piece]) -> list[Piece]:
-        """Return rows that were deleted when the range's checkpoints were stored and that a restore brought back."""
+        """Return rows that were deleted when the range's checkpoints were stored and that a restore of the table
+        brought back.
+        """
         gone = self._known.deleted(covered)
         if not len(gone):
             return []
@@ -357,7 +359,7 @@ class FragmentPass:
             self._checkpoints.flush()
 
     def _left_failed(self, covered: RowRange, pieces: Sequence[Piece]) -> list[Piece]:
-        """Return rows that failed under any version and that the filter excludes: they stay failed."""
+        """Return rows that failed under any function version and that the filter excludes. They stay failed."""
         if not self._context.selective:
             return []
         left = self._current.still_failed(covered, pieces, self._live(covered))
@@ -392,7 +394,9 @@ class FragmentPass:
 
     @property
     def _seconds_again(self) -> float:
-        """Return the seconds another unit would need to get as far: this one has read the stored part of the rest."""
+        """Return the seconds that another unit would need to reach this point of the pass, including reading stored
+        rows.
+        """
         return self._meter.fixed - self._fixed_before if self._writer is not None else 0.0
 
     def _seconds_left(self) -> float:
@@ -441,7 +445,9 @@ class FragmentPass:
 
 
 def _segments(work: FragmentWork) -> Iterator[tuple[RowRange, bool]]:
-    """Yield ranges in order, each with whether to compute it; cover the whole fragment if it is to be finished."""
+    """Yield ranges in order, each with whether to compute it. If the fragment has to be finished, they cover all of
+    it.
+    """
     if not work.finish:
         yield from ((r, True) for r in merge_ranges(work.ranges))
         return

@@ -1,12 +1,12 @@
 """Call a remote function on its servers, over Arrow Flight (docs/remote_functions.md).
 
-Batches go to the idlest of the fast servers (see `by_expected_time`). A server that cannot be reached, or that serves
-another version, is left alone for a while, and the batch goes to the next one.
+Batches go to the least busy of the fast servers (see `by_expected_time`). If a server is unreachable or serves another
+version, calls to it are suspended for a while, and the batch goes to the next server.
 
-A batch that ends its server breaks the connections of all other batches there, and would break them repeatedly as it
-returns. So suspect batches are tried one at a time. A suspect locks all servers that it may be given to, for all
-functions: a kernel lock on the host, and a reservation in Redis over all hosts. Without Redis each host has only its
-own lock.
+A batch that crashes its server also breaks the connections of all other batches on it, and would do so at each retry.
+Suspect batches are therefore tried one at a time. A suspect locks all servers of its function, for all functions that
+use them: by a kernel lock for its host, and by a reservation in Redis for all hosts. Without Redis each host has only
+its own lock.
 
 Loaded only where a remote function runs. Runs on Spark workers, so it imports neither gRPC for Python nor Spark.
 """
@@ -77,7 +77,8 @@ class SharedSuspectLock:
 
     @contextlib.contextmanager
     def one(self, scopes: tuple[str, ...]) -> Iterator[None]:
-        """Wait until no other host tries a suspect; in this block none starts, unless Redis becomes unavailable.
+        """Wait until no other host tries a suspect, and let none start one in this block, unless Redis becomes
+        unavailable.
 
         Args:
             scopes: The scopes to lock, in one global order, which prevents deadlocks.
@@ -133,7 +134,9 @@ class SuspectLock:
 
     @contextlib.contextmanager
     def one(self) -> Iterator[None]:
-        """Wait until no other suspect is tried; none starts in this block. A dead process releases its lock."""
+        """Wait until no other suspect is tried, and let none start in this block. A process that dies releases its
+        lock.
+        """
         self._folder.mkdir(mode=0o700, exist_ok=True)
         _remove_left(self._folder)
         with contextlib.ExitStack() as turns:
@@ -145,15 +148,17 @@ class SuspectLock:
 
     @property
     def suspected(self) -> bool:
-        """Return whether the next batch of this thread is a part of one that was to blame."""
+        """Return whether the next batch of this thread is a part of a batch that broke connections."""
         return self._rows > 0
 
     def is_part(self, rows: int) -> bool:
-        """Return whether the next batch is a part of one to blame, and not, judging by its size, a retry of it."""
+        """Return whether the next batch is a part of a batch that broke connections. A batch of the same size is a
+        retry.
+        """
         return self.suspected and rows != getattr(self._mine, "lost_last", 0)
 
     def note_lost(self, rows: int) -> None:
-        """Note that a batch of this thread is to blame; if its rows are isolated, its parts come next."""
+        """Note that a batch of this thread broke connections. If the policy isolates its rows, its parts come next."""
         self._mine.rows = max(self._rows, rows) if rows > 1 else max(0, self._rows - 1)
         self._mine.lost_last = rows
 
@@ -193,7 +198,7 @@ def _is_still(path: Path, fd: int) -> bool:
 
 
 def _remove_left(folder: Path) -> None:
-    """Remove the files of processes that died with the lock; a process that waits for one makes a new one."""
+    """Remove the files of processes that died with the lock. A process that waits for such a file creates a new one."""
     for path in folder.glob(f"*{_SUFFIX}"):
         with contextlib.suppress(OSError), path.open() as file:  # it is gone or locked
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -226,7 +231,7 @@ class RemoteFunction:
     Args:
         ref: The remote function.
         output: The type of its values.
-        stopped: Returns whether the unit is to give back its rest, so that it need not wait for servers.
+        stopped: Returns whether the unit has to return its remaining rows, so that it stops waiting for servers.
         suspects: The lock for batches that broke connections.
         notes: Receives servers that are left out.
         clock: Seconds, as `time.monotonic` counts them.
@@ -245,7 +250,7 @@ class RemoteFunction:
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         if ref.remote is None:
-            raise ValueError(f"function {ref.name} is no remote one")
+            raise ValueError(f"function {ref.name} is not a remote function")
         self._name = function_key(ref)
         self._patience = ref.remote.patience_seconds
         self._inputs = pa.ipc.read_schema(pa.py_buffer(ref.remote.input_schema))
@@ -300,7 +305,7 @@ class RemoteFunction:
 
         Args:
             batch: The rows.
-            resting: Makes blocks in which no server works on the batch, so that their time does not count as the
+            resting: Returns a context in which no server works on the batch, so that its time does not count as the
                 call's.
 
         Raises:
@@ -328,7 +333,7 @@ class RemoteFunction:
         self._suspects.note_answered(rows)
 
     def _tried(self, rows: pa.RecordBatch, resting: Resting, turn: contextlib.ExitStack) -> pa.Array:
-        """Give the batch to servers until one answers; after it broke a connection, try it alone under the suspect
+        """Send the batch to servers until one answers. If it breaks a connection, retry it alone, under the suspect
         lock.
 
         Args:
@@ -389,7 +394,7 @@ class RemoteFunction:
         )
 
     def _most_breaks(self, rows: int) -> int:
-        """Return how often a batch may break the connection before it is to blame."""
+        """Return how often a batch may break connections before it counts as the cause."""
         if rows > 1 and self._suspects.is_part(rows):
             return _MOST_BREAKS_OF_PART
         return _MOST_BREAKS_OF_ISOLATED if rows > 1 and self._isolates else _MOST_BREAKS
@@ -435,7 +440,7 @@ class RemoteFunction:
             self._sleep(max(0.0, min(server.left_alone_for() for server in candidates)))
 
     def _candidates(self, rows: int, waited: float) -> list[RemoteServer]:
-        """Return the servers that may be asked, best first; rotate equal ones."""
+        """Return the servers that may be called, the best first. Equal servers take turns."""
         with self._taking:
             self._turn = (self._turn + 1) % len(self._servers)
             begin = self._turn

@@ -99,7 +99,7 @@ class KnownRows:
         return pieces
 
     def of_other_filters(self, covered: RowRange, asked: npt.NDArray[np.int64]) -> list[Piece]:
-        """Return those of the `asked` rows that were computed under another filter.
+        """Return the rows among `asked` that were computed under another filter.
 
         Raises:
             CheckpointLost: A checkpoint is gone or damaged.
@@ -161,8 +161,8 @@ class Checkpoints:
     """The checkpoints of one pass over a fragment.
 
     A checkpoint is due after an interval of work, or earlier if its rows take too much memory. Wide rows that cost less
-    to recompute than to store twice *skip the checkpoint* once they are in the column file: they are safe when that
-    file is finished. The work in them and in the next checkpoint never exceeds one interval.
+    to recompute than to store twice *skip the checkpoint* once they are in the column file, and are safe when that file
+    is finished. At most one interval of work is in these rows and the next checkpoint together.
     """
 
     def __init__(self, context: WorkContext, work: FragmentWork, runtime: UnitRuntime, field: pa.Field) -> None:
@@ -246,7 +246,7 @@ class Checkpoints:
     def _may_skip_checkpoint(self) -> bool:
         """Return whether the rows may skip the checkpoint.
 
-        Never if the caller set the size of checkpoints, nor for more than half an interval of work.
+        They may not if the caller set the size of checkpoints, or if they cost more than half an interval of work.
         """
         pending, bounds = self._pending, self._context.checkpoint
         if not self._written or bounds.asked or pending.bytes < min(_WIDE_BYTES, self._context.checkpoint_max_bytes):
@@ -274,9 +274,9 @@ class Checkpoints:
     def flush(self) -> None:
         """Store the rows evaluated since the last checkpoint, or that a range has no rows to evaluate.
 
-        The checkpoint also gets the rows in between that are known from other filters' checkpoints and from the current
-        file. When the fragment is assembled it is not known which rows those are, and another function's file may have
-        replaced the current one.
+        The checkpoint also gets the rows in between that are known from other filters' checkpoints or from the current
+        file. When the fragment is assembled later, it is unknown which rows these were, and another function's file may
+        have replaced the current one.
         """
         pending = self._pending
         covered = RowRange(pending.start, pending.covered_to)
@@ -297,7 +297,9 @@ class Checkpoints:
         self._pending = _Pending(covered.end, meter.worked, pending.known)
 
     def _stored(self, covered: RowRange, pieces: Sequence[Piece]) -> Iterator[tuple[CheckpointRef, int]]:
-        """Store the rows of a range, in several checkpoints where one cannot hold the values; yield their bytes too."""
+        """Store the rows of a range, in several checkpoints if one cannot hold the values. Yield each with its size in
+        bytes.
+        """
         work = self._work
 
         def checkpoint(part: RowRange) -> pa.RecordBatch:

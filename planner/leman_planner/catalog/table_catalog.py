@@ -108,7 +108,7 @@ class Catalog:
         """Return the latest version of a table to which computed columns are added.
 
         Raises:
-            InvalidArgument: BAD_REQUEST – no column is named, or one twice; as `table`.
+            InvalidArgument: BAD_REQUEST – no column is listed, or one more than once; see also `table`.
             FailedPrecondition: IS_A_VIEW.
         """
         _check_named(columns)
@@ -193,7 +193,7 @@ class Catalog:
     ) -> Addition:
         """Check columns that get other functions and return them as fields with their new bindings.
 
-        They may read the columns in `also`, which are added before.
+        They may read the columns in `also`, which are added first.
 
         Raises:
             LemanError: See `CatalogService.AlterColumns` (protos/leman/v1/catalog.proto).
@@ -309,7 +309,9 @@ def _check_named(columns: Sequence[NewColumn]) -> None:
     if not names:
         raise InvalidArgument("BAD_REQUEST", "columns is empty: set at least one column", field="columns")
     if len(set(names)) != len(names):
-        raise InvalidArgument("BAD_REQUEST", f"columns names a column twice: {', '.join(names)}", field="columns")
+        raise InvalidArgument(
+            "BAD_REQUEST", f"columns has a column more than once ({', '.join(names)}): list each once", field="columns"
+        )
 
 
 def computed_columns(table: TableSnapshot) -> list[ComputedColumn]:

@@ -1,7 +1,7 @@
-"""The task of each fragment with work. Pure.
+"""Make the task of each fragment with work. Pure.
 
-Fragments without stored work, or with only checkpoints of the request's own filter, are handled in columns: a table may
-have a million of them. All others are handled one by one.
+Fragments without stored work, or with only checkpoints of the request's own filter, are handled together with arrays,
+as a table may have a million of them. All others are handled one by one.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def cover_fragments(
 ) -> RangeLists:
     """Return the ranges of the checkpoints of each fragment that has nothing else stored.
 
-    The list is empty if one of them does not settle its range; such a fragment is handled by itself.
+    A fragment's list is empty if one of its checkpoints does not settle its range. It is then handled by itself.
 
     Args:
         resolved: The request.
@@ -67,7 +67,9 @@ def cover_fragments(
 
 
 def _settle(resolved: ResolvedRequest, statuses: Statuses, found: RangeKeys, places: Numbers) -> Mask:
-    """Return which checkpoints settle all rows of their range; see `_settles`. None does if filters differ."""
+    """Return which checkpoints settle all rows of their range; see `_settles`. None does if the identity of the filter
+    may differ between fragments.
+    """
     if resolved.failed_only or resolved.filter.columns or resolved.filter.reads_output or not len(found):
         return np.zeros(len(found), np.bool_)
     identity = resolved.filter_identity(statuses.fragments[int(places[0])])
@@ -137,10 +139,10 @@ def make_tasks(
     Args:
         resolved: The request.
         statuses: Those of all fragments.
-        codes: The reasons of all fragments.
-        places: Those of the fragments with work, in the order of their ids.
+        codes: The reasons of all fragments. places: The places of the fragments with work, in the order of their ids.
         opened: By place, fragments that were handled one by one.
-        covered: What `cover_fragments` returned. All rows of a fragment that is in neither are missing.
+        covered: The result of `cover_fragments`. If a fragment is neither in `opened` nor here, all its rows are
+            missing.
     """
     if not len(places):
         return PlannedTasks()
@@ -273,10 +275,10 @@ def open_fragment(
 def _of_kept(
     status: FragmentStatus, rows: int, missing: Sequence[RowRange], kept: Sequence[KeptKeys]
 ) -> tuple[list[CheckpointRef], dict[int, int]]:
-    """Return the checkpoints of kept functions that hold missing rows, and the number of these rows by version.
+    """Return the checkpoints of kept functions that have missing rows, and the number of these rows by version.
 
-    Such a checkpoint settles nothing: the new function computes the rows on which the kept one failed. Its rows count
-    as known nevertheless, unless they were selected by another filter.
+    Such a checkpoint does not settle its range, as the new function computes the rows on which the kept one failed. Its
+    rows count as known nevertheless, unless another filter selected them.
     """
     refs: list[CheckpointRef] = []
     known: dict[int, int] = {}
@@ -341,18 +343,18 @@ def _settles(resolved: ResolvedRequest, status: FragmentStatus, held: HeldValues
 def _cover(
     rows: int, filter_id: str | None, found: Sequence[keys.FamilyKey]
 ) -> tuple[list[CheckpointRef], list[RowRange]]:
-    """Return the checkpoints to reuse, in order, and the ranges that they leave open.
+    """Return the checkpoints to reuse, in order, and the ranges that they do not settle.
 
-    Only checkpoints of the same filter settle a range. Those of other filters say which rows they hold, but not which
-    of these rows the present filter selects.
+    Only checkpoints of the same filter settle a range. Checkpoints of other filters show which rows they have, but not
+    which of these rows the present filter selects.
 
     Checkpoints of other filters are returned in settled ranges too: a restore may bring back rows that were deleted
     when the settling checkpoint was stored.
 
     Args:
         rows: The physical rows of the fragment.
-        filter_id: The filter whose checkpoints settle; None: none does, as for a filter over the output column, which
-            may match other rows by now.
+        filter_id: The filter whose checkpoints settle their ranges. None if no checkpoint does, as for a filter over
+            the output column, which may match other rows now.
         found: The checkpoints.
     """
     settling: list[CheckpointRef] = []
@@ -386,7 +388,9 @@ def _staged(
     candidates: Sequence[tuple[str, FragmentRecord]],
     stored_work: StoredWork,
 ) -> FragmentRecord | None:
-    """Return a finished file that only has to be committed: if there are several, the one with the most values."""
+    """Return a finished file that only has to be committed, or None. Of several, return the one with the most
+    values.
+    """
 
     def states(record: FragmentRecord) -> StateSummary | None:
         found = stored_work.states.get(record.file)

@@ -1,4 +1,6 @@
-"""Read what the plan of a refresh needs: manifests of the view and its source, compactions, and writes of others."""
+"""Read what the plan of a refresh needs: manifests of the view and its source, compactions, and writes by other
+programs.
+"""
 
 from __future__ import annotations
 
@@ -57,10 +59,10 @@ class ExternalWrite:
 
 
 def external_write(uri: str, version: int) -> ExternalWrite | None:
-    """Return the newest write by others up to a version, since Leman last wrote rows of the view.
+    """Return the newest write by another program up to a version, since Leman last wrote rows of the view.
 
-    An earlier refresh checked what was before. Compaction, indexes, configuration and a restored version of the view
-    itself do not count.
+    Earlier writes were checked by an earlier refresh. Compaction, indexes, configuration and a restored version of the
+    view itself do not count.
 
     Returns:
         None if there is no such write, or the history was cleaned up.
@@ -270,7 +272,7 @@ class ViewReader:
 
 
 def _made(table: TableSnapshot) -> TableSnapshot:
-    """Return the table with fragments that can be read repeatedly at low cost."""
+    """Return the table with its fragments in a form that is cheap to read repeatedly."""
     return replace(table, fragments=materialize(table.fragments))
 
 
@@ -291,7 +293,8 @@ def _check_spec(spec: RefreshSpec) -> None:
 
 
 def _check_external(view: TableSnapshot, policy: RefreshPolicy) -> None:
-    """Reject a refresh of rows that others wrote, unless it is a full one, which reuses no row of the view.
+    """Reject a refresh of a view to which another program wrote, unless it is a full refresh, which reuses no row of
+    the view.
 
     Raises:
         FailedPrecondition: EXTERNAL_WRITES.

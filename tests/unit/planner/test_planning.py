@@ -382,7 +382,8 @@ def test_a_plan_is_explained_of_one_column():
 
 
 @pytest.mark.parametrize(
-    ("names", "told"), [([], "columns is empty: set at least one column"), (["y", "y"], "columns names a column twice")]
+    ("names", "told"),
+    [([], "columns is empty: set at least one column"), (["y", "y"], "columns has a column more than once")],
 )
 def test_columns_are_added_by_name_each_once(names, told):
     with pytest.raises(InvalidArgument, match=told) as refused:
