@@ -120,7 +120,7 @@ def priority_from_proto(priority: int) -> int:
         InvalidArgument: BAD_NUMBER – below −100 or above 100.
     """
     if abs(priority) > _HIGHEST_PRIORITY:
-        message = f"priority is {priority}: give a number from -{_HIGHEST_PRIORITY} to {_HIGHEST_PRIORITY}"
+        message = f"priority is {priority}: set a number from -{_HIGHEST_PRIORITY} to {_HIGHEST_PRIORITY}"
         raise InvalidArgument("BAD_NUMBER", message, field="priority")
     return priority
 
@@ -158,7 +158,7 @@ def event_to_proto(event: JobEvent) -> jobs_pb2.JobEvent:
 
 
 def update_to_proto(news: JobUpdate) -> jobs_pb2.WatchJobResponse:
-    """Convert an update without the job, whose message all watchers share."""
+    """Convert an update, apart from the job. All watchers share the job's message."""
     return jobs_pb2.WatchJobResponse(
         sequence=news.sequence, events=map(event_to_proto, news.events), events_missing=news.events_missing
     )
@@ -224,7 +224,7 @@ def preview_from_proto(message: jobs_pb2.PreviewFunctionRequest) -> PreviewReque
         )
     if message.bundle and not message.definition.python_bundle.sha256:
         raise InvalidArgument(
-            "BAD_REQUEST", "a bundle needs a definition with its digest: send that too", field="bundle"
+            "BAD_REQUEST", "a bundle needs a definition with its digest: send the definition too", field="bundle"
         )
     return PreviewRequest(
         message=without_secrets(message, keys=False),

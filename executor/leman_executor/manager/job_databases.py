@@ -1,4 +1,4 @@
-"""The databases of one executor: their jobs as history and memory have them, and the limits of their registrations.
+"""The databases of one executor: their jobs, in the history and in memory, and the limits set by their registrations.
 
 `follow_served` opens the databases of a local system, so that abandoned jobs in them are taken over.
 """
@@ -60,7 +60,7 @@ async def follow_limits(
 
     Args:
         read: Returns all registrations, in a thread.
-        changed: Called when limits changed, as jobs that waited for them may be able to run.
+        changed: Called when limits changed, as waiting jobs may then be able to run.
     """
     while True:
         try:
@@ -87,11 +87,11 @@ class OpensDatabases(Protocol):
 
 
 async def open_served(manager: OpensDatabases, database: str) -> None:
-    """Open a database; return the error to callers that ask for its jobs."""
+    """Open a database. If that fails, only log it: callers that ask for its jobs get the error."""
     try:
         await manager.open_database(database)
     except LemanError as error:
-        _log.error("jobs that were left are not taken over yet", reason=error.reason, error=error.message)
+        _log.error("abandoned jobs of a database could not be taken over yet", reason=error.reason, error=error.message)
 
 
 async def follow_served(file: Path, manager: OpensDatabases, warm: Callable[[], object]) -> None:
@@ -136,8 +136,9 @@ _TAKEN_IN = 500
 class JobDatabase:
     """One database with its jobs.
 
-    `jobs`: as this executor knows them; `opened`: a lock held while the database is opened; `loaded`: its history has
-    been read; `waited_for`: the leases of the jobs that were open at that time have been waited for.
+    `jobs` has the jobs that this executor knows. `opened` is a lock held while the database is opened. `loaded` is set
+    once its history has been read. `waited_for` is set once the executor has waited for the leases of the jobs that
+    were open then.
     """
 
     def __init__(
@@ -174,9 +175,10 @@ class JobDatabase:
 
     @property
     def is_looked_at_rarely(self) -> bool:
-        """Whether reading other executors' writes means waiting for an object store, while no other executor is known.
+        """Whether the history is in an object store, whose reads are slow, and no other executor is known to write to
+        it.
 
-        Listings read them anyway.
+        Only listings then read the history.
         """
         return self._alone and self.writes_are_dear
 
@@ -184,7 +186,7 @@ class JobDatabase:
         self._writer.save_with_others(job)
 
     def leave_unwritten(self) -> None:
-        """Discard unwritten jobs that had nothing to do: the database is gone."""
+        """Discard unwritten jobs that had nothing to do, because the database was deleted."""
         self._writer.leave_unwritten()
 
     async def written(self) -> None:
@@ -192,7 +194,7 @@ class JobDatabase:
         await self._writer.written()
 
     async def reload(self) -> None:
-        """Load other executors' jobs from history. One read serves all callers that asked before it began.
+        """Load other executors' jobs from the history. One read serves all callers that called before it began.
 
         Raises the errors of `storage_failed`.
         """
@@ -223,7 +225,7 @@ class JobDatabase:
         return await self._pool.run(self._history.find, job_id)
 
     async def warnings(self) -> list[str]:
-        """Return which parts of the history were damaged and set aside."""
+        """Return a warning for each part of the history that was damaged and set aside."""
         return await self._warnings()
 
     def look_ahead(self) -> None:

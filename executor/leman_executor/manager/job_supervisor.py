@@ -1,6 +1,7 @@
-"""The supervisor: run each job in its turn, under a lease, to an end. Estimate how long jobs take.
+"""Run each job when its turn comes, under a lease, until it ends. Estimate how long jobs take.
 
-A job's estimate rests on what a row of its function version cost in earlier jobs; it also sizes a plan's first units.
+An estimate is based on the cost of a row of the same function version in earlier jobs. It also sets the size of a
+plan's first units.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ _STOPPING = frozenset({JobState.CANCELLING, JobState.PAUSING})
 def job_seconds_left(
     job: Job, metrics: JobMetrics, seconds_per_row: float | None, workers: float, now: float
 ) -> float | None:
-    """Return how many seconds a job still takes, or None if unknown.
+    """Return how many more seconds a job will take, or None if unknown.
 
     A job with a measured rate takes its remaining rows at that rate. Any other backfill takes its planned rows times
     the cost of a row, divided by its workers, less the time it has run. A refresh has no estimate before it runs.
@@ -91,7 +92,9 @@ class CostEstimates:
         return self._known.get((job.udf_name, job.udf_version))
 
     def learn(self, job: Job | JobRecord, seconds_per_row: float | None) -> None:
-        """Record the cost of a job that ended here or is in history; None: it called no function."""
+        """Record what a row cost in a job that ended here or is in the history. None means that it called no
+        function.
+        """
         if seconds_per_row is not None:
             self._known[job.udf_name, job.udf_version] = seconds_per_row
 
@@ -161,13 +164,15 @@ class Supervisor:
         return self.queue.join(to_queued_job(job), always=always)
 
     def start(self, run: JobRun, work: Coroutine[Any, Any, None] | None) -> None:
-        """Start a job's work in the background. None: the job is paused and has no work before it is resumed."""
+        """Start a job's work in the background. `work` is None for a paused job, which has no work until it is
+        resumed.
+        """
         task = asyncio.create_task(self._supervise(run, work))
         self._running.tasks[run.status.job.key] = task
         task.add_done_callback(lambda _: self._running.tasks.pop(run.status.job.key, None))
 
     async def in_turn(self, run: JobRun, turn: asyncio.Future[bool]) -> None:
-        """Wait for a job's turn, then run it from the plan on, as the table may have changed while it waited."""
+        """Wait for a job's turn, then plan again and run it, as the table may have changed while it waited."""
         job = run.status.job
         if not turn.done() and job.state is not JobState.PENDING:
             await run.status.move(JobState.PENDING)
@@ -208,7 +213,9 @@ class Supervisor:
         self.tell_places()
 
     def tell_places(self) -> None:
-        """Notify the watchers of waiting jobs of their places in the queue, once for all changes meanwhile."""
+        """Notify the watchers of waiting jobs of their places in the queue. Changes in quick succession are reported
+        together.
+        """
         self._news = True
         if self._telling is None or self._telling.done():
             self._telling = asyncio.create_task(self._tell_places())
@@ -257,14 +264,14 @@ class Supervisor:
         self.forget_old_runs()
 
     def _has_ended(self, run: JobRun) -> bool:
-        """Return whether a job has ended, here or at the executor that took it over."""
+        """Return whether a job has ended, on this executor or on the one that took it over."""
         known: Job | None = run.status.job
         if run.status.lost:
             known = self._databases.of(run.status.job).jobs.get(run.status.job.job_id)
         return known is not None and known.state.terminal
 
     def forget_old_runs(self) -> None:
-        """Forget old runs that have ended; history has them."""
+        """Drop old runs that have ended, as the history has their jobs."""
         runs, tasks = self._running.runs, self._running.tasks
         if len(runs) - len(tasks) < 2 * _RUNS_KEPT:  # scanning all at the end of each would be slow
             return
@@ -277,7 +284,9 @@ class Supervisor:
             del runs[key]
 
     async def _heartbeat(self, run: JobRun, over: asyncio.Event) -> None:
-        """Renew the lease until the run is over. After a gap, check in history whether the job is still ours."""
+        """Renew the lease until the run is over. If the lease lapsed, check in the history whether this executor still
+        has the job.
+        """
         beaten = time.monotonic()
         while not over.is_set():
             await asyncio.sleep(self._leases.lease_seconds / 3)

@@ -1,9 +1,9 @@
 """The dispatcher: hands units to the workers of running jobs, and processes their reports.
 
 A worker is one Spark task that lives as long as its job. It connects back to the executor, requests a unit, runs it,
-reports the outcome, and requests the next. So a function's state (a loaded model) is built once per worker, handing out
-a unit costs a millisecond, results and progress arrive at once and in order, and a dead worker shows as a closed
-connection (decision 4).
+reports the outcome, and requests the next. A function's state, such as a loaded model, is therefore built once per
+worker. Handing out a unit costs a millisecond, results and progress arrive at once and in order, and a dead worker
+shows as a closed connection (decision 4).
 """
 
 from __future__ import annotations
@@ -113,13 +113,15 @@ class _Link:
         self._told = False
 
     def stop(self) -> None:
-        """Ask the worker to give back its current unit and end."""
+        """Ask the worker to return its current unit and end."""
         if self._at_work and not self._told:
             self._told = True
             self._writer.write(framed(None))
 
     def _renew(self, told: tuple[StoreOptions, ...], now: tuple[StoreOptions, ...]) -> tuple[StoreOptions, ...]:
-        """Send the access to stores to a worker at work if it changed; return the access that the worker knows."""
+        """If the access to object stores changed, send it to a worker that has a unit. Return the access that the
+        worker knows.
+        """
         if now and now != told:
             self._writer.write(framed(WorkUnit("", (), stores=now)))
         return now or told
@@ -204,7 +206,7 @@ class Dispatcher:
         return ExecutorEndpoint(self._host, port, job_key, secret, self._certificate)
 
     def stop_units(self, job_key: str) -> None:
-        """Ask the workers of a job to give back their current units, checkpointed as far as they are."""
+        """Ask the workers of a job to store their computed rows and return their current units."""
         for link in self._links.get(job_key, ()):
             link.stop()
 

@@ -1,7 +1,7 @@
 """The function processes of Spark's Python workers: warmed up, bound to a worker, given tasks.
 
-A forked process copies each memory page that it is the first to write to. Thousands of such pages make its first
-fragment take twice as long as the next, so processes compute a small table in advance.
+A forked process copies each memory page on its first write to it. Thousands of such copies make its first fragment take
+twice as long as the next one, so processes compute a small table in advance.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ class Caller:
             if self._pool_is_gone():
                 self._end_parent()
                 raise FunctionProcessEnded("the pool of function processes is gone")
-            raise FunctionProcessEnded("the function's process ended without a word")
+            raise FunctionProcessEnded("the function's process ended without an answer")
         try:
             answer = _answers.decode(data)
         except NONSENSE:
@@ -206,7 +206,9 @@ class Caller:
 
 
 def start_pool(prepare: Prepare, warm: Warm) -> Caller:
-    """Fork the pool from this process, which must be as clean as function processes are to be."""
+    """Fork the pool from this process, which must have no threads and no user code, as function processes inherit its
+    state.
+    """
     here = os.getpid()
     requests, asking = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
     if os.fork() == 0:

@@ -1,7 +1,7 @@
-"""Problems that keep Spark's workers from running functions, as errors, and the capacity of a standalone cluster.
+"""The errors for problems that keep Spark's workers from running functions, and the capacity of a standalone cluster.
 
-Spark's driver cannot distinguish executors that fail to reach it from executors that it was never given. The master
-reports the capacity on its JSON page; its RPC endpoint says where that page is.
+Spark's driver cannot distinguish executors that fail to reach it from executors that were never started. The master
+reports the capacity on its JSON page; its RPC endpoint returns the address of that page.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Capacity:
 def read_capacity(context: SparkContext, master: str) -> Capacity | None:
     """Ask the master for the cluster's capacity; blocks for a few seconds at most.
 
-    Returns None if this is no standalone cluster, or if its master does not answer.
+    Returns None if this is not a standalone cluster, or if its master does not answer.
     """
     for host, port in standalone_masters(master):
         try:
@@ -76,7 +76,7 @@ def read_capacity(context: SparkContext, master: str) -> Capacity | None:
 
 
 def standalone_masters(url: str) -> Iterator[tuple[str, int]]:
-    """Yield hosts and ports of `spark://host:port,host:port`; nothing for any other URL."""
+    """Yield the hosts and ports of a URL `spark://host:port,host:port`, and nothing for any other URL."""
     if url.startswith("spark://"):
         for host, port in re.findall(r"(\[[^]]+\]|[^:,/\[\]]+):(\d+)", url.removeprefix("spark://")):
             yield host, int(port)

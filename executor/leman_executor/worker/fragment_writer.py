@@ -1,8 +1,8 @@
 """Write the column file of one fragment: rows in physical order, gaps filled, memory bounded by the batch.
 
-A file may be whole, or hold what is stored so far of a fragment that is still being computed. The executor writes the
-latter itself while workers have units of the fragment; the file's row states say which rows it has.
-Runs on Spark workers, so it imports neither gRPC nor Spark.
+A file may be complete, or partial: with the rows stored so far of a fragment that is still being computed. The executor
+itself writes partial files while workers compute the fragment. Their row states show which rows they have. Runs on
+Spark workers, so it imports neither gRPC nor Spark.
 """
 
 from __future__ import annotations
@@ -45,8 +45,9 @@ class Existing:
 class FragmentWriter:
     """Write one fragment's column file from contiguous ranges in ascending order.
 
-    The pieces within a range may come in any order. Rows without a piece keep their existing value or become NULL.
-    Deleted ones among these are settled; the others count as untouched, which only a selective request may leave.
+    The pieces within a range may come in any order. Rows without a piece keep their existing value or become NULL. If
+    such a row is deleted, it is settled. Otherwise it counts as untouched, and only a selective request may leave
+    untouched rows.
     """
 
     def __init__(
@@ -131,7 +132,7 @@ class FragmentWriter:
         return values, states
 
     def _equal(self, covered: RowRange, values: pa.Array) -> Mask:
-        """Return which rows of a range have the value that they have in the file that is replaced."""
+        """Return which rows of a range have the same value as in the file that is replaced."""
         existing = self._existing
         assert existing is not None
 
@@ -157,7 +158,7 @@ class FragmentWriter:
         self._changed[covered.start : covered.end] = ~kept
 
     def _predecessors(self) -> bytes:
-        """Return the file's description of its predecessors; empty if it keeps none of their rows."""
+        """Return the file's description of its predecessors, or nothing if it keeps none of their rows."""
         if self._changed is None or self._existing is None:
             return b""
         file = self._existing.file
@@ -176,7 +177,7 @@ class FragmentWriter:
         older: Sequence[str] = (),
         beside: Callable[[StagedFile], None] | None = None,
     ) -> StagedFile:
-        """Publish the file under a name that says whether all rows are settled.
+        """Publish the file under a name that shows whether all rows are settled.
 
         Args:
             filters: md5 of each filter under which every matching row is settled.
@@ -277,7 +278,7 @@ def write_partial(
         stop: Stops writing once set.
 
     Returns:
-        The file, which nothing refers to yet; None if a checkpoint is gone or damaged, or `stop` was set.
+        The file, to which nothing refers yet. None if a checkpoint is gone or damaged, or `stop` was set.
     """
     reader = FragmentReader(context.uri, context.read_version, context.manifest)
     field = pa.ipc.read_schema(pa.py_buffer(context.output_schema)).field(0)

@@ -118,7 +118,7 @@ _PIECE = 1 << 16
 
 @contextlib.contextmanager
 def capture_prints(tell: Callable[[Printed], None]) -> Iterator[None]:
-    """Report what this process prints in this block; afterwards its standard descriptors lead nowhere."""
+    """Report what this process prints in this block. After the block, its output is discarded."""
     source, sink = os.pipe()
     reader = threading.Thread(target=_tell_all, args=(source, tell), name="prints", daemon=True)
     for fd in (1, 2):
@@ -260,7 +260,9 @@ class Preview:
     def _one_by_one(
         self, evaluate: _Evaluate, offsets: npt.NDArray[np.int64], rows: pa.RecordBatch, error: JobFailing
     ) -> tuple[Evaluated, tuple[Attempted, ...]]:
-        """Return the rows to blame for a call that ends the job; all of them if each passes alone."""
+        """Call the function with each row of a call that would end the job. Return the rows that fail, or all if none
+        fails alone.
+        """
         output = pa.ipc.read_schema(pa.py_buffer(self._context.output_schema)).field(0).type
         nothing = Evaluated(pa.nulls(1, output), None, ())
         results: list[Evaluated] = []

@@ -1,9 +1,9 @@
 """The link between an executor and a worker: its messages, and the sockets that carry them.
 
 A worker sends JSON after a length of four bytes. The executor answers the first message with a `WorkContext`: the job's
-secrets travel on this link, never through Spark. It answers later ones with a WorkUnit, or null if there are no more.
-Null during a unit asks the worker to give the unit back as it is. A WorkUnit without work updates the access to object
-stores, and may come at any time.
+secrets travel on this link, never through Spark. It answers later ones with a WorkUnit, or null if there are no more. A
+null during a unit asks the worker to store its computed rows and return the unit. A WorkUnit without work updates the
+access to object stores, and may come at any time.
 
 A link to another machine uses TLS. The executor makes a certificate when it starts, which is the only one that its
 workers trust; Spark delivers it to them.
@@ -135,7 +135,7 @@ class TlsLink:
         certificate: The only certificate that the executor may show, in PEM.
 
     Raises:
-        OSError: The other side shows another certificate, or none.
+        OSError: The executor has another certificate, or none.
     """
 
     def __init__(self, connection: socket.socket, certificate: str) -> None:
@@ -222,7 +222,7 @@ def connect_to_executor(host: str, port: int, certificate: str) -> Iterator[Link
     """Connect to an executor; `certificate` is as for `TlsLink`, empty for an unencrypted link.
 
     Raises:
-        OSError: The executor cannot be reached, or is another one.
+        OSError: The executor is unreachable, or has another certificate.
     """
     with socket.create_connection((host, port), timeout=_CONNECT_SECONDS) as connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -1,4 +1,6 @@
-"""Requests for columns of a table: which of them are new or changed, and what earlier backfills of them took."""
+"""Handle requests for columns of a table: which of them are new or changed, and how long earlier backfills of them
+took.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,7 @@ _LOOKED_AT = 200
 def expected_seconds(database: str, table: str, column: str, rows: int) -> float | None:
     """Estimate the seconds for computing a number of rows; None if there are none or it is unknown.
 
-    An unreadable job history is no error here.
+    An unreadable job history counts as unknown.
     """
     if not rows:
         return None
@@ -147,7 +149,7 @@ class ColumnRequests:
     def alteration_outcomes(
         self, database: str, table: str, columns: Sequence[NewColumn], wanted: Addition
     ) -> list[ColumnOutcome]:
-        """Return the outcomes of an alteration before it is committed; nothing if they cannot be determined.
+        """Return the outcomes of an alteration before it is committed, or no outcomes if they cannot be determined.
 
         Args:
             database: The database.
@@ -180,7 +182,7 @@ class ColumnRequests:
         return []
 
     def _is_there(self, request: ColumnRequest, table: TableSnapshot, column: NewColumn) -> bool:
-        """Return whether a column exists; one that this request created counts as new."""
+        """Return whether a column exists. A column that an earlier try of this request created counts as new."""
         field = table.column(column.name)
         bound = None if field is None else binding.read(field.arrow)
         if bound is None or request.on_change is OnChange.REFUSE_ANY:

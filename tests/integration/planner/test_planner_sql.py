@@ -85,5 +85,5 @@ def test_altered_fields_keep_the_column_and_its_other_metadata(lake):
     old, new = binding.read(before), binding.read(field)
     assert (new.column_id, new.udf_name, [i.name for i in new.inputs]) == (old.column_id, "twice", ["id"])
     assert field.type == before.type
-    with pytest.raises(InvalidArgument, match="names a column twice"):
+    with pytest.raises(InvalidArgument, match="more than once"):
         alter(lake, NewColumn("c", "f", "1"), NewColumn("c", "twice", "1", ("id",)))
