@@ -55,7 +55,7 @@ _LEAST_SECONDS = 1.0
 def create(settings: Settings, draining: asyncio.Event, spark: SparkRunner | None = None) -> Executor:
     """Start Spark, or wait for one that is starting, and create the service. Blocks for seconds.
 
-    A Spark that starts with its first job is not started.
+    If the settings start Spark with the first job, it is not started here.
 
     Raises:
         InvalidArgument: BAD_SETTING – Redis refuses the executor.
@@ -118,7 +118,9 @@ class Executor:
         return JobServicer(manager, self._draining, previews, self._others).add_to(server)
 
     async def _assemble(self) -> tuple[JobEnvironment, JobManager]:
-        """Choose the implementations of the ports of `leman_executor.jobs.job_environment`, and the peers of a job."""
+        """Choose the implementations of the protocols of `leman_executor.jobs.job_environment`, and create the job
+        manager.
+        """
         settings = self._settings
         planner, coordinator = open_peer(settings, "planner"), open_peer(settings, "commit_coordinator")
         self._channels = [planner, coordinator]
@@ -211,7 +213,7 @@ class Executor:
 def _leases(settings: Settings) -> JobLeases:
     """Return the leases of this executor.
 
-    A local database has one executor at a time, so it owns the leases of the last one at once.
+    A local database has one executor at a time, so a new one immediately owns the leases of the previous one.
     """
     embedded = _embedded(settings)
     owner = f"{os.uname().nodename}:{embedded or os.getpid()}"

@@ -1,7 +1,7 @@
 """Forward calls about a job to the executor that has it, whose address is in the job's lease.
 
-Only that executor can change the job, and only it has the latest state. A call is forwarded as its caller's own
-(`leman_core.server.forwarding`), and only once: the receiving executor answers by itself.
+Only that executor can change the job, and only it has the latest state. A call is forwarded with its caller's identity
+(`leman_core.server.forwarding`), and only once: the receiving executor does not forward it again.
 """
 
 from __future__ import annotations
@@ -96,8 +96,8 @@ class OtherExecutors:
     ) -> ResponseT:
         """Return the result of `here`, or of the executor that has the job.
 
-        While that executor does not answer, retry until its lease has ended and the job is here, or the caller's
-        deadline.
+        If that executor does not answer, retry until this executor has the job because the other's lease has ended, or
+        until the caller's deadline.
 
         Raises:
             Unavailable: JOB_ELSEWHERE – another executor has the job, and is unreachable.
@@ -129,7 +129,9 @@ class OtherExecutors:
         return None
 
     async def owner(self, database: str, job_id: str, context: Context) -> str:
-        """Return the address of the executor that has the job; empty: there is none to forward this call to."""
+        """Return the address of the executor that has the job, or an empty text if there is none to which to forward
+        this call.
+        """
         key = job_key(database, job_id)
         return "" if was_forwarded(context) else await self._holders.holder(key) or ""
 
@@ -226,7 +228,7 @@ def was_forwarded(context: Context) -> bool:
 
 
 def _metadata(context: Context) -> tuple[Pair, ...]:
-    """Return the metadata of a forwarded call: it stays its caller's."""
+    """Return the metadata of a forwarded call, which keeps the caller's identity."""
     caller = current_caller()
     if caller is None:
         raise RuntimeError("a call has no caller")

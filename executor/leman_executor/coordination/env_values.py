@@ -5,8 +5,8 @@ live until the job ends (see `JobLeases.release`), and expire if no executor hol
 with a key derived from Redis's password, so that Redis's files, logs and copies do not disclose them. Users of Redis
 can read them.
 
-An operator may also name a folder on this machine. It outlives Redis and all services, so that jobs resume after a
-restart. Its files are sealed with a key in the same folder, which only its user can read.
+An operator may also configure a folder on this machine. It keeps values when Redis and all services stop, so that jobs
+resume after a restart. Its files are encrypted with a key in the same folder, which only the folder's user can read.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _COST, _BLOCKS = 1 << 14, 8
 
 
 class EnvFolder:
-    """Values of jobs' environment variables in files of a folder, each sealed with the folder's key."""
+    """Values of jobs' environment variables in files of a folder, each encrypted with the folder's key."""
 
     def __init__(self, folder: str) -> None:
         self._folder = Path(folder)
@@ -75,7 +75,7 @@ class EnvFolder:
         return True
 
     def find(self, key: str) -> dict[str, str] | None:
-        """Return the values of a job; None if there are none that this key opens.
+        """Return the values of a job, or None if there are none that this key decrypts.
 
         Values that an earlier release stored under the job's id go to the first job that asks for them.
         """
@@ -115,7 +115,7 @@ class EnvFolder:
                 with contextlib.suppress(FileExistsError):  # another executor was faster
                     os.link(made.name, path)
         if path.stat().st_mode & 0o077:
-            raise PermissionError(f"{path} can be read by others: take their rights to it away (chmod 600)")
+            raise PermissionError(f"{path} can be read by other users: make it private (chmod 600)")
         return Fernet(path.read_bytes())
 
 
@@ -135,10 +135,10 @@ class EnvValues:
         self._warned = self._folder_failed = False
 
     async def keep(self, key: str, env: Mapping[str, str]) -> bool:
-        """Store the values of a job; while Redis is unreachable they are only in this process, see `renew`.
+        """Store the values of a job. While Redis is unreachable, they are only in this process; see `renew`.
 
         Returns:
-            Whether they survive a stop of Redis and all services.
+            Whether the values survive a stop of Redis and all services.
         """
         if not env:
             return True
@@ -190,7 +190,7 @@ class EnvValues:
             await self._keep_in_redis(key, env)
 
     async def find(self, key: str) -> dict[str, str] | None:
-        """Return the values of a job; None if they are lost.
+        """Return the values of a job, or None if they are lost.
 
         Raises:
             Unavailable: STORE_UNAVAILABLE, if Redis cannot be reached now.

@@ -1,6 +1,6 @@
 """Report jobs as OpenLineage runs: build the events, and send them to a file or an HTTP endpoint.
 
-No job waits for a delivery.
+Events are delivered in the background; jobs do not wait for that.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ def _statistics(job: Job) -> dict[str, Any]:
 
 
 def _facet(schema: str | None, **fields: Any) -> dict[str, Any]:
-    """Return a facet; one without an OpenLineage schema is Leman's own."""
+    """Return a facet. A facet without an OpenLineage schema is Leman's own."""
     where = PRODUCER
     if schema is not None:
         version, _, name = schema.partition("/")
@@ -146,7 +146,9 @@ _log = structlog.get_logger(__name__)
 
 
 class LineageSender:
-    """Send events in order from a thread; events that cannot be delivered are dropped, which is logged rarely."""
+    """Send events in order from a thread. Events that cannot be delivered are dropped, with a log entry at long
+    intervals.
+    """
 
     def __init__(self, settings: Lineage) -> None:
         self._settings = settings
@@ -159,7 +161,7 @@ class LineageSender:
         self._thread.start()
 
     def send(self, event: dict[str, Any]) -> None:
-        """Queue an event; it is dropped if a thousand wait."""
+        """Queue an event. It is dropped if a thousand events are waiting."""
         try:
             self._events.put_nowait(event)
         except queue.Full:

@@ -32,7 +32,7 @@ KINDS_WITH_ENV = frozenset(UdfKind) - {UdfKind.SQL, UdfKind.REMOTE}
 
 
 def check_env_usable(env: Mapping[str, str], functions: Iterable[UdfDefinition]) -> None:
-    """Check that a function can use environment variables, if some are given.
+    """If environment variables are given, check that at least one function can use them.
 
     Raises:
         FailedPrecondition: ENV_NOT_USABLE.
@@ -80,13 +80,13 @@ def check_may_set_env(env: Mapping[str, str], policy: FunctionPolicy) -> None:
 
 
 class EnvNotices:
-    """The notices already given about variables that are lost in a restart: one for each database and set of names."""
+    """Give notice of variables that a restart loses, once for each database and set of names."""
 
     def __init__(self) -> None:
         self._given: set[tuple[str, tuple[str, ...]]] = set()
 
     def next(self, database: str, names: Iterable[str]) -> str:
-        """Return the notice for a job that begins; empty if an earlier job had the same one."""
+        """Return the notice for a job that begins, or an empty text if an earlier job had the same notice."""
         asked = database, tuple(sorted(names))
         if asked in self._given:
             return ""
@@ -184,7 +184,7 @@ def _schema_of(types: Sequence[pa.DataType]) -> bytes:
 
 
 class RenewedStores:
-    """The renewed access of workers to object stores; empty: unchanged since they started."""
+    """The renewed access of workers to object stores."""
 
     def __init__(self, places: tuple[str, ...], given: tuple[StoreOptions, ...]) -> None:
         self._places = places
@@ -210,7 +210,7 @@ class RenewedStores:
 
 
 def _places(header: PlanHeader, database: str) -> tuple[str, ...]:
-    """Return what workers open: table, checkpoints, inputs, the function's bundle, the failed rows."""
+    """Return the locations that workers open: table, checkpoints, inputs, the function's bundle, the failed rows."""
     source = "" if header.input_source is None else header.input_source.uri
     return header.uri, checkpoint_root(header.uri), source, header.bundle_uri, errors_uri(database)
 

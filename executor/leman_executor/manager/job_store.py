@@ -1,4 +1,4 @@
-"""The states of jobs: which run here, which state is current, and writing each state to history and lineage."""
+"""Track which jobs run here and which state of each is current, and write each state to history and lineage."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class LineageReporter:
         """Report once that a job has begun to run here.
 
         Args:
-            lineage: None if no plan says what it reads.
+            lineage: None if there is no plan that shows what the job reads.
         """
         if job.key not in self._begun:
             self._begun.add(job.key)
@@ -77,7 +77,7 @@ class RunningJobs:
         return self.here(job.key)
 
     def current(self, job: Job) -> Job:
-        """Return the live state of a job that runs here, else the given one."""
+        """Return the live state of a job if it runs here, else the given state."""
         run = self.run_of(job)
         return run.status.snapshot() if run is not None else job
 
@@ -97,7 +97,7 @@ class RunningJobs:
         stopping.add_done_callback(self._stopping.discard)
 
     def drop(self, key: str) -> None:
-        """Forget a lost job: its run and its task together, as a task without a run is not expected."""
+        """Drop both the run and the task of a lost job."""
         self.runs.pop(key, None)
         self.tasks.pop(key, None)
 
@@ -135,10 +135,10 @@ class HistoryJobStore:
         self.lineage: LineageReporter | None = None
 
     async def save(self, job: Job) -> Job:
-        """See the port. An end that cannot be written now is returned anyway, and written later.
+        """See `JobStore.save`. If an end cannot be written now, it is returned anyway and written later.
 
-        The end of a job that had nothing to do and is not in history yet is written with later states, if an append is
-        expensive and no other executor can be asked for the job.
+        A job that had nothing to do, and is not in the history yet, is written together with later states if an append
+        is expensive and no other executor can receive requests for the job.
         """
         database = self._databases.of(job)
         known = database.jobs.get(job.job_id)
@@ -214,7 +214,7 @@ class HistoryJobStore:
         await self._pool.run(errors.store, [row])
 
     def failed_in(self, job: Job) -> tuple[str, ...]:
-        """See the port; searches the jobs that history had when it was last read."""
+        """See `JobStore.failed_in`. This searches the jobs that the history had when it was last read."""
         column, function = job.column or "", FunctionVersion(job.udf_name, job.udf_version)
 
         def failed(other: JobRecord) -> bool:
@@ -229,7 +229,7 @@ class HistoryJobStore:
         return tuple(record.job_id for record in found)
 
     def lost_commit(self, job: Job, version: int) -> Job | None:
-        """See the port; only the latest jobs of the table are searched."""
+        """See `JobStore.lost_commit`. This searches only the latest jobs of the table."""
         jobs = self._databases.of(job).jobs
         of_table = JobFilter(tables=frozenset({job.request.table}), matches=lambda its: its.table_version > version)
         found, _ = jobs.listed(of_table, looks=_LOOKED_AT)

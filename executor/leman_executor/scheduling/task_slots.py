@@ -1,4 +1,4 @@
-"""The resources of workers: how many workers a job gets, and what Spark is asked for each of them. Pure."""
+"""Decide how many workers a job gets, and which resources Spark is asked for each of them. Pure."""
 
 from __future__ import annotations
 
@@ -58,10 +58,10 @@ def slots_for(udf: UdfDefinition, wanted: int, find: Callable[[], Cluster]) -> T
     """Return the task slots of a job that wants `wanted` workers.
 
     Args:
-        find: Returns the capacity; called if the function has requirements.
+        find: Returns the capacity. It is called only if the function has requirements.
 
     Raises:
-        FailedPrecondition: RESOURCES_NOT_AVAILABLE, if the function asks for more than there is.
+        FailedPrecondition: RESOURCES_NOT_AVAILABLE, if the function needs more than the capacity.
     """
     if udf.resources == Resources():
         return TaskSlots(wanted)

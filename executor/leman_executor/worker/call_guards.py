@@ -175,7 +175,7 @@ class ForkedChildren:
     def end_if_child(self, error: BaseException | None = None) -> None:
         """End this process if it is a forked child; `error` is what the call raised, if anything.
 
-        A child that calls `sys.exit` ends as intended, which is no mistake of the function.
+        If the child called `sys.exit`, it ends as intended, and that is not reported as an error.
         """
         if self.is_child or os.getpid() != self._pid:
             self._end(error)

@@ -1,6 +1,6 @@
 """Errors of functions, local and remote, as texts that can be stored.
 
-Nothing here raises, whatever the class of the exception or value does. Runs on Spark workers, so it imports neither
+Nothing here raises, even if the class of an exception or value misbehaves. Runs on Spark workers, so it imports neither
 gRPC, Spark nor Arrow Flight.
 """
 
@@ -96,11 +96,11 @@ class BatchNotes(Protocol):
         ...
 
     def row_lost(self, message: str) -> None:
-        """Count a single row given up because connections broke over it."""
+        """Count a single row that was recorded as failed because connections broke over it."""
         ...
 
     def server_refused(self, message: str) -> None:
-        """Note that a server is left out although it is reachable, as retries would not help; the others compute."""
+        """Note that a reachable server is not used, as retries would not help. The other servers compute."""
         ...
 
 
@@ -155,7 +155,7 @@ def hints(error: BaseException) -> str:
 
 
 def missing_module(error: BaseException) -> str:
-    """Return which Python lacks a module, and what to do, if that is the error."""
+    """If the error is a missing module, return which Python does not have it and what to do."""
     if not isinstance(error, ModuleNotFoundError):
         return ""
     return f" (functions run in {sys.executable}: install it there, or run the services by the Python that has it)"
@@ -172,7 +172,7 @@ def _other_folder(error: BaseException) -> str:
     name = error.filename if isinstance(error, FileNotFoundError) else None
     if not isinstance(name, str) or not name or PurePath(name).is_absolute():
         return ""
-    return " (functions run in another folder: name an absolute path, of a file that is there on the workers)"
+    return " (functions run in another folder: use an absolute path of a file that exists on the workers)"
 
 
 def _no_variable(error: BaseException) -> str:

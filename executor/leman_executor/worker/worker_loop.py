@@ -83,7 +83,7 @@ class ExecutorConnection:
         self.say(InFlight(in_flight))
 
     def asked_to_stop(self) -> bool:
-        """Return whether the executor has sent, during a unit, that there are no more units."""
+        """Return whether the executor has asked the worker, during a unit, to return it and end."""
         self.take_in()
         return bool(self._held) and self._held[0] is None
 

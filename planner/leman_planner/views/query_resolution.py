@@ -1,4 +1,4 @@
-"""Check and resolve everything that a view's query names in its source, before anything is created."""
+"""Check a view's query, and resolve the columns and functions that it uses, before anything is created."""
 
 from __future__ import annotations
 

@@ -258,7 +258,7 @@ def failing_message(function, output=None) -> str:
 
 
 def test_a_relative_path_that_is_not_there_is_told_where_functions_run(tmp_path):
-    assert "run in another folder: name an absolute path" in failing_message(lambda _: Path("none/x.bin").read_bytes())
+    assert "run in another folder: use an absolute path" in failing_message(lambda _: Path("none/x.bin").read_bytes())
     assert "another folder" not in failing_message(lambda _: (tmp_path / "none").read_bytes())
     assert "another folder" not in failing_message(raising(FileNotFoundError("weights")))
 
