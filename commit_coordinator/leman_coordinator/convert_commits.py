@@ -83,9 +83,13 @@ def request_from_proto(message: submission_pb2.SubmitCommitRequest) -> CommitReq
         return _replace_from_proto(uri, message, message.replace_column)
     columns = [_replace_from_proto(uri, message, column) for column in message.replace_columns.columns]
     if not columns:
-        raise InvalidArgument("MISSING_FIELD", "The request has no column to commit", field="replace_columns.columns")
+        raise InvalidArgument(
+            "MISSING_FIELD", "The request has no column to commit: add at least one", field="replace_columns.columns"
+        )
     if len({column.output.column_id for column in columns}) < len(columns):
-        raise InvalidArgument("BAD_COLUMN", "A column is named more than once", field="replace_columns.columns")
+        raise InvalidArgument(
+            "BAD_COLUMN", "A column is listed more than once: list each once", field="replace_columns.columns"
+        )
     return dataclasses.replace(columns[0], others=tuple(columns[1:]))
 
 
@@ -95,10 +99,12 @@ def _replace_from_proto(
     replacements = tuple(_replacement_from_proto(fragment) for fragment in replace.fragments)
     if not replacements:
         raise InvalidArgument(
-            "MISSING_FIELD", "The request has no fragment to commit", field="replace_column.fragments"
+            "MISSING_FIELD", "The request has no fragment to commit: add at least one", field="replace_column.fragments"
         )
     if len({r.fragment_id for r in replacements}) < len(replacements):
-        raise InvalidArgument("FRAGMENT_TWICE", "A fragment is named more than once", field="replace_column.fragments")
+        raise InvalidArgument(
+            "FRAGMENT_TWICE", "A fragment is listed more than once: list each once", field="replace_column.fragments"
+        )
     return ReplaceRequest(
         uri=uri,
         incarnation=required_text(message.incarnation, "incarnation"),
@@ -115,7 +121,7 @@ def _replace_from_proto(
 
 def _begin_from_proto(uri: str, message: submission_pb2.SubmitCommitRequest) -> BeginAttemptRequest:
     if message.attempt < 1:
-        raise InvalidArgument("BAD_NUMBER", "attempts are numbered from 1", field="attempt")
+        raise InvalidArgument("BAD_NUMBER", "the attempt is below 1: attempts are numbered from 1", field="attempt")
     job_id = required_text(message.job_id, "job_id")
     return BeginAttemptRequest(
         uri=uri,
@@ -150,7 +156,7 @@ def _fill_from_proto(uri: str, message: submission_pb2.SubmitCommitRequest) -> F
     field = "fill_placeholders.fragments"
     fragments = _view_files(message.fill_placeholders.fragments, field)
     if not fragments:
-        raise InvalidArgument("MISSING_FIELD", "The request has no fragment to commit", field=field)
+        raise InvalidArgument("MISSING_FIELD", "The request has no fragment to commit: add at least one", field=field)
     return FillPlaceholdersRequest(
         uri=uri,
         incarnation=message.incarnation,
@@ -199,7 +205,7 @@ def _view_files(files: Iterable[submission_pb2.ViewFile], field: str) -> tuple[V
 
 def _each_once(files: tuple[ViewFile, ...], field: str) -> tuple[ViewFile, ...]:
     if len({file.fragment_id for file in files}) < len(files):
-        raise InvalidArgument("FRAGMENT_TWICE", "A fragment is named more than once", field=field)
+        raise InvalidArgument("FRAGMENT_TWICE", "A fragment is listed more than once: list each once", field=field)
     return files
 
 

@@ -79,7 +79,7 @@ def checked_names(schema: pa.Schema, field: str) -> pa.Schema:
     if not schema.names:
         raise InvalidArgument("BAD_SCHEMA", "There is no column", field=field)
     if len(set(schema.names)) < len(schema.names):
-        raise InvalidArgument("BAD_COLUMN", "A column is named twice", field=field)
+        raise InvalidArgument("BAD_COLUMN", "A column is listed more than once: list each once", field=field)
     for name in schema.names:
         check_column_name(name, field)
     fields = [column.with_metadata(_others(column.metadata)) for column in schema]
@@ -137,7 +137,7 @@ def read_from_proto(message: tables_pb2.ReadRowsRequest) -> ReadRequest:
         said = "version is 0: versions begin with 1; leave it out for the latest"
         raise InvalidArgument("BAD_NUMBER", said, field="version")
     if message.HasField("tag") and not message.tag.strip():
-        raise InvalidArgument("BAD_REQUEST", "tag is empty: name a tag, or leave it out", field="tag")
+        raise InvalidArgument("BAD_REQUEST", "tag is empty: give a tag's name, or leave the field out", field="tag")
     if message.include_checkpointed and (at := message.WhichOneof("at")):
         said = f"include_checkpointed reads the latest version: leave {at} out"
         raise InvalidArgument("BAD_REQUEST", said, field=at)
@@ -236,7 +236,7 @@ def new_values_from_proto(message: tables_pb2.UpdateRowsRequest) -> tuple[dict[s
 def _one_row(stream: bytes) -> pa.RecordBatch:
     try:
         if arrow_streams.is_compressed(stream):
-            raise InvalidArgument("BAD_STREAM", "The values are compressed: send them as they are", field="values")
+            raise InvalidArgument("BAD_STREAM", "The values are compressed: send them uncompressed", field="values")
         rows = pa.ipc.open_stream(stream).read_all()
         check_utf8(rows.schema)
         rows.validate(full=True)
@@ -304,7 +304,9 @@ def _altered(column: tables_pb2.PlainColumnAlteration) -> AlteredColumn:
 def _check_names(names: list[str], field: str = "columns") -> None:
     required_text("".join(names), field)
     if len(set(names)) < len(names) or not all(names):
-        raise InvalidArgument("BAD_COLUMN", "A column is named twice, or has no name", field=field)
+        raise InvalidArgument(
+            "BAD_COLUMN", "A column is listed more than once, or has no name: name each once", field=field
+        )
 
 
 def _changing(message: Any) -> dict[str, Any]:

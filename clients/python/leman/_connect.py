@@ -128,7 +128,7 @@ class Databases:
         `labels` and `limits` replace all earlier ones. Raises NotFound (DATABASE_NOT_REGISTERED), InvalidArgument.
         """
         if description is None and labels is None and limits is None:
-            raise InvalidArgument("give description=, labels= or limits=")
+            raise InvalidArgument("nothing would change: give description=, labels= or limits=")
         request = databases_pb2.UpdateDatabaseRequest()
         request.database.name = check_name(name, "database")
         if description is not None:

@@ -215,7 +215,7 @@ def check_no_function(name: str, expression: str) -> None:
     """Raise InvalidArgument if a SQL expression is the name of a registered function."""
     if _REGISTERED.fullmatch(expression):
         raise InvalidArgument(
-            f"column {name!r}: a registered function goes with the columns that it reads: "
+            f"column {name!r}: give a registered function together with the columns that it reads: "
             f"('{expression.strip()}', ['input column', ...])"
         )
 

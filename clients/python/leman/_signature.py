@@ -311,7 +311,7 @@ def _columns(name: str, kind: Kind, inputs: list[inspect.Parameter], given: list
     if not columns:
         raise UdfDefinitionError(f"UDF '{name}' reads no column: give it a parameter without a default")
     if len(set(columns)) < len(columns):
-        raise UdfDefinitionError(f"UDF '{name}': input_columns names a column twice")
+        raise UdfDefinitionError(f"UDF '{name}': input_columns lists a column more than once: list each once")
     fits = len(columns) == len(names) or (variadic and len(columns) > len(names))
     if kind != Kind.RECORD_BATCH and not fits:
         raise UdfDefinitionError(

@@ -140,7 +140,7 @@ class MergeInsert:
                 " when_not_matched_by_source_delete() before execute()",
                 reason="MISSING_FIELD",
             )
-            refused.fields = (FieldViolation("header.update_matched", "a merge has nothing to do"),)
+            refused.fields = (FieldViolation("header.update_matched", "a merge would change nothing"),)
             raise refused
         rows = local.as_arrow(data, self._schema)
         answer = row_transfer.merge_rows(self._services, self._header, rows, request_id)
@@ -459,7 +459,7 @@ class Table(Relation):
             return wait_for_job(start(env), f"{self.name}.{column}", progress=progress).job_id
         future = with_usable_env(start, env)
         if env and not any(had_env):
-            warn(f"env is not used: SQL or remote functions compute {self.name}.{', '.join(columns)}")
+            warn(f"env has no effect: only SQL or remote functions compute {self.name}.{', '.join(columns)}")
         what = f"{self.name}.{columns[0]}" if len(columns) == 1 else f"{self.name}: {len(columns)} columns"
         return [wait_for_job(future, what, progress=progress).job_id]
 
@@ -574,7 +574,7 @@ class Table(Relation):
         """
         if job_id is None:
             if column_name is None:
-                raise InvalidArgument("get_failed_row_addresses() takes job_id, column_name or both")
+                raise InvalidArgument("get_failed_row_addresses() needs job_id, column_name or both")
             return self.rows_in_state(column_name, "failed")
         request = jobs_pb2.GetJobRequest(database=self._database, job_id=job_id)
         asked = self._services.jobs.GetJob(request).job.backfill

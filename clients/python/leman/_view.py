@@ -135,7 +135,7 @@ class View(Relation):
             with_usable_env(functools.partial(one, source, request_id=own), env)
         result = with_usable_env(functools.partial(one, self, request_id=request_id, **asked), env)
         if env and not any(had_env):
-            warn(f"env is not used: no Python function computes {self.name} or a view that it reads")
+            warn(f"env has no effect: no Python function computes {self.name} or a view that it reads")
         return result
 
     @boundary

@@ -487,7 +487,7 @@ def _check_fragments(request: ReplaceRequest) -> None:
     """
     if not request.replacements:
         raise InvalidArgument(
-            "MISSING_FIELD", "The request has no fragment to commit", field="replace_column.fragments"
+            "MISSING_FIELD", "The request has no fragment to commit: add at least one", field="replace_column.fragments"
         )
 
 

@@ -386,7 +386,9 @@ def _check_fragments(table: TableHandle, work: Prepared, request: ApplyDeltaRequ
 def _fill(table: TableHandle, work: Prepared, request: FillPlaceholdersRequest) -> CommitResult:
     if not request.fragments:
         raise InvalidArgument(
-            "MISSING_FIELD", "The request has no fragment to fill", field="fill_placeholders.fragments"
+            "MISSING_FIELD",
+            "The request has no fragment to fill: add at least one",
+            field="fill_placeholders.fragments",
         )
     base = _base(table, request, [file.fragment_id for file in request.fragments])
     if work.error is not None:

@@ -180,7 +180,7 @@ def _check_new_columns(base: TableSnapshot, schema: pa.Schema) -> None:
         if wanted.name in _RESERVED_NAMES:
             raise InvalidArgument("BAD_COLUMN", f"A column cannot be named '{wanted.name}'", field="schema")
     if len(set(schema.names)) < len(schema.names):
-        raise InvalidArgument("BAD_COLUMN", "A column is named twice", field="schema")
+        raise InvalidArgument("BAD_COLUMN", "A column is listed more than once: list each once", field="schema")
 
 
 @dataclass(frozen=True, slots=True)

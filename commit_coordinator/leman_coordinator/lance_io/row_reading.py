@@ -248,7 +248,7 @@ def _wanted(table: TableSnapshot, columns: tuple[str, ...], *, is_view: bool) ->
     """Return the requested columns, or fields of structs, in that order; by default those of `shown_columns`."""
     shown = shown_columns(table, is_view=is_view)
     if len(set(columns)) < len(columns):
-        raise InvalidArgument("BAD_COLUMN", "A column is named twice", field="columns")
+        raise InvalidArgument("BAD_COLUMN", "A column is listed more than once: list each once", field="columns")
     found, names = [], dict.fromkeys(field.name for field in shown)
     for path in columns or names:
         field = table.find(path)

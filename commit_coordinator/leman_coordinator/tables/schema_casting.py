@@ -187,7 +187,11 @@ class Fitting:
                 NULL is missing; TYPE_MISMATCH – values of a column cannot be cast.
         """
         if not given.names or len(set(given.names)) < len(given.names):
-            message = "A column is given twice" if given.names else "The rows have no column"
+            message = (
+                "The rows have a column more than once: send each once"
+                if given.names
+                else "The rows have no column: send at least one"
+            )
             raise InvalidArgument("BAD_COLUMN", message, field="arrow_ipc")
         known = {column.name: column for column in table}
         for name in given.names:

@@ -185,7 +185,7 @@ class SigningKeys:
         if not self._read:
             raise Unavailable(
                 "KEYS_UNAVAILABLE",
-                "the issuer of JWTs does not tell its public keys now, so that no token of it can be checked",
+                "the JWT issuer's public keys cannot be read now, so its tokens cannot be checked: try again later",
                 retry_after_seconds=_PAUSE_SECONDS,
             )
 
@@ -313,7 +313,7 @@ class JwtTokens:
             raise _invalid("it is no JWT") from None
         algorithm, kid = header.get("alg"), header.get("kid")
         if algorithm not in self._settings.algorithms:
-            raise _invalid("it is signed in a way that this service does not take")
+            raise _invalid("this service does not accept the algorithm of its signature")
         for key in await self._keys.matching(kid, algorithm):
             claims = self._verified(token, key, algorithm)
             if claims is not None:
@@ -341,15 +341,15 @@ class JwtTokens:
         except jwt.InvalidIssuerError:
             raise _invalid("it is of another issuer") from None
         except jwt.ImmatureSignatureError:
-            raise _invalid("it does not hold yet") from None
+            raise _invalid("it is not valid yet") from None
         except (jwt.PyJWTError, TypeError, ValueError):
-            raise _invalid("it lacks a claim, or is damaged") from None
+            raise _invalid("a required claim is missing, or it is damaged") from None
         return claims
 
     def _caller(self, claims: Mapping[str, Any]) -> Caller:
         name = _claim(claims, self._settings.name_claim)
         if not isinstance(name, str) or not name:
-            raise _invalid(f"it has no claim '{self._settings.name_claim}' with a name")
+            raise _invalid(f"its claim '{self._settings.name_claim}' is missing or is not a name")
         words = _words(_claim(claims, self._settings.roles_claim))
         meant = self._settings.roles
         roles = [role for word in words for role in meant.get(word, ())] if meant else words
@@ -373,7 +373,7 @@ def _words(claim: Any) -> list[str]:
 
 
 def _invalid(why: str) -> Unauthenticated:
-    return Unauthenticated("TOKEN_INVALID", f"the token does not hold: {why}")
+    return Unauthenticated("TOKEN_INVALID", f"the token is not valid: {why}")
 
 
 _LOOK_SECONDS = 1.0
@@ -544,7 +544,7 @@ class Authenticator:
         if found is None and self._jwts is not None and token.count(b".") == _DOTS_OF_A_JWT:
             return await self._jwts.caller_of(token.decode(errors="replace"), digest)
         if found is None:
-            raise Unauthenticated("TOKEN_INVALID", "the token does not hold: it is wrong, or was withdrawn")
+            raise Unauthenticated("TOKEN_INVALID", "the token is not valid: it is wrong, or was withdrawn")
         if found.expires <= time.time():
             raise Unauthenticated("TOKEN_EXPIRED", "the token has expired: get another one", caller=found.caller.name)
         return found.caller
@@ -573,7 +573,7 @@ def authenticates_callers(settings: Settings) -> bool:
 
 def _required() -> Unauthenticated:
     return Unauthenticated(
-        "TOKEN_REQUIRED", "this service asks for a token: send it as `authorization: Bearer <token>`"
+        "TOKEN_REQUIRED", "this service requires a token: send it as `authorization: Bearer <token>`"
     )
 
 

@@ -507,7 +507,7 @@ class AppendLog:
         check_format(stored_documents.LOG, None if stated is None else stated.decode(), self._called)
         missing = [name for name in self._schema.names if name not in dataset.schema.names]
         if missing:
-            raise ValueError(f"it has no columns {', '.join(missing)}")
+            raise ValueError(f"it lacks the columns {', '.join(missing)}")
         return dataset
 
     def _set_aside(self, path: str, what: str) -> None:

@@ -97,7 +97,7 @@ def parts_of(message: bytes, most_fields: int) -> Iterator[bytes]:
             yield message[begin:at]
             begin, count = at, 0
     if at > len(message):
-        raise DecodeError("the message ends within a field")
+        raise DecodeError("the message ends in the middle of a field")
     yield message[begin:]
 
 
@@ -120,7 +120,7 @@ def _after_field(message: bytes, at: int) -> int:
                 at += 1
             return at + 1
     except IndexError:
-        raise DecodeError("the message ends within a field") from None
+        raise DecodeError("the message ends in the middle of a field") from None
     if wire not in _FIXED:
         raise DecodeError(f"there are no fields of kind {wire}")
     return at + _FIXED[wire]

@@ -61,7 +61,7 @@ class Reference(BaseModel):
     @classmethod
     def _no_secret(cls, given: object) -> object:
         if not isinstance(given, dict):
-            raise ValueError('a secret does not stand in this file: write { env = "NAME" } or { file = "/path" }')
+            raise ValueError('secrets may not be in this file: write { env = "NAME" } or { file = "/path" }')
         return given
 
     @model_validator(mode="after")
@@ -129,7 +129,7 @@ class Store(BaseModel):
         if self.endpoint and not _ENDPOINT.fullmatch(self.endpoint):
             raise ValueError("endpoint is a url without a path, such as https://minio.internal:9000")
         if self.endpoint.startswith("http://") and not self.allow_http:
-            raise ValueError("endpoint is without TLS: set allow_http = true if that is meant")
+            raise ValueError("endpoint is without TLS: use https, or set allow_http = true if you accept that")
 
     def _check_s3(self) -> None:
         if not self.region and not self.endpoint:
@@ -169,7 +169,7 @@ def _in_a_store(place: str, why: str) -> str:
     except InvalidArgument as error:
         raise ValueError(error.message) from None
     if not in_object_store(found):
-        raise ValueError(f"'{found}' lies in no object store: {why}")
+        raise ValueError(f"'{found}' is not in an object store: {why}")
     return found
 
 
@@ -308,7 +308,7 @@ def _read(path: str) -> tuple[tuple[StoreOptions, ...], tuple[str, ...]]:
     roots = [store.root for store in stores]
     twice = sorted({root for root in roots if roots.count(root) > 1})
     if twice:
-        raise _bad(path, f"{', '.join(twice)}: a root has one entry")
+        raise _bad(path, f"{', '.join(twice)}: a root has more than one entry; keep one")
     _check_apart(path, stores)
     return tuple(_options(path, store) for store in stores), tuple(files)
 

@@ -144,7 +144,9 @@ def _columns(message: planner_pb2.BackfillSpec) -> tuple[str, ...]:
 
 def _tag(message: planner_pb2.BackfillSpec) -> str:
     if message.HasField("read_tag") and not message.read_tag.strip():
-        raise InvalidArgument("BAD_REQUEST", "read_tag is empty: name a tag, or leave it out", field="read_tag")
+        raise InvalidArgument(
+            "BAD_REQUEST", "read_tag is empty: give a tag's name, or leave the field out", field="read_tag"
+        )
     return message.read_tag
 
 

@@ -365,4 +365,6 @@ def _check(message: jobs_pb2.PreviewFunctionRequest, spec: PreviewSpec) -> None:
             "BAD_NUMBER", "read_version is 1 or more; leave it out for the latest", field="read_version"
         )
     if message.HasField("read_tag") and not spec.read_tag.strip():
-        raise InvalidArgument("BAD_REQUEST", "read_tag is empty: name a tag, or leave it out", field="read_tag")
+        raise InvalidArgument(
+            "BAD_REQUEST", "read_tag is empty: give a tag's name, or leave the field out", field="read_tag"
+        )

@@ -94,7 +94,7 @@ def test_an_endpoint_of_something_else_is_told_as_such(tmp_path):
 
 def test_tls_with_what_speaks_none_is_told_at_once(tmp_path, fake, monkeypatch):
     monkeypatch.setattr(channel, "FIRST_CONTACT", 600.0)
-    with pytest.raises(errors.Unavailable, match="speaks no TLS: leave tls_ca out"):
+    with pytest.raises(errors.Unavailable, match="does not use TLS: leave tls_ca out"):
         leman.connect(tmp_path / "lake", fake.address, tls_ca=Authority(tmp_path).ca)
 
 
@@ -458,7 +458,7 @@ def test_annotation_is_checked_against_the_column(fake, docs):
     [
         ({}, errors.InvalidArgument, "at least one"),
         ({"n": " "}, errors.InvalidArgument, "expression is empty"),
-        ({"n": "f@1"}, errors.InvalidArgument, "a registered function goes with the columns"),
+        ({"n": "f@1"}, errors.InvalidArgument, "give a registered function together with the columns"),
         ({"n": ("f", ["x"])}, errors.InvalidArgument, "a registered one by .*name@version"),
         ({"n": ("upper(text)", ["text"])}, errors.InvalidArgument, "@leman.udf"),
         ({"n": len}, errors.InvalidArgument, "@leman.udf"),

@@ -69,7 +69,7 @@ def unusable_for(*columns: str) -> Any:
 def test_of_several_columns_or_views_those_that_cannot_have_them_are_computed_without(fake, database, views):  # noqa: F811
     fake.scripts["CreateJob"] = unusable_for("n")
     table = database.open_table("docs")
-    with pytest.warns(UserWarning, match="env is not used"):
+    with pytest.warns(UserWarning, match="env has no effect"):
         table.backfill(["n"], env=ENV, progress=False)
     assert [dict(request.env) for request in fake.named("CreateJob")] == [ENV, {}]
     with pytest.raises(leman.errors.FailedPrecondition):
@@ -88,7 +88,9 @@ def test_of_several_columns_or_views_those_that_cannot_have_them_are_computed_wi
 def test_a_cascade_goes_on_though_the_view_itself_cannot_have_them(fake, run, db, database, views, unusable, envs):  # noqa: F811
     fake.scripts["CreateJob"] = unusable_for(*unusable)
     views["top"] = make_view("top", source="adults")
-    told = contextlib.nullcontext() if "adults" not in unusable else pytest.warns(UserWarning, match="env is not used")
+    told = (
+        contextlib.nullcontext() if "adults" not in unusable else pytest.warns(UserWarning, match="env has no effect")
+    )
     with told:
         database.open_view("top").refresh(cascade=True, env=ENV, progress=False)
     assert [dict(request.env) for request in fake.named("CreateJob")] == envs
@@ -96,7 +98,7 @@ def test_a_cascade_goes_on_though_the_view_itself_cannot_have_them(fake, run, db
     code, _, err = run("refresh", db, "top", "--cascade", "--env", f"API_KEY={VALUE}")
     assert code == 0
     assert [dict(request.env) for request in fake.named("CreateJob")] == envs
-    assert ("env is not used" in err) == ("adults" in unusable)
+    assert ("env has no effect" in err) == ("adults" in unusable)
     assert VALUE not in err
 
 

@@ -47,7 +47,7 @@ from leman.v1 import catalog_pb2, commit_pb2, jobs_pb2, planner_pb2, udf_pb2
 MAX_MESSAGE = 4000
 #: What gRPC says of TLS that cannot come about, and what that means.
 _TLS_FAILURES = {
-    "WRONG_VERSION_NUMBER": "what answers there speaks no TLS: leave tls_ca out, or give the address of one that does",
+    "WRONG_VERSION_NUMBER": "the server there does not use TLS: leave tls_ca out, or give the address of one that does",
     "CERTIFICATE_VERIFY_FAILED": "its certificate is not signed by those in tls_ca, or not for this host: check both",
 }
 

@@ -323,7 +323,7 @@ def refresh(  # noqa: PLR0913 - a command's options, all by name
             had_env = _refresh_sources(found, ways, concurrency, on_stale_input, given, quiet=quiet)
             future, has_env = _begin(begin, given)
             if given and not (had_env or has_env):
-                note(f"env is not used: no Python function computes {view} or a view that it reads")
+                note(f"env has no effect: no Python function computes {view} or a view that it reads")
         else:
             future = begin(env=given)
         job = future.job() if no_wait else follow_job(future, view, quiet=quiet)

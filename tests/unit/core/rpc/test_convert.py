@@ -215,7 +215,7 @@ REF = {"database": "/lake", "table": "t"}
         ({"columns": ["y"], "udf": {"name": "f"}}, "columns", "several columns takes neither column, udf"),
         ({"columns": ["y"], "failed_only": True}, "columns", "several columns takes neither column, udf"),
         ({"columns": ["y", "z", "y"]}, "columns", "a column is named more than once"),
-        ({"column": "y", "read_tag": " "}, "read_tag", "read_tag is empty: name a tag"),
+        ({"column": "y", "read_tag": " "}, "read_tag", "read_tag is empty: give a tag's name"),
     ],
 )
 def test_a_backfill_that_makes_no_sense_is_refused(fields, field, told):

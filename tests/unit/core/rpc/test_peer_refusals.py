@@ -51,8 +51,8 @@ async def failures(settings: Settings, *, service: str = "jobs", calls: int = 1)
 @pytest.mark.parametrize(
     ("token", "said"),
     [
-        (WRONG, "refuses the LEMAN_PEERS__TOKEN of this service: the token does not hold"),
-        ("", "refuses this service, which shows neither token nor certificate: this service asks for a token"),
+        (WRONG, "refuses the LEMAN_PEERS__TOKEN of this service: the token is not valid"),
+        ("", "refuses this service, which shows neither token nor certificate: this service requires a token"),
     ],
 )
 def test_a_wrong_token_of_a_service_is_none_of_its_caller(token, said):

@@ -102,7 +102,7 @@ def test_a_profile_gives_all_three(tmp_path):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (entry("s3://lake", 'region = "r"', f'secret_access_key = "{SECRET}"'), "a secret does not stand in this file"),
+        (entry("s3://lake", 'region = "r"', f'secret_access_key = "{SECRET}"'), "secrets may not be in this file"),
         (entry("s3://lake"), "region is missing"),
         (entry("s3://lake", 'endpoint = "http://h:1"'), "allow_http"),
         (entry("s3://lake", 'endpoint = "https://h/path"'), "a url without a path"),
@@ -115,9 +115,9 @@ def test_a_profile_gives_all_three(tmp_path):
         (entry("gs://lake", 'token = { env = "LEMAN_TEST_NOT_THERE" }'), "LEMAN_TEST_NOT_THERE is not set"),
         (entry("gs://lake", 'token = { file = "/no/such/file" }'), "/no/such/file"),
         (entry("abfss://c@a.dfs.core.windows.net", 'client_id = "x"'), "belong together"),
-        (entry("/data"), "lies in no object store"),
+        (entry("/data"), "is not in an object store"),
         (entry("ftp://data"), "names no supported store"),
-        (entry("gs://lake") + entry("gs://lake/"), "a root has one entry"),
+        (entry("gs://lake") + entry("gs://lake/"), "a root has more than one entry"),
         ("[[store]]\nregion = 3\n", "root: Field required"),
         ("store = 3", "store"),
         ("[[", "cannot be used"),
