@@ -86,9 +86,9 @@ def from_job_error(error: JobError) -> LemanError:
 
 
 def note_lost_commit(status: JobStatus, jobs: JobStore, version: int) -> None:
-    """Add an event to a job whose table, or view, is at an earlier version than a recent job left it at.
+    """Add an event to a job if its table or view is at an earlier version than the one that a recent job committed.
 
-    The job continues: a folder restored from a copy looks the same.
+    The job continues, as a folder that was restored from a copy looks the same.
 
     Args:
         version: The latest version of the table.
@@ -108,8 +108,8 @@ def note_lost_commit(status: JobStatus, jobs: JobStore, version: int) -> None:
 async def begin_attempt(commits: Commits, job: Job) -> None:
     """Fence the job's earlier attempts in its table, or its view.
 
-    From now on nothing that a frozen executor left is installed there. A first attempt writes nothing. A deleted or
-    replaced table is ignored here, as planning reports it.
+    From now on, no files of an earlier, possibly frozen executor are committed there. A first attempt writes nothing. A
+    deleted or replaced table is ignored here, as planning reports it.
 
     Raises:
         FailedPrecondition: ATTEMPT_FENCED – a later attempt has begun.
@@ -132,7 +132,7 @@ async def begin_attempt_at(commits: Commits, job: Job, uri: str, incarnation: st
 
     Raises:
         NotFound: The table is gone.
-        Aborted: TABLE_REPLACED – it is another one.
+        Aborted: TABLE_REPLACED – it is another table.
         LemanError: see `begin_attempt`.
     """
     if job.attempt > 1:
@@ -140,17 +140,17 @@ async def begin_attempt_at(commits: Commits, job: Job, uri: str, incarnation: st
 
 
 async def give_incarnation(commits: Commits, job: Job, read_version: int, identity: str) -> BegunAttempt | None:
-    """Give the job's table, or view, the incarnation that its plan lacks, as commits need one.
+    """Give the job's table or view an incarnation if its plan has none, as commits need one.
 
-    Lance created such a table, as a copy of one with computed columns, or the creator of a view died.
+    Such a table was created by Lance, as a copy of a table with computed columns. Such a view's creator died.
 
     Args:
         read_version: The version that the plan was made from.
         identity: Of that version, from the plan.
 
     Returns:
-        The begun attempt, with the incarnation that the plan is about. None: the planned version is gone, and the job
-            has to plan again.
+        The begun attempt, with the incarnation of the planned table. None if the planned version is gone, so that the
+        job has to plan again.
 
     Raises:
         LemanError: see `begin_attempt`.
@@ -220,9 +220,9 @@ class JobRun(EndingRun, Protocol):
         ...
 
     async def ended_soon(self, plan: Any) -> bool:
-        """End a job in its turn if that takes no longer than writing that it runs. Return whether it ended.
+        """Do a job's work and end it if that takes no longer than recording that it runs. Return whether it ended.
 
-        Neither history nor the caller knows the job yet.
+        The job is not in the history yet, and the caller has no response yet.
         """
         ...
 
@@ -230,7 +230,7 @@ class JobRun(EndingRun, Protocol):
         """Check that a function can use the environment variables of the job, if it has some.
 
         Raises:
-            FailedPrecondition: ENV_NOT_USABLE – none can.
+            FailedPrecondition: ENV_NOT_USABLE – no function can.
         """
         ...
 
@@ -243,7 +243,7 @@ class JobRun(EndingRun, Protocol):
         ...
 
     def prefetch(self, plan: Any) -> None:
-        """Start what writes nothing and calls no function, before history knows the job."""
+        """Start work that writes nothing and calls no function, before the job is in the history."""
         ...
 
     async def abandon(self) -> None:
@@ -251,7 +251,7 @@ class JobRun(EndingRun, Protocol):
         ...
 
     async def run(self, plan: Any) -> None:
-        """Work until nothing is left, and end the job. Only bugs are raised."""
+        """Work until nothing is left, and end the job. Errors end the job; only bugs are raised."""
         ...
 
     async def replan_and_run(self) -> None:
@@ -259,7 +259,7 @@ class JobRun(EndingRun, Protocol):
         ...
 
     def cancel(self) -> None:
-        """Stop what runs; `run` then ends the job as CANCELLED. Blocks for a moment."""
+        """Stop the workers; `run` then ends the job as CANCELLED. Blocks for a moment."""
         ...
 
     def pause(self) -> None:

@@ -56,7 +56,7 @@ class LocalRunner:
             await running[1].wait()
 
     def stop_units(self, job_key: str) -> None:
-        """Ask the threads of a job to give back their current units, checkpointed as far as they are, and end."""
+        """Ask the threads of a job to store their computed rows, return their current units, and end."""
         running = self._running.get(job_key)
         if running is not None:
             running[0].set()

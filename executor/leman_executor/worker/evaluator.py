@@ -205,10 +205,9 @@ class Evaluator:
         return self._to_arrow(results, failures, fragment_id, offsets)
 
     def _call_rows(self, function: Callable[..., Any], arguments: list[list[Any]], results: list[Any]) -> None:
-        """Call the function with the rows that `results` lacks, and append its results.
+        """Call the function with the rows that have no result in `results` yet, and append its results.
 
-        Raises:
-            Exception: As the function raises, for the first row that `results` lacks.
+        Raises: Exception: The function's error for the next row.
         """
         plain, kept, add, begin = self._convert.plain_types, self._kept, results.append, len(results)
         remaining = [itertools.islice(values, begin, None) for values in arguments]
@@ -343,7 +342,7 @@ class Evaluator:
     def _isolate(
         self, error: BaseException, fragment_id: int, offsets: npt.NDArray[np.int64], rows: pa.RecordBatch
     ) -> Evaluated:
-        """Evaluate rows by halves, or by many parts if each failing call ends a server, which then has to restart."""
+        """Evaluate rows in halves, or in many parts if each failing call ends a server, which then has to restart."""
         if self._notes is not None:
             self._notes.batch_split(user_errors.describe_error(error).splitlines()[0])
         parts = _PARTS_OF_DEADLY if isinstance(error, FunctionLost) else 2

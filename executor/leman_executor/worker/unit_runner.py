@@ -64,7 +64,7 @@ def never_stopped() -> bool:
 
 
 class UnitRunner:
-    """Run one unit. It polls `stopped`, which returns whether to give back the remaining rows.
+    """Run one unit. It polls `stopped`, which returns whether to stop and return the remaining rows.
 
     Args:
         reader: Reads the table; None: the unit opens a reader of its own.
@@ -192,9 +192,9 @@ class UnitRunner:
         return result
 
     def _stopped(self) -> bool:
-        """Return whether the unit was asked to stop, or overtaken by a later attempt at the job.
+        """Return whether the unit was asked to stop, or a later attempt at the job has begun.
 
-        In the second case its executor may be frozen and silent.
+        In the second case, the unit's own executor may be frozen and unable to ask it.
         """
         return self._keeper.overtaken or self._asked_to_stop()
 
@@ -353,8 +353,8 @@ class _ReservationKeeper:
     def leave(self, scope: str) -> None:
         """Stop renewing a scope, but leave its reservation for the executor to release.
 
-        The executor releases it when the unit's file is committed. Jobs with other filters wait for that, because they
-        cannot use the file earlier.
+        The executor releases it when the unit's file is committed. Jobs with other filters wait until then, because
+        they cannot use the file before its commit.
         """
         if self._held.pop(scope, ()):
             self._reservations.release(scope, (), self._holder, finished=True)

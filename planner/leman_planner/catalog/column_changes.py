@@ -155,10 +155,10 @@ class ColumnOutcome:
 def inputs_asked(
     column: NewColumn, udf: UdfDefinition, bound: ColumnBinding, table: TableSnapshot
 ) -> tuple[TableField, ...]:
-    """Return the columns that a request for an existing computed column names as inputs.
+    """Return the input columns in a request for an existing computed column.
 
-    A name that the table no longer has means the input that had it when the column was bound: computed columns follow
-    renames of their inputs, so that a program can run again.
+    A name that the table no longer has stands for the input that had it when the column was bound. Computed columns
+    follow renames of their inputs, so that an unchanged program can run again.
 
     Raises:
         FailedPrecondition: As `column_checks.find_inputs` and `check_inputs`.
@@ -217,9 +217,9 @@ def source_diff(before: UdfDefinition | None, after: UdfDefinition) -> str:
 
 
 def rows_lost(before: PlanHeader, after: PlanHeader) -> tuple[int, int]:
-    """Return how many rows are finished in the plan before and not in the one after, and how many of them are stored.
+    """Return how many rows are finished in the plan `before` but not in `after`, and how many of these are only stored.
 
-    Stored rows are not in the table yet: an unfinished job has computed them.
+    Stored rows were computed by an unfinished job and are not in the table yet.
     """
     lost = max(0, after.rows_to_compute - before.rows_to_compute)
     stale, first = rows_by_need(after)
@@ -260,7 +260,7 @@ def _names(fields: Sequence[TableField]) -> list[str]:
 
 
 def input_names(bound: ColumnBinding, table: TableSnapshot) -> list[str]:
-    """Return the present names of a column's inputs; of one that is gone, its former name."""
+    """Return the present names of a column's inputs, and the former name of an input that is gone."""
     found = ((known, table.find_id(known.field_id) or table.find(known.name)) for known in bound.inputs)
     return [known.name if field is None else field.name for known, field in found]
 
