@@ -1,10 +1,11 @@
 """Analyse SQL expressions from their tokens: CASE, JSON, struct fields, and the columns that they read.
 
-An expression that computes a column follows the rules of filters (`leman_core.sql.filters`). In addition it must give
-the same value at every evaluation and read only the table's own columns, as its values are kept. It keeps reading a
-column, or a field of a struct, that was renamed: fields are named as `s.a`, `s['a']`, `l[1].a` and `get_field(s, 'a')`,
-at any depth. An expression that reads a struct with renamed fields in another way may see their names, and is refused.
-JSON may only be passed to Lance's JSON functions: as text or bytes Lance would return its internal form.
+An expression that computes a column follows the rules of filters (`leman_core.sql.filters`). Because its values are
+kept, it must also give the same value at every evaluation, and read only the table's own columns. If a column or a
+field of a struct is renamed, the expression continues to read it. This covers fields written as `s.a`, `s['a']`,
+`l[1].a` and `get_field(s, 'a')`, at any depth. An expression that reads a struct with renamed fields in any other way
+is refused, because its value may depend on the names. JSON may only be passed to Lance's JSON functions: used as text
+or bytes, it would have Lance's internal form.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class Case:
 
 
 def case_keywords(found: Sequence[Token]) -> frozenset[int]:
-    """Return the positions of CASE's keywords, which name no column. Outside of CASE, WHEN and END are names."""
+    """Return the positions of CASE's keywords, which are not column names. Outside of CASE, WHEN and END are names."""
     return frozenset(found[at].start for _, at, _ in _words(found))
 
 
@@ -82,7 +83,7 @@ def first_case(text: str, found: Sequence[Token]) -> Case | None:
 
 
 def _words(found: Sequence[Token]) -> Iterator[tuple[str, int, int]]:
-    """Yield (word, index, depth of CASEs including its own)."""
+    """Yield each keyword of CASE with its index and the number of CASEs around it, its own included."""
     open_cases = 0
     before = ""
     for at, token in enumerate(found):
@@ -167,7 +168,7 @@ def columns_of_expression(expression: str, columns: Collection[str]) -> tuple[st
 
 
 def normalize_spaces(expression: str) -> str:
-    """Return the same text for expressions that differ only in white space."""
+    """Return an expression with normal white space: expressions that differ only in white space become equal."""
     found = filters.tokenize(expression)
     called = {token.start for token in filters.called_functions(found)}
     pieces = []
@@ -198,7 +199,10 @@ def rename_columns(expression: str, names: Mapping[str, str]) -> str:
 
 
 def column_references(found: Sequence[Token], columns: Collection[str]) -> Iterator[tuple[Token, str]]:
-    """Yield the tokens that name a column, with the column. Lance takes a name as it is, or else in lower case."""
+    """Yield the tokens that name a column, with the column.
+
+    As in Lance, a name matches exactly, or else in lower case.
+    """
     by_lower = {name.casefold(): name for name in reversed(list(columns))}
     for token in _names(found):
         column = token.name if token.name in columns else by_lower.get(token.name.casefold())
@@ -207,7 +211,7 @@ def column_references(found: Sequence[Token], columns: Collection[str]) -> Itera
 
 
 def _names(found: Sequence[Token]) -> Iterator[Token]:
-    """Yield words and quoted names in a column's place.
+    """Yield the words and quoted names that stand where a column may stand.
 
     Any word can be a column's name; whether it is a keyword depends on its place.
     """
@@ -254,7 +258,7 @@ def volatile_function(expression: str) -> str:
 
 
 def _instability(expression: str) -> str:
-    """Return why it may give another value at each evaluation; empty if it does not."""
+    """Return why an expression may give another value at each evaluation; empty if it does not."""
     if name := volatile_function(expression):
         return f"{name} returns another value at each call, so values computed with it cannot be kept"
     for token in filters.tokenize(expression):
@@ -291,9 +295,9 @@ def check_json_use(text: str, schema: pa.Schema) -> None:
 
 
 def _is_read(found: Sequence[Token], begin: int, end: int) -> bool:
-    """Return whether the operand between two tokens is read as JSON.
+    """Return whether the operand between two tokens is used as JSON.
 
-    Then it is the first argument of a JSON function, or compared with NULL.
+    It is if it is the first argument of a JSON function, or compared with NULL.
     """
     if begin > 1 and found[begin - 1].text == "(" and found[begin - 2].lower.startswith(_PREFIX):
         return True
@@ -317,7 +321,7 @@ _FIELD = "get_field"
 
 @dataclass(frozen=True, slots=True)
 class Renamed:
-    """A column that an expression reads: the type it was written for, and the current type."""
+    """A column that an expression reads: the type for which the expression was written, and the current type."""
 
     written: pa.DataType
     now: pa.DataType
@@ -401,7 +405,7 @@ def _followed(found: Sequence[Token], at: int, kind: Renamed, changes: tuple[tup
 
 
 def _field_called(found: Sequence[Token], begin: int, path: _Path) -> _Path:
-    """Continue inside `get_field(…, 'a')`."""
+    """Follow a path into `get_field(…, 'a')`."""
     called = begin >= 2 and found[begin - 1].text == "(" and found[begin - 2].lower == _FIELD
     if not (called and _texts(found, path.end, ",") and _texts(found, path.end + 2, ")")):
         return path
@@ -474,8 +478,8 @@ def _refused(name: str, column: Renamed) -> FailedPrecondition:
 def columns_read(query: ViewQuery, columns: Iterable[str]) -> tuple[str, ...]:
     """Return the distinct source columns that a view reads, in the order in which the query names them.
 
-    Unknown names are left out. If the source is a view, its `__is_set` is read too, and comes last, as rows without
-    values do not count.
+    Unknown names are left out. If the source is a view, its column `__is_set` is read too and comes last, because rows
+    without values do not count.
     """
     names = list(columns)
     read: list[str] = []

@@ -65,17 +65,17 @@ def snapshot_of(uri: str, dataset: lance.LanceDataset, fragments: Sequence[Fragm
 
 
 def _worth_sending(manifest: bytes | None) -> bytes:
-    """Return a manifest that is small enough for workers, who then survive a cleanup of the version."""
+    """Return the manifest for workers if it is small enough. With it they can read the version even after a cleanup."""
     return manifest if manifest is not None and len(manifest) <= _SENT_BYTES else b""
 
 
 class LanceTables:
     """Reads tables through Lance; see `leman_core.model.work.TableReader`.
 
-    Every call opens the table: a kept handle would have to look for newer versions anyway.
+    Every call opens the table, because a handle that is kept would have to check for newer versions anyway.
 
     Args:
-        roots: The places below which a table has to lie, also one that a stored definition names.
+        roots: The places below which every table has to lie, including tables that stored definitions name.
     """
 
     def __init__(self, roots: DatabaseRoots = EVERYWHERE) -> None:
@@ -87,7 +87,7 @@ class LanceTables:
         Args:
             uri: The table.
             version: Its version.
-            only: Ids of the wanted fragments. If they are few, no others are read.
+            only: Ids of the wanted fragments. If they are few, only these are read.
 
         Raises:
             NotFound: TABLE_NOT_FOUND, VERSION_NOT_FOUND.
@@ -265,9 +265,9 @@ class LanceTables:
 
 
 def _read_tag(uri: str, tag: str) -> tuple[int, str] | None:
-    """Return the version and the branch (empty: main) of a tag; None: there is none.
+    """Return the version and the branch (empty: main) of a tag; None if the tag does not exist.
 
-    Lance reads all tags of a table at once, and none if one of them has a name that is not ASCII.
+    This does not use Lance, which reads all tags of a table at once and fails if the name of one is not ASCII.
     """
     name = f"{urllib.parse.quote(tag, safe='')}{_TAG_ENDING}"
     if len(name) > _LONGEST_FILE_NAME:
@@ -336,7 +336,7 @@ def _can_be_table(folder: str) -> bool:
 
 
 def current_file(uri: str, fragment_id: int, field_ids: Collection[int]) -> str:
-    """Return the file that holds a column in the latest version of a fragment; empty: none does.
+    """Return the file that has a column in the latest version of a fragment; empty if no file has it.
 
     Raises:
         LemanError: What `storage_unusable` gives if the table cannot be opened.
@@ -403,7 +403,7 @@ def open_table(uri: str, *, cache_bytes: int | None = None) -> lance.LanceDatase
 
 
 def _with_columns(dataset: lance.LanceDataset, also: Sequence[pa.Field], expression: str) -> lance.LanceDataset:
-    """Return an empty dataset in memory with what an expression reads of a table and of further columns."""
+    """Return an empty dataset in memory with the columns, of a table and of `also`, that an expression reads."""
     fields = {field.name: field for field in (*dataset.schema, *also)}
     read = expressions.columns_of_expression(expression, list(fields))
     if not any(field.name in read for field in also):
@@ -418,7 +418,7 @@ _LOOKED_BACK = 50
 
 
 def incarnation_at(uri: str) -> str | None:
-    """Return the incarnation of the table or view at a place; empty: it has none; None: there is no table.
+    """Return the incarnation of the table or view at a place; empty if it has none, None if there is no table.
 
     Raises:
         LemanError: What else `open_table` raises.
@@ -432,8 +432,8 @@ def incarnation_at(uri: str) -> str | None:
 def is_other_table(uri: str, incarnation: str) -> bool:
     """Return whether the table or view at a place has another incarnation. False if there is no table.
 
-    Lance restores a table's settings with its rows: a table that was restored to a version before it got its
-    incarnation has none, but is the same. Its earlier versions show that.
+    Lance restores a table's settings together with its rows. So a table that was restored to a version from before it
+    got its incarnation has none, although it is the same table; its other versions show that.
 
     Raises:
         LemanError: What `table_error` gives, except for a missing table.

@@ -1,7 +1,7 @@
-"""The transactions that made a table's versions, read from Lance's protobuf, and what Leman's commits state in them.
+"""The transactions that made a table's versions, read from Lance's protobuf, and Leman's properties in them.
 
-Lance's own call raises TypeError for a compaction of a table with an index, and returns a nameless operation if it has
-no Python class for it.
+Lance's own call is not used: it raises TypeError for a compaction of a table with an index, and does not name an
+operation for which it has no Python class.
 """
 
 from __future__ import annotations
@@ -175,7 +175,7 @@ class Transactions:
     def _beside(self, version: int, file: BinaryIO) -> Transaction | None:
         """Return the transaction in the manifest's own file, right before the manifest.
 
-        Lance writes it there, so that the rest of a large file need not be read.
+        Lance writes it there, so that the rest of a large manifest file need not be read.
         """
         begin = max(0, file.seek(0, os.SEEK_END) - _TAIL)
         file.seek(begin)
@@ -243,7 +243,7 @@ def fragments_of(messages: Iterable[Any]) -> tuple[Fragment, ...]:
 
 
 def _decoded(version: int, stored: bytes, file: str) -> Transaction | None:
-    """Return a transaction; None if the bytes are none, or one of another name than the manifest gives."""
+    """Return a transaction; None if the bytes are not a transaction, or have another name than the manifest says."""
     try:
         transaction = _message("Transaction").FromString(stored)
     except DecodeError:
@@ -267,7 +267,7 @@ def _decoded(version: int, stored: bytes, file: str) -> Transaction | None:
 
 
 def _replacements(update: Any) -> Any:
-    """Return an update of several columns as the replacements that it stands for."""
+    """Return the data replacements to which an update of several columns is equivalent."""
     written, ids = set(update.fields_modified), manifest.FieldIds()
     found = _message("DataReplacement")()
     for fragment in update.updated_fragments:
@@ -279,7 +279,7 @@ def _replacements(update: Any) -> Any:
 
 
 def _is_understood(rewrite: Any) -> bool:
-    """Return whether this reader knows every field of a rewrite: an unknown one may order rows otherwise."""
+    """Return whether this reader knows every field of a rewrite. An unknown field may mean another order of rows."""
     return not any(len(UnknownFieldSet(message)) for message in (rewrite, *rewrite.groups))
 
 
@@ -351,7 +351,7 @@ class CommitHistory:
     def records(self, dataset: lance.LanceDataset, newest: int, after: int, limit: int) -> Iterator[CommitRecord]:
         """Yield records of versions in (after, newest], newest first.
 
-        It reads at most `limit` versions, and ends at versions that were cleaned up.
+        It reads at most `limit` versions, and ends at the first version that was cleaned up.
         """
         transactions = Transactions(dataset.uri)
         for version in range(newest, max(after, newest - limit, 0), -1):
@@ -382,8 +382,8 @@ def find_commit(uri: str, request_id: str, after: int = 0) -> CommitRecord | Non
 def list_commits(uri: str, before: int, size: int) -> tuple[list[CommitRecord], int]:
     """Return at most `size` records of versions below `before` (0: of all), newest first, and the next `before`.
 
-    The next `before` is 0 at the end of the history. Otherwise there may be more, even if no record was found: one call
-    reads at most SCAN_LIMIT versions.
+    The next `before` is 0 at the end of the history. Otherwise call again with it, even if no record was found: one
+    call reads at most SCAN_LIMIT versions.
 
     Raises:
         NotFound: TABLE_NOT_FOUND.
@@ -406,7 +406,7 @@ def list_commits(uri: str, before: int, size: int) -> tuple[list[CommitRecord], 
 
 
 def read_commit_record(transactions: Transactions, version: int) -> CommitRecord | None:
-    """Return the record of a version; None for a commit that is not Leman's, or installed no file.
+    """Return the record of a version; None if the commit is not Leman's, or installed no file.
 
     Raises:
         LookupError: The version was cleaned up.

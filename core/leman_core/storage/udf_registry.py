@@ -37,7 +37,7 @@ _PIECE_BYTES = 1 << 20
 
 
 def note_failure(uri: str, why: str) -> None:
-    """Record that the bundle at `uri` cannot be unpickled, so that another of the same function may replace it.
+    """Record that the bundle at `uri` cannot be unpickled, so that another bundle of the function may replace it.
 
     Raises:
         LemanError: What `storage_errors.storage_failed` gives.
@@ -68,7 +68,7 @@ class Bundles:
         return self._folder.size(sha256 + _FAILED) is not None
 
     def check(self, name: str) -> tuple[bool, int] | None:
-        """Return whether a file matches the digest in its name, and its size; None if it is gone."""
+        """Return whether a file matches the digest in its name, and its size; None if it does not exist."""
         found = self._digest(name)
         return None if found is None else (found[0] == name.removesuffix(ENDING), found[1])
 
@@ -104,9 +104,9 @@ class Bundles:
             self._folder.put(sha256 + ENDING, content)
 
     def forgive(self, sha256: str) -> None:
-        """Forget that workers could not unpickle a bundle.
+        """Delete the record that workers could not unpickle a bundle.
 
-        It was sent again, and they may have the missing module now.
+        Call it when the bundle is sent again: workers may have the missing module by then.
         """
         if self.has_failed(sha256):
             self._folder.delete(sha256 + _FAILED)
@@ -232,8 +232,8 @@ class UdfRegistry:
 
         Options (`batch_size`, timeout, checkpoint bounds, error policy, resources) and addresses of a remote function
         may change under a version: they change how a function runs, not what it computes. A bundle replaces one that
-        workers cannot load, and a definition a damaged one. The first source that comes with a version stays. `bundle`
-        may be empty if its digest is stored.
+        workers cannot load, and a definition a damaged one. The source text that was stored first under a version
+        stays. `bundle` may be empty if its digest is stored.
 
         Raises:
             InvalidArgument: BAD_UDF, BUNDLE_TOO_LARGE.
@@ -368,9 +368,9 @@ class UdfRegistry:
         return f"{self._database}/{FOLDER}/{udf.bundle_sha256}{_BUNDLE}" if udf.bundle_sha256 else ""
 
     def needs_bundle(self, udf: UdfDefinition) -> bool:
-        """Return whether workers cannot load the stored bundle.
+        """Return whether the function has to be sent with its bundle, because workers cannot load the stored one.
 
-        It is missing, damaged or of another Python, or they failed to unpickle it.
+        The stored one is missing, damaged or of another Python, or workers failed to unpickle it.
         """
         if not udf.bundle_sha256:
             return False
@@ -430,7 +430,7 @@ def _file_name(name: str, version: str) -> str:
 
 
 def _decoded(path: str, content: bytes) -> Registered:
-    """Return the definition in a file, if it is the one that the file is named after."""
+    """Return the definition in a file, after checking that it has the file's name and version."""
     found = function_definitions.decode_definition(content, path)
     if not path.endswith(f"/{found.file_name}"):
         raise function_definitions.damaged_definition(path, f"it is that of {found.udf.name}@{found.udf.version}")
@@ -450,7 +450,7 @@ def _with_options_of(udf: UdfDefinition, found: UdfDefinition) -> UdfDefinition:
 
 
 def _elsewhere(given: RemoteFunction | None, found: RemoteFunction | None) -> RemoteFunction | None:
-    """Return the stored remote function with the given addresses; its name on the servers stays."""
+    """Return the stored remote function with the given addresses. Its name on the servers stays unchanged."""
     if given is None or found is None:
         return None
     return replace(found, addresses=given.addresses)

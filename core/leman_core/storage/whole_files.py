@@ -1,8 +1,8 @@
-"""Files and objects that are read or written whole: a reader never sees a part of one, also if the writer is killed.
+"""Read and write files and objects as a whole: a reader never sees part of one, even if the writer is killed.
 
-On a local disk a file is written under another name first, which garbage collection knows (`UNFINISHED_NAME`). An
-object appears whole by itself. Single objects are read and written with obstore where a conditional put or an ETag
-matters, which neither Lance nor pyarrow offers: an object with the same ETag is unchanged.
+On a local disk, a file is first written under a temporary name that garbage collection knows (`UNFINISHED_NAME`). An
+object in a store always appears as a whole. Where a conditional put or an ETag is needed, single objects are read and
+written with obstore, because neither Lance nor pyarrow offers them. An object with the same ETag is unchanged.
 """
 
 from __future__ import annotations
@@ -65,8 +65,8 @@ def create_whole_file(path: str, content: bytes) -> bool:
 class UnfinishedFile:
     """A file that is written in pieces. It is invisible before `finish`, and gone after `discard`.
 
-    Object stores, too, get it under another name first: an abandoned stream may leave an object of the bytes written so
-    far.
+    In an object store, too, it has another name before `finish`: an abandoned stream may leave an object with the bytes
+    written so far.
 
     Raises:
         OSError: It cannot be written; so do all methods but `discard`.
@@ -101,7 +101,7 @@ class UnfinishedFile:
 
 
 def sweep_unfinished(folder: str, older_than: float = DAY) -> None:
-    """Delete what killed writers left in a folder of a local disk, if it is older than that many seconds."""
+    """Delete the unfinished files in a folder of a local disk that are older than this many seconds."""
     with contextlib.suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
             with contextlib.suppress(OSError):  # its writer may finish it at this moment
@@ -171,8 +171,8 @@ def whole_if_small(folder: str, name: str, most: int) -> bytes | None:
     """Return the content of an object whose size is unknown.
 
     Returns:
-        None for a file of a local disk, for one of more than `most` bytes, and if Lance cannot read it: another way to
-        read it gives the reason.
+        None for a file on a local disk, for one of more than `most` bytes, and if Lance cannot read it. Read it in
+        another way then, which also raises the reason.
 
     Raises:
         FileNotFoundError: The file does not exist.
@@ -288,7 +288,7 @@ def store_answers(folder: str) -> bool:
 def create_object(folder: str, name: str, content: bytes) -> bool:
     """Put an object unless the name is taken. Return whether this call created it.
 
-    False may also mean that this call did, if the first answer was lost and the request repeated.
+    The result may be False although this call created it, if the first answer was lost and the request was repeated.
 
     Raises:
         OSError: The store cannot be used. The object may be there.
@@ -371,9 +371,9 @@ def read_object_end(folder: str, name: str, start: int, size_bytes: int) -> Obje
 
 @contextlib.contextmanager
 def _sparing(folder: str) -> Iterator[Any]:
-    """Yield a store for a request that Lance can make instead, or None.
+    """Yield a store, or None, for a request that Lance could make instead.
 
-    If the store does not answer, the block ends silently.
+    If the store does not answer, the block ends without an error.
     """
     if not objects_are_supported(folder) or _left.get(folder, 0.0) > time.monotonic():
         yield None
