@@ -93,7 +93,7 @@ def install_candidates(table: TableHandle, candidates: Sequence[Candidate]) -> N
 
 
 def decide_without_commit(table: TableHandle, candidates: Sequence[Candidate]) -> None:
-    """Make the decisions that need no commit: after an unclear failure the files may be in the table already."""
+    """Decide without a commit where possible: after an unclear failure, the files may already be in the table."""
     _look(table, candidates)
 
 
@@ -153,7 +153,7 @@ def _table_replaced(uri: str) -> Aborted:
 
 
 def _look(table: TableHandle, candidates: Sequence[Candidate]) -> tuple[Base, list[Candidate]]:
-    """Decide about the undecided candidates; return the base, and those that may be installed on it."""
+    """Decide about the undecided candidates. Return the base, and the candidates that may be installed on it."""
     undecided = [c for c in candidates if c.decision is None]
     base = Base(table.latest({c.replacement.fragment_id for c in undecided}), _past(table, undecided))
     for candidate in undecided:

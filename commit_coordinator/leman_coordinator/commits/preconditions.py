@@ -1,4 +1,4 @@
-"""The preconditions for installing a staged file in a table. Pure: they check a snapshot and change nothing.
+"""The preconditions for installing a staged file in a table, checked on a snapshot without I/O.
 
 Lance checks almost none of this: it has no read set, reuses field ids, and does not notice a table that was recreated
 at the same path. A commit that only retries on conflict loses updates, so every try begins with these checks.
@@ -21,7 +21,7 @@ from leman_core.model.table import Fragment, TableField, TableSnapshot
 
 @dataclass(frozen=True, slots=True)
 class Rejection:
-    """Why a file must not be installed: a stable reason, and a sentence for people."""
+    """The cause for not installing a file: a stable reason, and a sentence for people."""
 
     reason: str
     message: str

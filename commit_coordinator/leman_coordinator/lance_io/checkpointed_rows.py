@@ -1,8 +1,8 @@
-"""Add values that no version of a table has yet to its rows: those in checkpoints and finished files.
+"""Add values that are not committed yet, from checkpoints and finished files, to the rows of a table.
 
 A stored value counts if the column's function, or one whose values the column keeps, computed it from the row's current
-inputs. A value in the version that counts by the same rule stays. Of several stored outcomes of a row, a value precedes
-a failure, and then the latest one wins.
+inputs. A value in the version that counts by the same rule stays. If several outcomes of a row are stored, a value
+takes precedence over a failure, and a later outcome over an earlier one.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Create a table, add and delete rows, and undo what two coordinators added for one request.
+"""Create a table, add and delete rows, and remove rows that two coordinators added for the same request.
 
-A repeated request that is forgotten is answered from the version of the table that it made. Lance lets concurrent
-appends pass. So two coordinators that get one request at the same time, from a caller that retries, may both commit it.
-Each finds that out in the commits between its read and its commit; if it dies before, the next change to the table's
-rows does (decision 46). The first commit counts, and the other one is taken back.
+A repeated request that is no longer in memory is answered from the version of the table that it made. Lance accepts
+concurrent appends. So if a caller retries, two coordinators may get the same request at the same time and both commit
+it. Each finds the duplicate among the commits between its read and its own commit; if it dies before that, the next
+change of the table's rows finds it (decision 46). The first commit counts, and the rows of the other one are removed.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ from leman_core.storage.udf_registry import StoredFunction, UdfRegistry
 
 
 def verify_functions(database: str, after: str) -> Iterator[tuple[str, Inspection]]:
-    """Check every file of the registry after a name, and yield them by name."""
+    """Check the files of the registry whose names sort after `after`, and yield each with its result, by name."""
     registry = UdfRegistry(database)
     for name in registry.names():
         if name > after:
@@ -87,7 +87,7 @@ _RECORD = "record"
 
 
 def verify_histories(database: str, after: str) -> Iterator[tuple[str, Inspection]]:
-    """Read both tables completely, and yield those after a name.
+    """Read both tables completely, and yield those whose names sort after `after`.
 
     Records of jobs carry digests, except those of earlier releases, whose history is not verifiable. Damage of failed
     rows is found only if they cannot be read.
@@ -159,7 +159,7 @@ def _verify_history(database: str, path: str, subject: Subject, harm: str) -> In
 
 
 def _set_aside(log: AppendLog, path: str, harm: str) -> list[Finding]:
-    """Return what services set aside as damaged: the rest can be read."""
+    """Return findings on the damaged parts that services moved aside. All other parts can be read."""
     told = f"{harm[0].upper()}{harm[1:]}; values are safe. Restore the folder from a copy, or remove what was set aside"
     return [Finding(Subject.ERROR_STORE, Flaw.DAMAGED, path, f"{note} {told}") for note in log.warnings()]
 
