@@ -235,7 +235,7 @@ async def streaming(a: int) -> int:
         (streaming, {}, "generator.*plain def"),
         (plain, {"input_columns": ["a", "b"]}, "takes 1 columns"),
         (plain, {"input_columns": "a"}, "list of column names"),
-        (batch, {"input_columns": ["a", "a"]}, "twice"),
+        (batch, {"input_columns": ["a", "a"]}, "more than once"),
         (plain, {"data_type": "int32"}, "pyarrow type"),
         (plain, {"name": "a b"}, "name="),
         (plain, {"name": "x_ver-1"}, "name="),
