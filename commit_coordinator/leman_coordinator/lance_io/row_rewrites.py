@@ -84,8 +84,10 @@ def pinned_values(uri: str, given: Mapping[str, str], now: dt.datetime) -> dict[
             filters.check_length(expression, expressions.MAX_BYTES)
             found[column] = pin_relative_times(expression, now)
             expressions.check_expression(found[column], schema.names)
+            numbers = filters.tokenize(found[column])
+            filters.check_finite_numbers(numbers)
             if column in schema.names and not holds_type(schema.field(column).type, pa.types.is_floating):
-                filters.check_exact_numbers(filters.tokenize(found[column]))
+                filters.check_exact_numbers(numbers)
             tables.expression_type(uri, found[column], may_be_constant=True)
         except InvalidArgument as error:
             said = f"Invalid SQL expression for '{column}': {error.message.partition(': ')[2]}"

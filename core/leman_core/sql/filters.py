@@ -181,6 +181,17 @@ def check_filter(where: str, columns: Iterable[str], *, is_stored: bool = False)
     _check_quotes(found, {c.casefold() for c in columns}, is_stored=is_stored)
 
 
+def check_finite_numbers(found: Iterable[Token]) -> None:
+    """Refuse numbers that SQL would read as infinity.
+
+    Raises:
+        InvalidArgument: INVALID_FILTER.
+    """
+    for token in found:
+        if token.kind is Kind.NUMBER and math.isinf(float(token.text)):
+            raise invalid_filter(f"{excerpt(token.text)} is larger than any number in SQL: write a smaller one")
+
+
 def check_exact_numbers(found: Iterable[Token]) -> None:
     """Refuse numbers that lose digits: those with a fraction and those of more than 64 bits are doubles in SQL.
 

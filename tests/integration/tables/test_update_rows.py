@@ -344,7 +344,15 @@ def test_now_is_the_time_of_the_call(tmp_path):
 def test_expressions_change_no_number_and_no_moment_on_the_way_into_their_column(tmp_path):
     """A double that would be rounded, a time that would get a zone, lose one, or lose its time of day is refused."""
     ten, long, zurich = pa.decimal128(10, 2), pa.decimal128(38, 0), pa.timestamp("us", "Europe/Zurich")
-    columns = {"d": ten, "l": long, "n": pa.int64(), "at": pa.timestamp("us"), "tz": zurich, "day": pa.date32()}
+    columns = {
+        "d": ten,
+        "l": long,
+        "n": pa.int64(),
+        "at": pa.timestamp("us"),
+        "tz": zurich,
+        "day": pa.date32(),
+        "f": pa.float64(),
+    }
     nulls = pa.table([pa.array([1]), *(pa.nulls(1, kind) for kind in columns.values())], names=["id", *columns])
     lance.write_dataset(nulls, tmp_path / "t.lance")
     noon, zone = "2024-07-01 12:00:00", "'Timestamp(Microsecond, Some(\"Europe/Zurich\"))'"
@@ -357,6 +365,7 @@ def test_expressions_change_no_number_and_no_moment_on_the_way_into_their_column
         ({"l": f"cast({digits} as decimal(38, 0))"}, invalid),
         ({"n": "9007199254740993.0"}, invalid),
         ({"n": "1.5"}, mismatch),
+        *(({"f": sql}, invalid) for sql in ("1e400", "f - 1e309")),
         *(({"tz": sql}, mismatch) for sql in ("at", f"timestamp '{noon}'", "date '2024-07-01'")),
         *(({"at": "tz"}, mismatch), ({"day": "at"}, mismatch), ({"day": "tz"}, mismatch)),
     ]
