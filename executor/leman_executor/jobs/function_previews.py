@@ -127,7 +127,7 @@ class PreviewPool:
                 if message.error:
                     raise ProcessEnded(message.error)
             except ConnectionError:
-                raise self._gone() from None
+                raise await self._gone() from None
             finally:
                 writer.transport.abort()  # the pool then ends what still runs
         finally:
@@ -207,7 +207,7 @@ class PreviewPool:
                 raise ProcessEnded(SENT_NONSENSE)
             message = _decoded(_answers, await self._read(reader, length))
         except asyncio.IncompleteReadError:
-            raise self._gone() from None
+            raise await self._gone() from None
         self._answered = True
         return message
 
@@ -220,9 +220,12 @@ class PreviewPool:
             if pool is not None and _is_stopped(pool):
                 raise ProcessEnded("a signal stopped the pool of preview processes, and with it the function's process")
 
-    def _gone(self) -> Exception:
+    async def _gone(self) -> Exception:
         """Return the error for a broken connection: the pool is gone, or only the process."""
         process = self._process
+        if process is not None and not self._answered:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                await asyncio.to_thread(process.wait, _END_SECONDS)  # its connection breaks before it has ended
         if process is not None and process.poll() is not None:
             answered = self._answered
             self._forget()
