@@ -157,7 +157,7 @@ def test_spark_s_daemon_is_ended_for_the_pool_alone(there, monkeypatch):
     thread.start()
     caller = Caller(asking, os.getppid())
     task = msgspec.json.encode(WorkerTask("x", 0, Hello("job", ""), function="f@1")).decode()
-    with pytest.raises(FunctionProcessEnded, match="without a word" if there else "the pool"):
+    with pytest.raises(FunctionProcessEnded, match="without an answer" if there else "the pool"):
         caller.run(task)
     thread.join()
     assert ended == ([] if there else [os.getppid()])
