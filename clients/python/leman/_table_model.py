@@ -442,9 +442,9 @@ def inputs_first(columns: Sequence[ComputedColumn]) -> list[str]:
     try:
         return list(graphlib.TopologicalSorter(graph).static_order())
     except graphlib.CycleError as error:
-        circle = " → ".join(reversed(error.args[1]))
+        cycle = " → ".join(reversed(error.args[1]))
         raise FailedPrecondition(
-            f"computed columns read each other in a cycle ({circle}): alter one of them", reason="COLUMN_CYCLE"
+            f"computed columns read each other in a cycle ({cycle}): alter one of them", reason="COLUMN_CYCLE"
         ) from None
 
 

@@ -22,7 +22,7 @@ from leman_core.sql import expressions
 from leman_core.storage.lance_tables import LanceTables
 from leman_core.storage.locations import canonical_database, table_uri
 from leman_core.storage.udf_registry import UdfRegistry
-from leman_planner.planning.column_graph import check_circles, inputs_first, pending_columns, with_columns
+from leman_planner.planning.column_graph import check_cycles, inputs_first, pending_columns, with_columns
 from leman_planner.planning.request_resolution import check_format, check_inputs, defined_column, inputs_of
 
 #: The name under which SQL expressions of columns are registered.
@@ -229,7 +229,7 @@ class Catalog:
             )
             fields.append(binding.mark(column_bindings.bind(existing.arrow, rebound), request_id, body))
             functions.append(udf)
-        check_circles(snapshot, fields)
+        check_cycles(snapshot, fields)
         self._check_expressions(snapshot, registry, columns, functions, fields)
         return Addition(snapshot.uri, request_id or uuid.uuid4().hex, pa.schema(fields))
 

@@ -43,11 +43,11 @@ def inputs_first(graph: Mapping[str, Sequence[str]]) -> list[str]:
     try:
         return list(graphlib.TopologicalSorter(graph).static_order())
     except graphlib.CycleError as error:
-        circle = " → ".join(reversed(error.args[1]))
+        cycle = " → ".join(reversed(error.args[1]))
         raise FailedPrecondition(
             "COLUMN_CYCLE",
-            f"Computed columns depend on each other in a cycle ({circle}). Change the inputs of one of them",
-            columns=circle,
+            f"Computed columns depend on each other in a cycle ({cycle}). Change the inputs of one of them",
+            columns=cycle,
         ) from None
 
 
@@ -93,7 +93,7 @@ def pending_columns(table: TableSnapshot) -> list[pa.Field]:
     return [field.arrow for field in table.fields if field.field_id == NOT_YET]
 
 
-def check_circles(table: TableSnapshot, fields: Sequence[pa.Field]) -> None:
+def check_cycles(table: TableSnapshot, fields: Sequence[pa.Field]) -> None:
     """Reject bindings by which columns would depend on each other in a cycle.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Computed columns that read computed columns: added together, refused in a circle, looked at before they are read."""
+"""Computed columns that read computed columns: added together, refused in a cycle, looked at before they are read."""
 
 from dataclasses import replace
 
@@ -168,19 +168,19 @@ def test_an_id_that_was_not_written_is_written_by_the_same_request_again(tmp_pat
         (NewColumn("y", "", "", sql_expression="z + 1"), NewColumn("z", "", "", sql_expression="y + 1")),
     ],
 )
-def test_new_columns_in_a_circle_are_refused(tmp_path, columns):
+def test_new_columns_in_a_cycle_are_refused(tmp_path, columns):
     with pytest.raises(FailedPrecondition) as caught:
         addition(Lake(tmp_path), *columns)
     assert caught.value.reason == "COLUMN_CYCLE"
 
 
-def test_an_alteration_that_closes_a_circle_is_refused(lake):
+def test_an_alteration_that_closes_a_cycle_is_refused(lake):
     with pytest.raises(FailedPrecondition) as caught:
         Catalog(LanceTables()).alteration(lake.database, "t", [NewColumn("c", "f", "1", ("d",))], "r")
     assert caught.value.reason == "COLUMN_CYCLE"
 
 
-def test_another_function_of_a_backfill_may_not_close_a_circle_either(lake):
+def test_another_function_of_a_backfill_may_not_close_a_cycle_either(lake):
     lake.registry.put(replace(UDF, version="2", input_columns=("d",)))
     with pytest.raises(FailedPrecondition) as caught:
         lake.plan("c", udf_name="f", udf_version="2")

@@ -17,7 +17,7 @@ def test_inputs_come_first_and_else_the_order_of_the_table_stays():
     assert inputs_first([column("b", "x"), column("a", "x")]) == ["b", "a"]
 
 
-def test_a_circle_is_named():
+def test_a_cycle_is_named():
     with pytest.raises(errors.FailedPrecondition, match="in a cycle") as caught:
         inputs_first([column("a", "b"), column("b", "a")])
     assert caught.value.reason == "COLUMN_CYCLE"

@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 import ast
+import runpy
 from pathlib import Path
 
 from leman.v1 import errors_pb2
 from leman_core.model import service_errors
 
 ROOT = Path(__file__).resolve().parents[3]
+#: Reasons of a process that does not start, or of a command.
+LOCAL = runpy.run_path(str(ROOT / "scripts/promises"))["LOCAL"]
 SERVICES = ("core", "planner", "executor", "commit_coordinator", "clients/python/leman/_format")
-#: Told by a process that does not start, or by a command, and never by a call.
-LOCAL = {
-    "ANONYMOUS_BIND",
-    "BAD_SETTING",
-    "BIND_FAILED",
-    "INSECURE_BIND",
-    "INSECURE_PEER",
-    "NOT_PACKABLE",
-    "WEAK_TOKEN",
-}
 #: What takes a reason first: the errors, and what becomes one of them.
 RAISED = {name for name, value in vars(service_errors).items() if isinstance(value, type)} | {
     "JobError",

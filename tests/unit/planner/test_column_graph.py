@@ -9,7 +9,7 @@ from leman_core.functions import binding
 from leman_core.model.service_errors import FailedPrecondition
 from leman_core.model.table import TableField, TableSnapshot
 from leman_planner.planning.column_graph import (
-    check_circles,
+    check_cycles,
     columns_read,
     inputs_first,
     pending_columns,
@@ -52,10 +52,10 @@ def test_other_inputs_than_those_of_the_column_may_be_asked_about():
     assert "a → b → a" in caught.value.message or "b → a → b" in caught.value.message
 
 
-def test_a_circle_is_refused_where_a_binding_closes_it():
-    check_circles(CHAIN, [computed("a", ("x", X))])
+def test_a_cycle_is_refused_where_a_binding_closes_it():
+    check_cycles(CHAIN, [computed("a", ("x", X))])
     with pytest.raises(FailedPrecondition) as caught:
-        check_circles(CHAIN, [computed("a", ("c", 1))])
+        check_cycles(CHAIN, [computed("a", ("c", 1))])
     assert caught.value.reason == "COLUMN_CYCLE"
 
 
@@ -77,7 +77,7 @@ def test_columns_that_are_about_to_be_are_known_by_name():
     assert with_columns(coming, [computed("a", ("x", X))]) is coming
 
 
-def test_an_order_is_found_or_the_circle_is_named():
+def test_an_order_is_found_or_the_cycle_is_named():
     assert inputs_first({"b": ["a"], "a": []}) == ["a", "b"]
     with pytest.raises(FailedPrecondition, match="in a cycle"):
         inputs_first({"b": ["a"], "a": ["b"]})
