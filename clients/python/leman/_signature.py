@@ -1,4 +1,4 @@
-"""A function's annotations and Arrow types: how it is called, what it reads, what it returns."""
+"""A function's signature: how it is called, which columns it reads, and the Arrow types of inputs and result."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _array_types() -> dict[Any, pa.DataType]:
 
 @functools.cache
 def _families() -> dict[Any, tuple[Callable[[pa.DataType], bool], ...]]:
-    """Return, by Python type, tests for the Arrow types that hold its values."""
+    """Return, for each Python type, tests for the Arrow types whose values it can hold."""
     return {
         bool: (pa.types.is_boolean,),
         int: (pa.types.is_integer,),
@@ -82,7 +82,7 @@ def _is_list(type_: pa.DataType) -> bool:
     return bool(is_variable or pa.types.is_list_view(type_) or pa.types.is_large_list_view(type_))
 
 
-#: Annotations that say nothing of values.
+#: Annotations that do not restrict the values.
 _SAYS_NOTHING = (inspect.Parameter.empty, object, Any)
 BLOB_KEY = b"lance-encoding:blob"
 _EXTENSION_KEY = b"ARROW:extension:name"
@@ -90,19 +90,19 @@ _BLOB_EXTENSION = "lance.blob.v2"
 
 
 def is_blob(field: pa.Field) -> bool:
-    """Return whether a column's values are blobs, of either kind that Lance has."""
+    """Return whether a column holds blobs, in either of Lance's two encodings."""
     metadata = field.metadata or {}
     name = metadata.get(_EXTENSION_KEY, b"").decode() or getattr(field.type, "extension_name", "")
     return name == _BLOB_EXTENSION or metadata.get(BLOB_KEY) == b"true"
 
 
 def values_type(field: pa.Field) -> pa.DataType:
-    """Return the type of a column's values as a function gets them: blobs are bytes."""
+    """Return the type in which a function gets a column's values. Blobs arrive as bytes."""
     return pa.large_binary() if is_blob(field) else field.type
 
 
 def type_of(annotation: Any) -> pa.DataType | None:
-    """Return the Arrow type for an annotation; None if it is not definite."""
+    """Return the Arrow type for an annotation, or None if the annotation does not determine one."""
     try:
         known = _python_types().get(annotation) or _array_types().get(annotation)
     except TypeError:  # not hashable
@@ -120,7 +120,7 @@ def type_of(annotation: Any) -> pa.DataType | None:
 
 
 def _numpy_type(annotation: Any) -> pa.DataType | None:
-    """Return the Arrow type of numpy's numbers, truth values, texts and bytes; None if numpy is not loaded."""
+    """Return the Arrow type of a numpy scalar class, or None for any other annotation or if numpy is not loaded."""
     numpy = sys.modules.get("numpy")
     if numpy is None or not isinstance(annotation, type) or not issubclass(annotation, numpy.generic):
         return None
@@ -134,7 +134,10 @@ def _numpy_type(annotation: Any) -> pa.DataType | None:
 
 
 def accepts(annotation: Any, actual: pa.DataType) -> bool:
-    """Return whether a scalar function's annotation allows values of an Arrow type; True if it says nothing."""
+    """Return whether a scalar function's parameter may be given values of an Arrow type.
+
+    An annotation that does not restrict the values accepts every type.
+    """
     if pa.types.is_dictionary(actual):
         return accepts(annotation, actual.value_type)
     if isinstance(actual, pa.BaseExtensionType):
@@ -152,9 +155,9 @@ def accepts(annotation: Any, actual: pa.DataType) -> bool:
 
 
 def gives(annotation: Any, output: pa.DataType) -> bool:
-    """Return whether a scalar function's return annotation fits an Arrow type; True if it says nothing.
+    """Return whether values that match a scalar function's return annotation can be stored as an Arrow type.
 
-    Whole numbers fit where other numbers do.
+    `int` also fits floats and decimals. An annotation that does not restrict the values fits every type.
     """
     if _without_none(annotation) is int and (pa.types.is_floating(output) or pa.types.is_decimal(output)):
         return True
@@ -164,7 +167,7 @@ def gives(annotation: Any, output: pa.DataType) -> bool:
 
 
 def _accepts_extension(annotation: Any, actual: pa.BaseExtensionType) -> bool:
-    """As `accepts`: functions get JSON as text, a tensor as a list, others as their own or their storage's type."""
+    # Functions get JSON as text and a tensor as a list; any other extension value as its own or its storage's type.
     if isinstance(actual, pa.UuidType):
         annotation = _without_none(annotation)
         said = isinstance(annotation, type) and annotation not in _SAYS_NOTHING
@@ -175,7 +178,7 @@ def _accepts_extension(annotation: Any, actual: pa.BaseExtensionType) -> bool:
 
 
 def _accepts_pairs(annotation: Any, actual: pa.MapType) -> bool:
-    """As `accepts`: functions get a map as a list of pairs."""
+    # Functions get a map as a list of pairs.
     pair = next(iter(typing.get_args(annotation)), Any)
     if typing.get_origin(pair) is not tuple:
         return pair is tuple or pair in _SAYS_NOTHING
@@ -201,7 +204,7 @@ _DEFINITE = (
 
 
 class Kind(enum.Enum):
-    """What a function gets in one call."""
+    """The argument form that a function takes."""
 
     SCALAR = "scalar"
     ARRAY = "array"
@@ -210,10 +213,11 @@ class Kind(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """How a function is called.
+    """How a function is called, and what it returns.
 
-    `input_types`: the Arrow types that an array function declares, None if it is not definite. `input_values`: the
-    annotations of a scalar function, each for a family of Arrow types.
+    `input_types` are the Arrow types of an array function's parameters; an item is None if its annotation does not
+    determine a type. `input_values` are the annotations of a scalar function, each of which accepts several Arrow
+    types.
     """
 
     kind: Kind
@@ -231,9 +235,10 @@ def read_signature(
     *,
     method: bool = False,
 ) -> Signature:
-    """Return the signature of a function, or (`method`) of a `__call__` whose first parameter is the object.
+    """Return the signature of a function.
 
-    Parameters with a default are no inputs unless `input_columns` covers them. Raises UdfDefinitionError.
+    With `method`, `function` is a `__call__` whose first parameter is the object. A parameter with a default is an
+    input only if `input_columns` is long enough to reach it. Raises UdfDefinitionError.
     """
     parameters, returned = _parameters(name, function)
     if method:
@@ -242,7 +247,7 @@ def read_signature(
     kind, inputs = _inputs(name, parameters, len(given or ()))
     columns = _columns(name, kind, inputs, given)
     output = _output(name, kind, data_type, returned)
-    repeated = [*inputs, *(inputs[-1:] * len(columns))]  # *args stands for all columns that are left
+    repeated = [*inputs, *(inputs[-1:] * len(columns))]  # *args takes all remaining columns
     annotations = tuple(p.annotation for p in repeated[: len(columns)])
     if kind == Kind.ARRAY:
         return Signature(kind, columns, output, input_types=tuple(type_of(a) for a in annotations))
@@ -250,11 +255,11 @@ def read_signature(
 
 
 def _parameters(name: str, function: Callable[..., Any]) -> tuple[list[inspect.Parameter], Any]:
-    """Return the parameters that can be passed by position, and the annotation of the result."""
+    """Return the parameters that can be passed by position, and the return annotation."""
     try:
         signature = inspect.signature(function, eval_str=True)
     except NameError as error:
-        raise UdfDefinitionError(f"UDF '{name}': an annotation cannot be read: {error}") from None
+            raise UdfDefinitionError(f"UDF '{name}': an annotation cannot be read: {error}") from None
     except (TypeError, ValueError):
         raise UdfDefinitionError(f"UDF '{name}': its parameters cannot be read: wrap it in a def") from None
     parameters = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
@@ -267,18 +272,18 @@ def _parameters(name: str, function: Callable[..., Any]) -> tuple[list[inspect.P
 
 
 def _inputs(name: str, parameters: list[inspect.Parameter], given: int) -> tuple[Kind, list[inspect.Parameter]]:
-    """Return how the function is called, and the parameters that take columns."""
+    """Return which argument form the function takes, and the parameters that take columns."""
     required = [p for p in parameters if p.default is p.empty]
     kinds = {_kind_of(name, p) for p in required}
     if Kind.RECORD_BATCH in kinds:
         if len(required) > 1:
-            raise UdfDefinitionError(f"UDF '{name}': with a pa.RecordBatch there is no other parameter")
+            raise UdfDefinitionError(f"UDF '{name}': a function of a pa.RecordBatch takes no other parameter")
         return Kind.RECORD_BATCH, required
     inputs = [p for index, p in enumerate(parameters) if p in required or index < given]
     kinds = {_kind_of(name, p) for p in inputs}
     if len(kinds) > 1:
         raise UdfDefinitionError(
-            f"UDF '{name}': parameters are all scalars, all pa.Array, or one pa.RecordBatch; these are mixed"
+            f"UDF '{name}': the parameters must be all scalars, all pa.Array, or one pa.RecordBatch; these are mixed"
         )
     return (kinds.pop() if kinds else Kind.SCALAR), inputs
 
@@ -315,20 +320,20 @@ def _columns(name: str, kind: Kind, inputs: list[inspect.Parameter], given: list
     fits = len(columns) == len(names) or (variadic and len(columns) > len(names))
     if kind != Kind.RECORD_BATCH and not fits:
         raise UdfDefinitionError(
-            f"UDF '{name}' takes {len(names)} columns ({', '.join(names)}), input_columns names {len(columns)}"
+            f"UDF '{name}' takes {len(names)} columns ({', '.join(names)}), and input_columns lists {len(columns)}"
         )
     return columns
 
 
 def blob_type(name: str, data_type: Any) -> pa.DataType:
-    """Return the type of a function's values that are blobs. Raises UdfDefinitionError if another one is given."""
+    """Return the Arrow type of a function that returns blobs. Raises UdfDefinitionError if `data_type` is not bytes."""
     if data_type not in (None, pa.binary(), pa.large_binary()):
         raise UdfDefinitionError(f"UDF '{name}': a blob is bytes: leave data_type out, or give pa.large_binary()")
     return pa.large_binary()
 
 
 def check_columns(given: Any, what: str, refusal: type[InvalidArgument] = UdfDefinitionError) -> list[str]:
-    """Return `given` as a list of column names. Raises `refusal` for anything else, also for a single str."""
+    """Return `given` as a list of column names. Raises `refusal` if it is not one; a single str is not a list."""
     if isinstance(given, str) or not isinstance(given, Sequence):
         raise refusal(f"{what} is a list of column names, not {given!r}")
     if not all(isinstance(column, str) and column for column in given):
@@ -343,7 +348,8 @@ def _output(name: str, kind: Kind, data_type: Any, returned: Any) -> pa.DataType
         if kind == Kind.SCALAR and not gives(returned, data_type):
             wanted = _shown(returned)
             raise UdfDefinitionError(
-                f"Type mismatch: UDF '{name}' is annotated to return {wanted}, its data_type is {data_type}. Fix one"
+                f"Type mismatch: UDF '{name}' is annotated to return {wanted}, and its data_type is {data_type}."
+                " Change one of them"
             )
         return data_type
     found = type_of(returned)
@@ -370,7 +376,10 @@ def _shown(annotation: Any) -> str:
 
 
 def _no_type(name: str, returned: Any) -> str:
-    """Return the refusal of a result's annotation, with the data type that fits it, or with what has none in it."""
+    """Return the error text for a return annotation that determines no Arrow type.
+
+    It suggests a `data_type` that fits, or lists the parts of the annotation that have no type.
+    """
     said = f"UDF '{name}' is annotated to return {_shown(returned)}, which"
     if (kind := typing.get_origin(returned) or returned) in (set, frozenset):
         code, gaps = _type_code(list[typing.get_args(returned) or (Any,)])  # type: ignore[misc]
@@ -400,7 +409,7 @@ def _no_type(name: str, returned: Any) -> str:
     )
 
 
-#: Data types as examples for containers whose items are not said.
+#: Example data types for containers whose annotation does not give the type of their items.
 _PLACEHOLDERS: dict[Any, str] = {
     dict: 'pa.struct([("name", pa.string())])',
     list: "pa.list_(pa.float32())",
@@ -411,14 +420,15 @@ _NAMED_TYPES = (
     *("float16", "float32", "float64", "string", "binary", "date32"),
 )
 
-#: Of these, `msgspec.to_builtins` makes text.
+#: `msgspec.to_builtins` turns values of these types into text.
 _TEXTS_OF_MSGSPEC = ("pa.binary", "pa.date", "pa.time", "pa.duration", "pa.uuid")
 
 
 def _type_code(annotation: Any) -> tuple[str, list[tuple[str, Any]]]:
-    """Return the code of the data type that holds values of an annotation, and the parts that have none.
+    """Return the source code of the data type for an annotation, and the parts of the annotation that have none.
 
-    Each part is a path of fields, as `verdict.tags[]`, and its annotation; the path is empty for the annotation itself.
+    Each part is a path of fields such as `verdict.tags[]`, with its annotation. The path is empty for the annotation
+    itself.
     """
     gaps: list[tuple[str, Any]] = []
     return _code(annotation, "", gaps, ()), gaps
@@ -451,7 +461,7 @@ def _code(annotation: Any, place: str, gaps: list[tuple[str, Any]], around: tupl
 
 
 def _without_names(annotation: Any) -> Any:
-    """Return an annotation without `None`, names (NewType, `type X = ...`), `Annotated` and `Literal`."""
+    """Return an annotation without `None`, aliases (NewType, `type X = ...`), `Annotated` and `Literal`."""
     for _ in range(10):
         inner = _without_none(annotation)
         inner = getattr(inner, "__supertype__", inner)
@@ -469,7 +479,7 @@ def _without_names(annotation: Any) -> Any:
 
 
 def _atom_code(annotation: Any) -> str:
-    """Return the code of the type of a single value; empty if it is not definite."""
+    """Return the source code of a single value's type, or "" if the annotation does not determine one."""
     if annotation is uuid.UUID:
         return "pa.uuid()"
     kind = None if pa.Array in getattr(annotation, "__mro__", ()) else type_of(annotation)
@@ -482,7 +492,7 @@ def _atom_code(annotation: Any) -> str:
 
 
 def _fields_of(annotation: Any) -> dict[str, Any]:
-    """Return the fields of a class whose objects are records, with their annotations; empty for any other."""
+    """Return a record class's fields with their annotations, or {} for any other annotation."""
     kind: Any = annotation
     if not inspect.isclass(annotation) or getattr(annotation, "__pydantic_root_model__", False):
         return {}
@@ -517,7 +527,7 @@ def _fields_of(annotation: Any) -> dict[str, Any]:
 
 
 def _how_to_dict(annotation: Any) -> str:
-    """Return how an object of a class with fields becomes the dict of a struct; empty if it needs nothing."""
+    """Return the code that turns a record into the dict of a struct, or "" if it needs no conversion."""
     if not inspect.isclass(annotation):
         return ""
     if hasattr(annotation, "model_dump"):

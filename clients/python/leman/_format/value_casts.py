@@ -1,14 +1,14 @@
-"""Casts of Arrow values, nested types and JSON texts: what a column holds unchanged. Pure.
+"""Casts of Arrow values, nested types and JSON texts that a column must store unchanged. Pure.
 
 Lance stores JSON in a binary form: integers of 64 bits, numbers with a fraction or an exponent as doubles, and text as
-UTF-8. Without an error it stores null for a number that a double cannot hold, a double for a longer integer, and a
-backslash for half of a surrogate pair.
+UTF-8. It changes some values without an error: a number beyond the range of doubles becomes null, an integer of more
+than 64 bits becomes a double, and half of a surrogate pair becomes a backslash.
 
-Casts lose nothing but what lies beyond the precision of a float. Arrow alone takes bytes for text, counts for times and
-times without a zone for UTC. It makes numbers that are too large for a type infinite, rounds floats to the scale of a
-decimal, and converts no integer to a decimal without room for every integer.
+Casts here lose only digits that a float has no room for. A plain Arrow cast also reads bytes as text, counts as times,
+and times without a zone as UTC. It turns numbers that are too large for a type into infinities and rounds floats to
+the scale of a decimal. It refuses integers for a decimal that cannot hold every integer of their type.
 
-It imports pyarrow: the SDK imports it where rows are written.
+This module imports pyarrow, so the SDK imports it only when it writes rows.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-#: Integers in between are stored as such.
+#: JSON integers in this range are stored as integers.
 _SMALLEST, _LARGEST = -(1 << 63), (1 << 64) - 1
 _LONGEST_DIGITS = 20
-#: Texts without these have no number that could change. In all others, each number is checked.
+#: A JSON text without a match has no number that storage could change. Otherwise each number is checked.
 _NUMBERS = re.compile(r"\d{19}|\d[eE]")
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 _TOKEN = re.compile(
@@ -37,7 +37,7 @@ _CONSTANTS = frozenset({"true", "false", "null"})
 
 
 def check_json_text(text: str) -> None:
-    """Check that a text is JSON, and that a column holds its value unchanged.
+    """Check that a text is JSON, and that a JSON column would store its value unchanged.
 
     Raises:
         ValueError: It is not JSON, or storage would change it.
@@ -47,7 +47,7 @@ def check_json_text(text: str) -> None:
         hooks |= {"parse_int": _integer, "parse_float": _float}
     try:
         json.loads(text, strict=False, object_pairs_hook=_check_keys, **hooks)
-    except RecursionError:  # Lance reads what is deeper than Python reads it
+    except RecursionError:  # Lance can read deeper nesting than Python
         _check_tokens(text)
     if _SURROGATE.search(text):
         _check_surrogates(text)
@@ -90,7 +90,7 @@ def _no_json(constant: str) -> NoReturn:
 
 def _check_keys(pairs: list[tuple[str, Any]]) -> None:
     if len({key for key, _ in pairs}) < len(pairs):
-        raise ValueError(f"an object of JSON has a key twice: {', '.join(key for key, _ in pairs)}")
+        raise ValueError(f"a JSON object has a key more than once: {', '.join(key for key, _ in pairs)}")
 
 
 def _short(text: str) -> str:
@@ -98,7 +98,7 @@ def _short(text: str) -> str:
 
 
 def map_inner_fields(kind: pa.DataType, change: Callable[[pa.Field], pa.Field]) -> pa.DataType:
-    """Return a struct, list or map with a change made to each of its direct fields; any other type as it is."""
+    """Apply a change to each direct field of a struct, list or map type. Any other type is returned unchanged."""
     if pt.is_struct(kind):
         return pa.struct([change(field) for field in kind])
     if pt.is_list(kind):
@@ -113,21 +113,21 @@ def map_inner_fields(kind: pa.DataType, change: Callable[[pa.Field], pa.Field]) 
 
 
 def holds_type(kind: pa.DataType, wanted: Callable[[pa.DataType], bool]) -> bool:
-    """Return whether a type, or one in it at any depth, is wanted. An extension type is one piece."""
+    """Return whether a type or one nested in it is `wanted`. Does not look inside extension types."""
     if wanted(kind):
         return True
     return pt.is_nested(kind) and any(holds_type(kind.field(at).type, wanted) for at in range(kind.num_fields))
 
 
 def without_extensions(kind: pa.DataType) -> pa.DataType:
-    """Return a type with the storage types of extension types at any depth."""
+    """Return a type in which storage types replace all extension types, at any depth."""
     while isinstance(kind, pa.BaseExtensionType):
         kind = kind.storage_type
     return map_inner_fields(kind, lambda field: field.with_type(without_extensions(field.type)))
 
 
 def without_programs_own(kind: pa.DataType) -> pa.DataType:
-    """Return a type with the storage types of extension types that a Python package defines.
+    """Return a type in which storage types replace the extension types that Python packages define, at any depth.
 
     Such a type exists only in a process that has imported its package.
     """
@@ -137,10 +137,10 @@ def without_programs_own(kind: pa.DataType) -> pa.DataType:
 
 
 def check_utf8(schema: pa.Schema) -> None:
-    """Check that names, metadata and time zones are UTF-8, at every depth: Arrow reads them from bytes unchecked.
+    """Check that all names, metadata and time zones of a schema are UTF-8, at every depth. Arrow does not check them.
 
     Raises:
-        ValueError: Some are not.
+        ValueError: One of them is not UTF-8.
     """
     try:
         _read_metadata(schema.metadata)
@@ -174,7 +174,7 @@ def _read_metadata(metadata: Mapping[bytes, bytes] | None) -> None:
 
 
 def relabel(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Return an array under a type that differs from its own only in names of fields. Copies nothing."""
+    """Return the same values as `kind`, which may differ from their type only in field names. Copies nothing."""
     if values.type == kind:
         return values
     _, content = values.__arrow_c_array__()
@@ -182,7 +182,7 @@ def relabel(values: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def differ_in_names(kind: pa.DataType, other: pa.DataType) -> bool:
-    """Return whether two types differ, but only in names of fields."""
+    """Return whether two types are different, but only in field names."""
     return bool(kind != other and _nameless(kind) == _nameless(other))
 
 
@@ -191,7 +191,7 @@ def _nameless(kind: pa.DataType) -> pa.DataType:
 
 
 def check_json(array: pa.Array) -> None:
-    """Check the texts of JSON in an array, at any depth, by the rule of `check_json_text`.
+    """Check all JSON texts in an array, at any depth, with `check_json_text`.
 
     Raises:
         ValueError: One is not JSON, or storage would change it.
@@ -208,21 +208,21 @@ def check_json(array: pa.Array) -> None:
     elif pt.is_map(kind):
         for child in (array.keys, array.items):
             check_json(child)
-    else:  # pyarrow cannot leave out what is under a NULL in structs of extension types
+    else:  # pyarrow cannot skip the values below a NULL in structs of extension types
         check_json((array.drop_null() if array.null_count else array).flatten())
 
 
 #: Tests for lists of any kind.
 LISTS = (pt.is_list, pt.is_large_list, pt.is_fixed_size_list)
 #: Digits of the longest 64-bit integer.
-_INTEGER_DIGITS = 20
+#: Enough digits for every 64-bit integer.
 
 
 def castable(source: pa.DataType, target: pa.DataType) -> bool:
-    """Return whether two types hold the same sort of values, so that `source` may be cast to `target`.
+    """Return whether two types hold the same kind of values, so that `source` may be cast to `target`.
 
-    Text and bytes are two sorts, and so are counts and times, times with and without a zone, and truth values and
-    numbers. Floats and decimals are not cast to each other; a date is cast to its midnight where there is no zone.
+    Different kinds are: text and bytes, counts and times, times with and without a zone, truth values and numbers.
+    Floats and decimals cannot be cast to each other. A date can become its midnight in a timestamp without a zone.
     """
     if pt.is_null(source) or source == target:
         return True
@@ -258,7 +258,7 @@ def _same_sort(source: pa.DataType, target: pa.DataType) -> bool:
 
 
 def cast_advice(source: pa.DataType, target: pa.DataType) -> str:
-    """Return how to convert values that are not castable, as the end of a sentence; empty: no way is known."""
+    """Return how to convert values that are not castable, as ": ..." to end a sentence, or "" if no way is known."""
     return next((f": {how}" for have, want, how in _ADVICE if have(source) and want(target)), "")
 
 
@@ -278,7 +278,7 @@ def _is_list(kind: pa.DataType) -> bool:
 
 
 def convertible(source: pa.DataType, target: pa.DataType) -> bool:
-    """Return whether `exact_cast` can cast `source` to `target`, apart from values that this would change."""
+    """Return whether `exact_cast` supports these types. It may still refuse values that the cast would change."""
     if source == target or pt.is_null(source):
         return True
     if not castable(source, target):
@@ -307,19 +307,19 @@ _ADVICE: list[tuple[Callable[[pa.DataType], bool], Callable[[pa.DataType], bool]
     (is_binary, is_text, "decode the bytes"),
     (is_text, is_binary, "encode the text"),
     (pt.is_boolean, _is_number, "convert the truth values to numbers"),
-    (pt.is_floating, pt.is_decimal, "floats would be rounded, make decimals of them"),
-    (pt.is_decimal, pt.is_floating, "decimals would be rounded, make floats of them"),
-    (_is_clock_time, _is_moment, "give the times a zone"),
-    (_is_moment, pt.is_timestamp, "take the zone off the times"),
-    (pt.is_timestamp, pt.is_date, "take the time of day off"),
+    (pt.is_floating, pt.is_decimal, "convert floats to decimals first, because a cast would round them"),
+    (pt.is_decimal, pt.is_floating, "convert decimals to floats first, because a cast would round them"),
+    (_is_clock_time, _is_moment, "add a time zone to the times"),
+    (_is_moment, pt.is_timestamp, "remove the time zone from the times"),
+    (pt.is_timestamp, pt.is_date, "remove the time of day"),
 ]
 
 
 def exact_cast(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Return an array as another type.
+    """Cast an array to another type without changing a value, apart from floats, which may be rounded.
 
     Raises:
-        pa.ArrowException, OverflowError, ValueError: The types have nothing in common, or a value would be changed.
+        pa.ArrowException, OverflowError, ValueError: The types do not fit, or the cast would change a value.
     """
     if isinstance(values, pa.DictionaryArray) and not pt.is_dictionary(kind):
         return exact_cast(values.dictionary, kind).take(values.indices)  # each value is converted once
@@ -328,13 +328,13 @@ def exact_cast(values: pa.Array, kind: pa.DataType) -> pa.Array:
     is_checked = not may_round
     try:
         made = values.cast(way).cast(kind)
-        is_checked |= pt.is_float32(kind) or pt.is_float64(kind)  # by Arrow, which checks no other types
-    except pa.ArrowInvalid:  # also for integers beyond the range in which all are floats
+        is_checked |= pt.is_float32(kind) or pt.is_float64(kind)  # Arrow checks only casts to these two
+    except pa.ArrowInvalid:  # Arrow also refuses integers that a float could hold exactly, if they are large
         if not may_round:
             raise
         made = values.cast(way, safe=False).cast(kind)
     if not is_checked and not _are_same_numbers(values, made):
-        raise ValueError(f"an integer is no number that {kind} holds: send floats, which are rounded")
+        raise ValueError(f"{kind} cannot hold one of the integers exactly: send floats, which may be rounded")
     if infinities(made) > infinities(values):
         raise OverflowError(f"a number is too large for {kind}")
     return made
@@ -347,7 +347,7 @@ def _has_integers(kind: pa.DataType) -> bool:
 
 
 def _are_same_numbers(values: pa.Array, made: pa.Array) -> bool:
-    """Return whether integers that became floats are the same numbers, at any depth."""
+    """Return whether integers kept their values when they became floats, at any depth."""
     values, made = (array.storage if isinstance(array, pa.ExtensionArray) else array for array in (values, made))
     values, made = (a.dictionary_decode() if isinstance(a, pa.DictionaryArray) else a for a in (values, made))
     if not has_floats(made.type) or not _has_integers(values.type):
@@ -364,7 +364,7 @@ def _are_same_numbers(values: pa.Array, made: pa.Array) -> bool:
         return _are_same_numbers(values.flatten(), made.flatten())
     try:
         return bool(made.cast(values.type).equals(values))
-    except pa.ArrowInvalid:  # rounded beyond the range of the integers
+    except pa.ArrowInvalid:  # a value was rounded out of the integers' range
         return False
 
 
@@ -384,7 +384,7 @@ def infinities(array: pa.Array) -> int:
     if isinstance(array, pa.DictionaryArray):
         return infinities(array.dictionary_decode())
     if _is_list(array.type):
-        # pyarrow cannot leave out what is under a NULL in structs of extension types
+        # pyarrow cannot skip the values below a NULL in structs of extension types
         return infinities((array.drop_null() if array.null_count else array).flatten())
     if pt.is_map(array.type):
         present = array.drop_null() if array.null_count else array
@@ -398,7 +398,10 @@ def infinities(array: pa.Array) -> int:
 
 
 def _on_the_way(have: pa.DataType, want: pa.DataType) -> pa.DataType:
-    """Return a type to cast values to first: integers become decimals with enough digits, or floats."""
+    """Return the type for a first cast, after which Arrow can cast to `want`.
+
+    Integers that shall be decimals become decimals with enough digits. Integers that shall be floats become floats.
+    """
     if pt.is_integer(have) and pt.is_decimal(want):
         return pa.decimal128(_INTEGER_DIGITS, 0)
     if pt.is_integer(have) and pt.is_floating(want):

@@ -1,7 +1,8 @@
 """Reads of tables, views, functions, jobs and failed rows in a local folder, without starting services.
 
-`leman._format` says what is stored and how it is checked. If stored data makes no sense here, or another release wrote
-it, these functions return None: the caller then asks the services, which say what is wrong or can fix it.
+`leman._format` defines the stored formats and checks them. These functions return None if they cannot read what is
+stored, for example because another release wrote it. The caller then asks the services, which can convert the data or
+report what is wrong.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ _SCRATCH = "__leman_scratch_"
 
 
 def table_names(database: str) -> list[str]:
-    """Return the sorted names of tables and views; none if there is no database. Raises OSError."""
+    """Return the sorted names of all tables and views, or [] if there is no database. Raises OSError."""
     try:
         with os.scandir(database) as found:
             folders = [entry for entry in found if entry.name.endswith(_ENDING) and entry.is_dir()]
@@ -61,7 +62,7 @@ def table_names(database: str) -> list[str]:
 
 
 def local_table(database: str, name: str) -> TableInfo | None:
-    """Return the latest version of a table or view; None: ask the services.
+    """Return the latest version of a table or view. None means: ask the services.
 
     Raises NotFound (DATABASE_NOT_FOUND), TableNotFound.
     """
@@ -104,14 +105,14 @@ def _described_table(name: str, uri: str, dataset: lance.LanceDataset) -> TableI
 
 
 def _paths(fields: Iterable[Any], before: str = "") -> Iterable[tuple[int, str]]:
-    """Yield the id of each column and each field of a struct, which a rename keeps, and its path with dots."""
+    """Yield each column and each field of a struct: its id, which a rename keeps, and its dotted path."""
     for field in fields:
         yield field.id(), before + field.name()
         yield from _paths(field.children(), f"{before}{field.name()}.")
 
 
 def _computed(field: pa.Field, paths: Mapping[int, str]) -> ComputedColumn | None:
-    """Return a computed column as its metadata has it; None for any other column. Raises Unreadable."""
+    """Return the computed column that a field's metadata describes, or None for any other column. Raises Unreadable."""
     bound = column_bindings.read(field)
     if bound is None:
         return None
@@ -128,7 +129,7 @@ _ROW_REFERENCES = {ViewFormat.ADDRESSES: "address", ViewFormat.STABLE_ROW_IDS: "
 
 
 def local_view(table: TableInfo) -> ViewInfo | None:
-    """Return a view, of which `table` is its table; None: ask the services."""
+    """Return the view that is stored as `table`. None means: ask the services."""
     try:
         return _described_view(table)
     except (LemanError, OSError, Unreadable):
@@ -136,7 +137,7 @@ def local_view(table: TableInfo) -> ViewInfo | None:
 
 
 def local_tables_and_views(database: str, name: str | None = None) -> list[TableInfo] | None:
-    """Return the tables and views of a database, or the named one; None: ask the services.
+    """Return the tables and views of a database, or only the one called `name`. None means: ask the services.
 
     Raises NotFound (DATABASE_NOT_FOUND), TableNotFound.
     """
@@ -152,7 +153,7 @@ def local_tables_and_views(database: str, name: str | None = None) -> list[Table
 
 
 def local_view_summaries(database: str) -> list[ViewSummary] | None:
-    """Return all views of a database, by name; None: ask the services."""
+    """Return all views of a database, by name. None means: ask the services."""
     found = []
     try:
         for name in table_names(database):
@@ -167,8 +168,8 @@ def local_view_summaries(database: str) -> list[ViewSummary] | None:
 
 
 def _described_view(table: TableInfo) -> ViewInfo:
-    """Return a view by its table. Raises Unreadable if the metadata of the schema does not define it."""
-    import pyarrow as pa  # noqa: PLC0415 - slow to import; it was for `table`
+    """Return the view that is stored as `table`. Raises Unreadable if the schema's metadata does not define one."""
+    import pyarrow as pa  # noqa: PLC0415 - slow to import; opening `table` has already imported it
 
     metadata = table.schema.metadata or {}
     view = view_definitions.from_metadata(metadata, table.uri)
@@ -206,7 +207,7 @@ def _view_query(query: view_definitions.ViewQuery) -> ViewQuery:
 
 
 def _expression(column: view_definitions.ViewColumn) -> str:
-    """Return the SQL of a column. A column of the source under another name is in backticks."""
+    """Return the SQL of a view's column. A renamed source column is its quoted source name."""
     if column.source_column == column.name:
         return column.source_column
     quoted = "`" + column.source_column.replace("`", "``") + "`"
@@ -221,7 +222,7 @@ def _summary(view: ViewInfo) -> ViewSummary:
 
 
 def local_udfs(database: str) -> list[UdfInfo] | None:
-    """Return the registered functions by name, then newest first; None: ask the services."""
+    """Return the registered functions by name, then newest first. None means: ask the services."""
     folder = f"{database}/{stored_functions.FOLDER}"
     found = []
     try:
@@ -238,7 +239,7 @@ def local_udfs(database: str) -> list[UdfInfo] | None:
 
 
 def local_udf(database: str, name: str, version: str) -> UdfInfo | None:
-    """Return a registered function, without a version the newest; None: ask the services."""
+    """Return a version of a registered function, by default the newest. None means: ask the services."""
     known = local_udfs(database) or ()
     return next((each for each in known if each.name == name and version in ("", each.version)), None)
 
@@ -272,7 +273,7 @@ def _udf_info(udf: UdfDefinition) -> UdfInfo:
 
 _COUNTS = frozenset(field.name for field in dataclasses.fields(Progress))
 _RESULT = frozenset(field.name for field in dataclasses.fields(RefreshResult))
-#: What a job's record has under the same name as `Job`, by what it is where the record lacks it.
+#: Keys of a job's record that are also attributes of `Job`, each with its value if the record lacks it.
 _AS_STORED = {
     "udf_name": "",
     "udf_version": "",
@@ -287,7 +288,7 @@ _CAPITAL = re.compile(r"(?<!^)(?=[A-Z])")
 
 
 def local_jobs(database: str) -> list[Job] | None:
-    """Return all jobs, newest first; None: ask the services."""
+    """Return all jobs, newest first. None means: ask the services."""
     uri = f"{database}/{stored_logs.JOBS}"
     folder = os.path.dirname(uri)  # noqa: PTH120 - a str, as on the wire
     if os.path.isdir(f"{folder}/{stored_logs.DAMAGED}"):  # noqa: PTH112
@@ -306,7 +307,7 @@ def local_jobs(database: str) -> list[Job] | None:
 
 
 class _State(NamedTuple):
-    """A state of a job, and what decides whether it counts."""
+    """One stored state of a job, with the fields that decide which of its states is current."""
 
     state: JobState
     attempt: int
@@ -330,7 +331,7 @@ def _states(uri: str) -> Iterator[_State]:
 
 
 def _job(counts: _State, database: str) -> Job:
-    """Return a job of `database`, which has its history: the record may name the place where that lay before."""
+    # `database` may differ from the record's own path, if the folder was moved since.
     state, said = counts.state, counts.record
     asked = said.get("backfill") or said["refresh"]
     progress = _progress(said.get("progress", {}), state)
@@ -413,7 +414,10 @@ _FIELDS = tuple(field.name for field in dataclasses.fields(RowError))
 
 
 def local_errors(database: str, job_id: str, column: str, limit: int | None) -> list[RowError] | None:
-    """Return the failed rows of a job, of all columns if `column` is empty, by row address; None: ask the services."""
+    """Return a job's failed rows by row address. None means: ask the services.
+
+    An empty `column` stands for all columns.
+    """
     nothing: list[RowError] = []
     most = None if limit is None else max(limit, 0)
     return _of_failed_rows(database, job_id, nothing, lambda uri: _read_errors(uri, job_id, column)[:most])
@@ -422,7 +426,7 @@ def local_errors(database: str, job_id: str, column: str, limit: int | None) -> 
 def local_error_groups(
     database: str, job_id: str, column: str, limit: int | None, examples: int
 ) -> RowErrorGroups | None:
-    """Return the failed rows of a job by what went wrong; `column` and None: as for `local_errors`."""
+    """Return a job's failed rows, grouped by error. `column` and None mean what they do for `local_errors`."""
     return _of_failed_rows(
         database, job_id, RowErrorGroups(), lambda uri: _group_errors(uri, job_id, column, limit, examples)
     )
@@ -432,7 +436,7 @@ _Read = TypeVar("_Read")
 
 
 def _of_failed_rows(database: str, job_id: str, nothing: _Read, read: Callable[[str], _Read]) -> _Read | None:
-    """Return what `read` returns of the table of failed rows; None: ask the services."""
+    """Return what `read` returns for the table of failed rows. None means: ask the services."""
     job = next((job for job in local_jobs(database) or () if job.job_id == job_id), None)
     if job is None:
         return None
@@ -446,11 +450,11 @@ def _of_failed_rows(database: str, job_id: str, nothing: _Read, read: Callable[[
 
 
 class _ManyRows(Exception):
-    """The job has more failed rows than this process reads."""
+    """The job has more failed rows than the SDK reads itself."""
 
 
 def _read_errors(uri: str, job_id: str, column: str, addresses: Iterable[int] | None = None) -> list[RowError]:
-    """Return failed rows, each as it was stored last. `addresses`: only the rows at these."""
+    """Return failed rows, each in its latest version. `addresses` limits them to these rows."""
     last = {}
     for row in _failed_rows(uri, job_id, column, _FIELDS, addresses).to_pylist():
         row_id = row["row_id"] if row["row_id"] >= 0 else None

@@ -84,7 +84,7 @@ REFUSED = [
     ("{not json", pa.json_(), "property name"),
     ("", pa.json_(), "Expecting value"),
     ('{"a": NaN}', pa.json_(), "NaN is no JSON"),
-    ('{"a": 1, "a": 2}', pa.json_(), "a key twice"),
+    ('{"a": 1, "a": 2}', pa.json_(), "a key more than once: a"),
     ('{"id": 123456789012345678901}', pa.json_(), "the integer 123456789012345678901, of more than 64 bits"),
     ("1e400", pa.json_(), "the number 1e400, which no double holds"),
     ('"\\ud83d"', pa.json_(), "half of a surrogate pair"),
