@@ -1,4 +1,4 @@
-"""How notebooks show objects: as HTML without scripts, legible on light and dark pages; and errors as a few lines."""
+"""HTML without scripts for notebooks, legible on light and dark pages, and errors in a few lines."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 _GREEN, _YELLOW, _BLUE, _RED, _GREY = "#2e9e5b", "#d9a514", "#3b7dd8", "#d64545", "rgba(128,128,128,.35)"
-#: Changes of direction, after which a name reads as another one.
+#: Characters that change the direction of text, so that a name is read as a different one.
 _TURNS = re.compile("[\u202a-\u202e\u2066-\u2069]")
 _CELL = "padding:2px 10px 2px 0;vertical-align:top;text-align:{align};border:none;background:none"
 _JOBS_SHOWN = 20
@@ -49,18 +49,18 @@ Part = tuple[str, int, str]
 
 
 def html_panel(title: str, *parts: str) -> str:
-    """Return a titled block of parts, which are HTML; the title is text."""
+    """Return a titled block. `title` is text; `parts` are HTML."""
     body = "".join(part for part in parts if part)
     return f'<div style="margin:4px 0"><div style="font-weight:600">{_text(title)}</div>{body}</div>'
 
 
 def html_note(text: str) -> str:
-    """Return small print of one or several lines."""
+    """Return text in small print; line breaks are kept."""
     return f'<div style="opacity:.75;white-space:pre-wrap">{_text(text)}</div>'
 
 
 def html_grid(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Return a table. Numbers have separators and are right-aligned; `RawHtml` is HTML."""
+    """Return an HTML table. Numbers have thousands separators and are right-aligned; `RawHtml` is not escaped."""
     lines = [list(row) for row in rows]
     if not lines:
         return ""
@@ -78,7 +78,7 @@ def html_grid(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 
 
 class RawHtml(str):
-    """Text that is HTML already."""
+    """Text that is HTML, and is not escaped again."""
 
     __slots__ = ()
 
@@ -101,7 +101,7 @@ def html_bar(parts: Sequence[Part], legend: bool = True) -> RawHtml:  # noqa: FB
 
 
 def row_states_html(states: RowStates) -> RawHtml:
-    """Return the states of a column's rows as a bar."""
+    """Return a bar of the states of a column's rows."""
     kept = sum(one.rows for one in states.kept)
     return html_bar(
         [
@@ -116,7 +116,7 @@ def row_states_html(states: RowStates) -> RawHtml:
 
 
 def table_html(info: TableInfo, states: Mapping[str, RowStates]) -> str:
-    """Return a table with its columns, and how far each computed one is."""
+    """Return a table with its columns, and the row states of each computed column."""
     made = {column.name: column for column in info.computed_columns}
     rows = []
     for field in info.schema:
@@ -132,7 +132,7 @@ def table_html(info: TableInfo, states: Mapping[str, RowStates]) -> str:
 
 
 def view_html(info: ViewInfo) -> str:
-    """Return a view with its query, its columns, and what a refresh would have to do."""
+    """Return a view with its query, its columns, and the number of rows that wait for a refresh."""
     parts = [("with values", info.row_count, _GREEN), ("wait for a refresh", info.rows_unset, _GREY)]
     functions = {
         column.name: f"{column.udf_name}({', '.join(column.input_columns)})" for column in info.query.functions
@@ -165,7 +165,6 @@ def database_html(uri: str, tables: Sequence[TableInfo], views: Sequence[ViewSum
 
 
 def plan_html(made: Plan) -> str:
-    """Return the plan of a backfill."""
     expected = "" if made.expected_seconds is None else f", about {duration(made.expected_seconds)}"
     about = f"{made.udf_name}({', '.join(made.input_columns)}) @ {made.udf_version}, table version {made.read_version}"
     parts = [("reused", made.rows_reused, _GREEN), ("failed before", made.rows_failed_before, _RED)]
@@ -180,7 +179,6 @@ def plan_html(made: Plan) -> str:
 
 
 def preview_html(made: Preview) -> str:
-    """Return a preview."""
     head, rows = made.cells()
     lines = [[_cut_text(cell) for cell in row] for row in rows]
     traces = "".join(
@@ -200,7 +198,6 @@ def preview_html(made: Preview) -> str:
 
 
 def refresh_plan_html(made: RefreshPlan) -> str:
-    """Return the plan of a refresh."""
     return html_panel(f"Plan of {made.view}", html_note(str(made)))
 
 
@@ -211,7 +208,7 @@ def refresh_result_html(done: RefreshResult) -> str:
 
 
 def jobs_html(found: Sequence[Job]) -> str:
-    """Return jobs in a table; of many the first."""
+    """Return the first jobs of a list as a table."""
     lines = [
         (
             one.job_id,
@@ -255,7 +252,7 @@ def udf_html(info: UdfInfo) -> str:
 
 
 def row_errors_html(errors: Sequence[RowError]) -> str:
-    """Return failed rows; of many the first."""
+    """Return the first failed rows of a list as a table."""
     lines = [(one.column, one.fragment_id, one.offset, one.error_type, _cut_text(one.error_message)) for one in errors]
     more = len(errors) - _ERRORS_SHOWN
     return html_panel(
@@ -266,18 +263,18 @@ def row_errors_html(errors: Sequence[RowError]) -> str:
 
 
 def row_error_groups_html(groups: RowErrorGroups) -> str:
-    """Return failed rows by what went wrong."""
+    """Return failed rows as a table with a line for each kind of error."""
     lines = [(f"{one.rows:,}", one.error_type, _cut_text(one.error_message)) for one in groups]
     more = groups.total - len(groups)
     return html_panel(
         _counted(groups.rows, "failed row"),
         html_grid(("rows", "error", "message"), lines),
-        html_note(f"and {more:,} more kinds") if more > 0 else "",
+        html_note(f"and {more:,} more kinds of errors") if more > 0 else "",
     )
 
 
 def error_html(one: LemanError) -> str:
-    """Return an error with its facts."""
+    """Return an error with its reason, its message and its facts."""
     facts = [f"{name}: {value}" for name, value in one.facts.items()]
     head = f'<span style="color:{_RED}">{_text(type(one).__name__)}</span> {_text(one.reason)}'
     told = html_note(one.message) + (html_note(" · ".join(facts)) if facts else "")
@@ -322,7 +319,7 @@ _HERE = str(Path(__file__).resolve().parent)
 
 
 def show(one: object) -> str | None:
-    """Return the HTML of an object; None: it has none. If its services cannot be called, return the error's."""
+    """Return the HTML of an object, or None if it has none. If the services fail, return the error's HTML."""
     try:
         return _shown(one)
     except LemanError as error:
@@ -330,7 +327,7 @@ def show(one: object) -> str | None:
 
 
 @singledispatch
-def _shown(one: object) -> str | None:  # noqa: ARG001 - its type is not known
+def _shown(one: object) -> str | None:  # noqa: ARG001 - the default, for any other type
     return None
 
 
@@ -385,7 +382,7 @@ def _(one: JobFuture) -> str:
 
 
 def error_lines(error: LemanError) -> list[str]:
-    """Return an error in at most fifteen lines, with the lines of the caller's own code that led to it."""
+    """Return an error in at most fifteen lines, among them the lines of the caller's own code that led to it."""
     places = [
         frame
         for frame in traceback.extract_tb(error.__traceback__)
@@ -401,7 +398,7 @@ def error_lines(error: LemanError) -> list[str]:
     message = [line for text in paragraphs for line in textwrap.wrap(text, _WIDTH, drop_whitespace=False) or [""]]
     room = _LINES - len(tail) - 1
     if len(message) > room:
-        message = [*message[: room - 1], f"… and {len(message) - room + 1} lines more: str(error)"]
+        message = [*message[: room - 1], f"… and {len(message) - room + 1} more lines: print(str(error)) shows them"]
     return [*message, _cut(f"({error.reason})"), *tail]
 
 

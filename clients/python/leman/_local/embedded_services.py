@@ -31,10 +31,10 @@ _CLEAR = "\r\x1b[2K"
 
 
 class StartLine:
-    """A line on a terminal that shows which services are up while they start, until the end of the `with` block."""
+    """A line on a terminal that shows which services have started, until the end of the `with` block."""
 
     def __init__(self, log: Path, before: int) -> None:
-        """`log`: the supervisor's, read from byte `before` on."""
+        """Show the state by the supervisor's `log`, from byte `before` on."""
         self._log = log
         self._before = before
         self._begun = time.monotonic()
@@ -65,7 +65,7 @@ class StartLine:
 
 
 def parts_up(log: Path, before: int) -> set[str]:
-    """Return the processes that are up by a supervisor's log, from byte `before` on."""
+    """Return the processes that have started, by a supervisor's log from byte `before` on."""
     found = set()
     try:
         with log.open("rb") as stream:
@@ -77,7 +77,7 @@ def parts_up(log: Path, before: int) -> set[str]:
         if b'"event": "up"' in line:
             try:
                 found.add(str(json.loads(line)["process"]))
-            except (ValueError, KeyError):  # half of a line
+            except (ValueError, KeyError):  # the line is not complete yet
                 continue
     return found
 
@@ -86,20 +86,21 @@ START_DEADLINE = 120.0
 """Seconds in which the embedded services must start. They need a few, unless the machine is very busy."""
 
 _POLL = 0.05
-_ANSWER_SECONDS = 2.0  # after which the supervisor is checked again
-_OTHER_THERE = (0, 4)  # exit codes of a supervisor if another one runs
+_ANSWER_SECONDS = 2.0  # then check the supervisor again
+_OTHER_THERE = (0, 4)  # exit codes of a supervisor that found another one running
 _LOG_LINES = 15
 _REPAIR_SECONDS = 8.0  # more than a running supervisor needs to rewrite a damaged service file
 
 
 class Embedded(Locator):
-    """Locator for the services of one local database, an absolute path.
+    """Finds or starts the services of one local database, which has an absolute path.
 
-    A system that serves the database writes `<database>/_leman/service.json`. If no system does, that of this Python
-    environment is asked to serve it, and is started if needed. `home`: the folder of another system, which alone may
-    serve the database; with `lifeline`, it ends with this process. `direct`: this process reads and writes rows itself,
-    and imports pylance while it waits for services. Calls that only read write nothing to a database to which Leman has
-    not written yet.
+    A system that serves the database has written `<database>/_leman/service.json`. If there is none, the system of this
+    Python environment serves the database, and is started if needed. Calls that only read never write to a database to
+    which Leman has not written yet.
+
+    `home` is the folder of another system, which alone may serve the database; with `lifeline`, it ends with this
+    process. `direct` means that this process reads and writes rows itself; it imports pylance while services start.
     """
 
     def __init__(
@@ -127,8 +128,8 @@ class Embedded(Locator):
     def check(self, *, reads: bool) -> Endpoints | None:
         """Raise NotFound (DATABASE_NOT_FOUND) if a call would read a database that does not exist.
 
-        A call that writes needs a system that serves the database. If another system serves it by now, return its
-        address, because only that system knows the jobs.
+        A call that writes needs a system that serves the database. If another system serves it now, return the address
+        of that one, because only it knows the jobs.
         """
         if reads:
             _locations.check_database_exists(self._database)
@@ -142,28 +143,30 @@ class Embedded(Locator):
                 if not self._served:
                     return self.locate()
                 if (said := self._own.running()) is not None and said.get("control"):
-                    self._have_served(said)  # which has Spark start meanwhile
+                    self._have_served(said)  # so that it starts Spark now
             except BaseException:
                 self._writes = False
                 raise
         return None
 
     def expect_writes(self) -> None:
-        """If services are started before the first call that changes something, start Spark together with them."""
+        """Announce a call that writes: if a call that reads starts the services first, start Spark with them."""
         self._expects_writes = True
 
     def would_start(self) -> bool:
-        """Return whether a call that only reads would start them, and no call that changes something is expected."""
+        """Return whether a call that only reads would start services, although no call that writes is expected."""
         return not (self._home or self._writes or self._expects_writes or self.is_running())
 
     def locate(self) -> Endpoints:
         """Return the running services. Start them if there are none. Raises StartFailed."""
-        repaired_by = 0.0  # when the service file of another system that serves the database must be whole
+        repaired_by = 0.0  # the time until which the service file of another system must be repaired
         end = time.monotonic() + self._deadline
         while time.monotonic() < end:
             said = self._own.running()
             if said is not None and self._home is not None and said.get("home") != str(self._home):
-                raise StartFailed(f"process {said['pid']} serves {self._database} already: `leman down` ends it")
+                raise StartFailed(
+                    f"Process {said['pid']} already serves {self._database}: stop it with `leman down` first"
+                )
             if said is not None and not self._replaced(said):
                 self._served = True
                 return self._found(said)
@@ -184,19 +187,19 @@ class Embedded(Locator):
                 repaired_by = 0.0
                 continue
             if repaired_by and time.monotonic() > repaired_by:
-                raise self._unreachable(self._own, "cannot be understood")
+                raise self._unreachable(self._own, "is not valid")
             repaired_by = repaired_by or time.monotonic() + _REPAIR_SECONDS
-        raise self._unreachable(ServiceFile(self._folder()), "is not taken at its word")
+        raise self._unreachable(ServiceFile(self._folder()), "leads to no system that serves the database")
 
     def _check_reads(self, refusal: str) -> None:
-        """Raise StartFailed unless all calls so far only read, which a database that cannot be written allows."""
+        """Raise StartFailed if a call wrote to the database, which needs a folder that can be written."""
         if self._writes:
             raise StartFailed(
-                f"The embedded services keep their files in {self._own.folder}, which cannot be written: {refusal}"
+                f"The embedded services cannot write their files to {self._own.folder}: {refusal}"
             )
 
     def locate_first(self) -> Endpoints:
-        """Return the running services once the planner answers; restart a crashed system. Raises StartFailed."""
+        """Return the services once the planner answers. Restart a system that crashed. Raises StartFailed."""
         begun = time.monotonic()
         while True:
             found = self.locate()
@@ -212,9 +215,9 @@ class Embedded(Locator):
             time.sleep(_POLL)
 
     def find_restarted(self) -> Endpoints | None:
-        """Return the services that serve the database now. Restart those of a system that was killed.
+        """Return the services that serve the database now. Restart a system that was killed.
 
-        Return None if the system was ended on purpose, or is that of `leman up`: then it is not restarted here.
+        Return None for a system that was ended on purpose or belongs to `leman up`: these are not restarted here.
         Raises StartFailed.
         """
         if self._own.running() is not None:
@@ -227,7 +230,7 @@ class Embedded(Locator):
         return self.locate() if was_killed and is_anyones else None
 
     def is_running(self) -> bool:
-        """Return True if the services run, so that nothing has to be started."""
+        """Return whether the services run already."""
         return self._own.running() is not None or ServiceFile(self._folder()).running() is not None
 
     def _is_changing(self) -> bool:
@@ -244,24 +247,25 @@ class Embedded(Locator):
         )
 
     def _folder(self) -> Path:
-        """Return the folder of the system that is started if none runs."""
+        """Return the folder of the system to start if none runs."""
         return self._home or running_systems.shared_home()
 
     def _have_served(self, system: dict[str, Any]) -> str:
-        """Ask a system to serve the database, and return why it cannot; empty if it does, or if you should check again.
+        """Ask a system to serve the database. Return an error message if it cannot.
 
-        Check again because another system may serve the database meanwhile, or this one may end.
+        Return "" if it serves the database, or if the caller should look again, because another system serves the
+        database by now or this one is ending.
         """
         try:
             answer = running_systems.send_command(
                 system, {"do": "serve", "database": self._database, "warm": self._writes}
             )
-        except OSError as error:  # it has ended: tell the next one
+        except OSError as error:  # the system has ended: the caller looks for the next one
             if running_systems.is_stopped(system["pid"]):
                 pid = system["pid"]
                 raise StartFailed(
-                    f"The embedded services are there (process {pid} is stopped, as by SIGSTOP) and do not answer:"
-                    f" {error}. End them with `kill -9 {pid}` and connect again: nothing that is stored is lost"
+                    f"The embedded services (process {pid}) are stopped, as by SIGSTOP, and do not answer: {error}."
+                    f" End them with `kill -9 {pid}` and connect again: stored data is not lost"
                 ) from None
             answer = {"elsewhere": True}
         if answer.get("done"):
@@ -272,16 +276,16 @@ class Embedded(Locator):
         return str(answer.get("error"))
 
     def _replaced(self, said: dict[str, Any]) -> bool:
-        """End a shared system of another release if it is idle, and return whether that was done.
+        """End a shared system of another release if it is idle, and return whether it ended.
 
-        Warn of one that continues, and of one that runs functions in another Python than this one.
+        Warn if such a system continues, or if a system runs functions in another Python environment.
         """
         if self._warned or "python" not in said:
             return False
         self._warned = True
         ours, theirs, python = metadata.version("leman"), said.get("version", ""), said["python"]
         system = running_systems.System(Path(said.get("home") or self._own.folder), said)
-        ends = f"`leman down {self._database}` ends them, and the next call starts others"
+        ends = f"`leman down {self._database}` ends them, and the next call starts new ones"
         if theirs not in (ours, "unknown"):
             if _is_of_another_release(said) and system.kind == "shared" and system.end_if_idle():
                 return True
@@ -295,11 +299,11 @@ class Embedded(Locator):
         who = f"process {pid}" if pid else f"the process that holds {file.lock}"
         return StartFailed(
             f"The embedded services run ({who}), but {file.path}, which says how to reach them,"
-            f" {what}. End them with `kill {pid or 'PID'}` and connect again: nothing that is stored is lost"
+            f" {what}. End them with `kill {pid or 'PID'}` and connect again: stored data is not lost"
         )
 
     def _system(self) -> dict[str, Any]:
-        """Return the service file of the system for the database. Start the system if it does not run."""
+        """Return the service file of the system for the database. Start the system if needed."""
         file = ServiceFile(self._folder())
         said = file.running()
         if said is None:
@@ -315,7 +319,7 @@ class Embedded(Locator):
             log.touch()
         except OSError as error:
             raise StartFailed(
-                f"The embedded services keep their files in {file.folder}, which cannot be written: {error.strerror}"
+                f"The embedded services cannot write their files to {file.folder}: {error.strerror}"
             ) from None
         before = log.stat().st_size if log.exists() else 0
         child = self._spawn(file.folder, log)
@@ -335,7 +339,7 @@ class Embedded(Locator):
         self, file: ServiceFile, child: subprocess.Popen[bytes], log: Path, before: int, line: StartLine
     ) -> dict[str, Any]:
         end = time.monotonic() + self._deadline
-        repaired_by = 0.0  # when another one's file must be whole
+        repaired_by = 0.0  # the time until which the service file of another system must be repaired
         while time.monotonic() < end:
             said = file.running()
             if said is not None:
@@ -345,18 +349,18 @@ class Embedded(Locator):
                 raise _failure(f"ended at once with exit code {code}", log, before)
             if code is None or not file.path.exists():
                 repaired_by = 0.0
-            if code is not None and not file.is_held():  # the other one was ending: start ours again
+            if code is not None and not file.is_held():  # the other system has ended since: start ours again
                 child, repaired_by = self._spawn(file.folder, log), 0.0
             elif code is not None:
                 repaired_by = repaired_by or time.monotonic() + _REPAIR_SECONDS
                 if time.monotonic() > repaired_by:
-                    raise self._unreachable(file, "cannot be understood")
+                    raise self._unreachable(file, "is not valid")
             line.look()
             time.sleep(_POLL)
         raise _failure(f"were not ready within {self._deadline:.0f} seconds", log, before)
 
     def _spawn(self, folder: Path, log: Path) -> subprocess.Popen[bytes]:
-        """Start the supervisor in a session of its own: it outlives this process and ends when idle.
+        """Start the supervisor in its own session, so that it outlives this process. It ends when idle.
 
         Raises StartFailed.
         """
@@ -378,7 +382,7 @@ class Embedded(Locator):
 
 
 def _is_of_another_release(said: dict[str, Any]) -> bool:
-    """Return whether running services are of another release than those that would be started."""
+    """Return whether running services are of another release than the installed ones."""
     try:
         return said.get("version", "unknown") not in (metadata.version("leman-services"), "unknown")
     except metadata.PackageNotFoundError:
@@ -389,7 +393,7 @@ def _silence(pid: int, found: Endpoints, answer: grpc.RpcError, *, stopped: bool
     what = f"process {pid} is stopped (as by SIGSTOP)" if stopped else f"process {pid} runs"
     return (
         f"The embedded services are there ({what}) but the planner at {found.planner} does not answer:"
-        f" {answer.details()}. End them with `kill -9 {pid}` and connect again: nothing that is stored is lost"
+        f" {answer.details()}. End them with `kill -9 {pid}` and connect again: stored data is not lost"
     )
 
 
@@ -415,9 +419,10 @@ class _Here(Locator):
 
 @contextlib.contextmanager
 def reading_service(services: Services, name: str) -> Iterator[Services]:
-    """Yield the services for a block that only calls one service to read: `services`, or a single service of its own.
+    """Yield services for a block that only reads, through the service `name`.
 
-    It starts its own service if `services` would have to be started and are installed here. Raises StartFailed.
+    Yield `services` if they run or cannot be started here. Otherwise start only that service, for the block. Raises
+    StartFailed.
     """
     if services.reads_alone() and running_systems.services_installed():
         with ephemeral_service(name) as own:
@@ -428,9 +433,9 @@ def reading_service(services: Services, name: str) -> Iterator[Services]:
 
 @contextlib.contextmanager
 def ephemeral_service(name: str) -> Iterator[Services]:
-    """Run `planner` or `commit_coordinator` as a child of this process, on loopback, with a secret token.
+    """Run the planner or the commit coordinator as a child of this process, on loopback, with a secret token.
 
-    It keeps no files. Raises StartFailed.
+    It stores no files. Raises StartFailed.
     """
     token = secrets.token_urlsafe(32)
     ours = {"HOST": "127.0.0.1", "PORT": "0", "TOKEN": token, "TLS_CERT": "", "TLS_KEY": "", "REUSE_PORT": "false"}
@@ -452,7 +457,7 @@ def ephemeral_service(name: str) -> Iterator[Services]:
             if not line:
                 log.seek(0)
                 said = log.read().decode(errors="replace").strip().splitlines()
-                raise StartFailed("\n".join([f"the {name.replace('_', ' ')} did not come up", *said[-15:]]))
+                raise StartFailed("\n".join([f"the {name.replace('_', ' ')} did not start", *said[-15:]]))
             address = f"127.0.0.1:{json.loads(line)['port']}"
             services = Services(_Here(Endpoints(address, address, address, token)))
             try:

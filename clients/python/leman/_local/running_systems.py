@@ -1,9 +1,8 @@
-"""The embedded systems of a user: where their folders are, which run, and how to command them. Without grpc.
+"""The embedded systems of a user: their folders, which of them run, and commands to them. Does not import grpc.
 
-The databases of a user share one system, unless they are opened from another Python environment, or with other settings
-in the environment of the program: `leman.connect` starts it, and tells it of each database. Its folder is in the user's
-folder for state, `$XDG_STATE_HOME/leman` or `~/.local/state/leman`, or, if that cannot be written, in the system's
-temporary folder. `leman up` and `leman.session` have systems of their own.
+All databases that a user opens from one Python environment with the same settings share one system. `leman.connect`
+starts it, and has it serve each database. Its folder is `$XDG_STATE_HOME/leman` or `~/.local/state/leman`, or, if that
+cannot be written, a folder in the system's temporary folder. `leman up` and `leman.session` start systems of their own.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ def services_installed() -> bool:
 
 
 def require_services(error: type[LemanError]) -> None:
-    """Raise `error` (SERVICES_NOT_INSTALLED) unless the services are installed in this Python environment."""
+    """Raise `error` with SERVICES_NOT_INSTALLED unless this Python environment has the services."""
     if not services_installed():
         raise error(
             "The services are not installed in this Python environment: install leman[local] for local databases, or"
@@ -53,7 +52,7 @@ def require_services(error: type[LemanError]) -> None:
 
 
 def services_checkout() -> Path:
-    """Return the folder with the source of the services, where they are installed from a checkout."""
+    """Return the root of the checkout from which the services are installed."""
     spec = importlib.util.find_spec("leman_core")
     return Path(str(spec.origin)).resolve().parents[2] if spec is not None else Path()
 
@@ -65,22 +64,22 @@ def services_command(module: str, *arguments: str) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class ServiceFile:
-    """The service file of a folder: a system's own, or `_leman` of a database that it serves."""
+    """The service file in a system's own folder, or in the folder `_leman` of a database that the system serves."""
 
     folder: Path
 
     @property
     def path(self) -> Path:
-        """The file, which exists as long as the system can be called."""
+        """The path of the file, which exists while the system accepts calls."""
         return self.folder / "service.json"
 
     @property
     def lock(self) -> Path:
-        """The lock that the supervisor holds."""
+        """The path of the file that the supervisor keeps locked."""
         return self.folder / "supervisor.lock"
 
     def said(self) -> dict[str, Any]:
-        """Return its content; empty if it cannot be read."""
+        """Return the file's content, or {} if it cannot be read."""
         try:
             content = json.loads(self.path.read_text())
         except (OSError, ValueError):
@@ -88,9 +87,9 @@ class ServiceFile:
         return content if isinstance(content, dict) else {}
 
     def running(self) -> dict[str, Any] | None:
-        """Return its content if the process that wrote it lives, and all addresses are in it; else None.
+        """Return the file's content if its writer lives and it has all addresses, or else None.
 
-        One of the services may be away for a moment: its supervisor restarts it at the same address.
+        A service may still be unreachable for a moment, while the supervisor restarts it at the same address.
         """
         said = self.said()
         names = ("planner", "executor", "commit_coordinator")
@@ -99,7 +98,7 @@ class ServiceFile:
         return said if is_alive(said["pid"]) and not self._is_free() else None
 
     def pid(self) -> int:
-        """Return the process id of the supervisor in the file; 0: there is none."""
+        """Return the supervisor's process id in the file, or 0."""
         pid = self.said().get("pid")
         return pid if isinstance(pid, int) else 0
 
@@ -108,7 +107,7 @@ class ServiceFile:
         return self.lock.exists() and not self._is_free()
 
     def holder(self) -> int:
-        """Return the process id of the supervisor that holds the lock; 0 if it is not known."""
+        """Return the process id of the supervisor that holds the lock, or 0 if it is unknown."""
         with suppress(OSError, ValueError, IndexError):
             inode = str(self.lock.stat().st_ino)
             for line in Path("/proc/locks").read_text().splitlines():
@@ -118,7 +117,7 @@ class ServiceFile:
         return 0
 
     def _is_free(self) -> bool:
-        """Return whether the lock exists and is free: then a process with the supervisor's id is another one."""
+        """Return whether the lock file exists and is unlocked. If so, the process id in the service file was reused."""
         try:
             import fcntl  # noqa: PLC0415 - not on Windows, where services run elsewhere
 
@@ -132,38 +131,38 @@ class ServiceFile:
 def is_alive(pid: int) -> bool:
     """Return whether a process exists and is a supervisor."""
     if pid in child_processes:
-        return child_processes[pid].poll() is None  # which also buries it
+        return child_processes[pid].poll() is None  # `poll` also reaps it
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
     except PermissionError:
-        pass  # another user's, which may have the id of a supervisor that has ended
-    with suppress(OSError):  # /proc, if it exists, shows whether another program has the id now
+        pass  # a process of another user, which may have the id of an ended supervisor
+    with suppress(OSError):  # where /proc exists, it shows whether another program has the id now
         command = Path(f"/proc/{pid}/cmdline").read_bytes()
-        return b"leman_local" in command or b"embedded" in command  # as releases before 0.2 call it
+        return b"leman_local" in command or b"embedded" in command  # "embedded" in releases before 0.2
     return True
 
 
 def is_stopped(pid: int) -> bool:
-    """Return whether a process is stopped by a signal; False if that is not known."""
+    """Return whether a signal has stopped a process, or False if that is unknown."""
     with suppress(OSError):
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in ("T", "t")
     return False
 
 
-#: Variables that change what services do: their settings, and where functions find modules.
+#: Environment variables that change what services do: their settings, and where functions find modules.
 _SETTING = re.compile(r"(?i:LEMAN_[A-Z0-9]+__\w+)|PYTHONPATH|SPARK_\w+|JAVA_HOME")
 #: A section of settings as JSON, such as LEMAN_SPARK={"driver_memory": "2g"}.
 _SECTION = re.compile(r"(?i:LEMAN_[A-Z0-9]+)=\s*\{.*", re.DOTALL)
 _POLL = 0.02
 _DOWN_SECONDS = 2.0
-_KILL_SECONDS = 0.7  # after which one that does not end is killed
+_KILL_SECONDS = 0.7  # a system that has not ended by then is killed
 _ANSWER_SECONDS = 20.0
 
 
 def state_folder() -> Path:
-    """Return the folder of all systems of this user, which no other user can read. Raises StartFailed."""
+    """Return the folder for all systems of this user. No other user can read it. Raises StartFailed."""
     base = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")  # noqa: PTH111 - may stay unexpanded
     user = _user()
     shared = Path(tempfile.gettempdir(), f"leman-{user}")
@@ -176,7 +175,7 @@ def state_folder() -> Path:
             if stat.S_ISDIR(found.st_mode) and found.st_uid == user and os.access(folder, os.W_OK):
                 folder.chmod(0o700)
                 return folder
-    raise StartFailed(f"neither {base}/leman nor {shared} can be written, where embedded services keep their files")
+    raise StartFailed(f"Embedded services keep their files in {base}/leman or {shared}: make one of them writable")
 
 
 def _user() -> int:
@@ -184,9 +183,10 @@ def _user() -> int:
 
 
 def environment_key(environment: Mapping[str, str] = os.environ) -> str:
-    """Return the key of an environment's system, made of the machine, the interpreter and the settings.
+    """Return the key of the system for an environment: a digest of the machine, the interpreter and the settings.
 
-    Several machines may mount one home, and an interpreter has several names.
+    The machine counts because several may mount one home. The interpreter counts by its real path, as it has several
+    names.
     """
     settings = sorted(
         (name, value)
@@ -198,28 +198,28 @@ def environment_key(environment: Mapping[str, str] = os.environ) -> str:
 
 
 def is_this_python(program: str) -> bool:
-    """Return whether a program is this environment's interpreter; `python` and `python3` in one folder are the same."""
+    """Return whether a path is this environment's interpreter; `python` and `python3` in one folder are the same."""
     return _interpreter(program) == _interpreter(sys.executable)
 
 
 def _interpreter(program: str) -> list[str]:
-    """Return the folder in which an interpreter is called, which differs between environments, and its file."""
+    """Return an interpreter's folder, which tells environments apart, and the file that it links to."""
     return [os.path.realpath(os.path.dirname(program)), os.path.realpath(program)]  # noqa: PTH120
 
 
 def shared_home() -> Path:
-    """Return the folder of the system that databases opened from this environment share."""
+    """Return the folder of the system that all databases opened from this environment share."""
     return state_folder() / "systems" / environment_key()
 
 
 def register_system() -> Path:
-    """Return the folder in which each system of this machine notes, by its process id, where its own folder is."""
+    """Return the folder in which each running system of this machine has a file with the path of its own folder."""
     return state_folder() / "running" / hashlib.sha256(platform.node().encode()).hexdigest()[:8]
 
 
 @dataclass(frozen=True, slots=True)
 class System:
-    """An embedded system that runs."""
+    """A running embedded system."""
 
     home: Path
     said: dict[str, Any]
@@ -251,15 +251,15 @@ class System:
         return "shared" if self.home.resolve().parent == (state_folder() / "systems").resolve() else "session"
 
     def log(self, process: str) -> Path:
-        """The log file of one of its processes."""
+        """Return the path of a process's log file."""
         return self.home / "logs" / f"{process}.log"
 
     def down(self, within: float = _DOWN_SECONDS) -> bool:
-        """End it in so many seconds; False: it had to be killed. Jobs keep what they have finished."""
+        """Stop the system within some seconds, or kill it. Return False if it was killed. Finished work is kept."""
         with suppress(OSError, StartFailed):
             send_command(self.said, {"do": "stop", "within": within}, seconds=within)
         end = time.monotonic() + within + _KILL_SECONDS
-        while is_alive(self.pid):  # not the lock: a successor may hold that
+        while is_alive(self.pid):  # the lock does not tell: the next system may hold it
             if time.monotonic() > end:
                 self._kill()
                 return False
@@ -267,7 +267,7 @@ class System:
         return True
 
     def _kill(self) -> None:
-        """Kill it, and remove what says that it runs; all that it has started dies with it."""
+        """Kill it with all its processes, and remove the files that announce it."""
         places = [Path(database, "_leman") for database in self.databases]
         with suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGKILL)
@@ -277,7 +277,7 @@ class System:
         (register_system() / f"{self.pid}.json").unlink(missing_ok=True)
 
     def end_if_idle(self) -> bool:
-        """End it where no one has called it and no job has run for a while; whether that was done."""
+        """End the system if it has had no call and no job for a while. Return whether it ended."""
         with suppress(OSError, StartFailed):
             return bool(send_command(self.said, {"do": "stop", "within": _DOWN_SECONDS, "if_idle": True}).get("done"))
         return False
@@ -295,21 +295,21 @@ def list_systems() -> list[System]:
         if said is not None and str(said["pid"]) == file.stem:
             found.append(System(home, said))
         elif not Path(f"/proc/{file.stem}").exists() and Path("/proc/self").exists():
-            file.unlink(missing_ok=True)  # of a system that was killed
+            file.unlink(missing_ok=True)  # its system was killed
     return sorted(found, key=lambda system: str(system.said.get("started_at")))
 
 
 def system_serving(database: str) -> System | None:
-    """Return the system that serves a database; None: there is none."""
+    """Return the system that serves a database, or None."""
     said = ServiceFile(Path(database, "_leman")).running()
     return None if said is None else System(Path(said.get("home") or Path(database, "_leman")), said)
 
 
 def send_command(said: Mapping[str, Any], request: dict[str, Any], seconds: float = _ANSWER_SECONDS) -> dict[str, Any]:
-    """Send a request to the control port of a system, and return its answer. Raises StartFailed, OSError."""
+    """Send a request to a system's control port and return the answer. Raises StartFailed, OSError."""
     host, _, port = str(said.get("control") or "").rpartition(":")
     if not host:
-        raise StartFailed(f"process {said.get('pid')} is of a release that has no control port: end it with `kill`")
+        raise StartFailed(f"Process {said.get('pid')} is of an old release without a control port: end it with `kill`")
     with socket.create_connection((host, int(port)), timeout=seconds) as connection:
         asked = {"token": said.get("control_token"), **request}
         connection.sendall(json.dumps(asked).encode() + b"\n")

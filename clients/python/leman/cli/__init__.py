@@ -1,6 +1,6 @@
 """The command line `leman`.
 
-A command's module is imported when the command is named: importing all of them takes half a second.
+Each command's module is imported only when the command runs: importing all of them takes half a second.
 """
 
 from __future__ import annotations
@@ -22,17 +22,18 @@ from leman.cli._terminal import fail, note
 from leman.errors import InvalidArgument, LemanError, UdfDefinitionError
 
 OK, FAILED, USAGE, WITH_ERRORS = 0, 1, 2, 3
-"""Exit codes: done, failed, wrong usage, finished with failed rows."""
+"""Exit codes: success, failure, wrong usage, finished with failed rows."""
 
 _MOST_DIGITS = 18
 _LEFT = object()
 
 
 class _Light:
-    """Takes the value of one parameter without pydantic if that is safe; `make` returns typer's own way.
+    """Converts the value of one parameter without pydantic where no check is needed.
 
-    typer has pydantic check each value, whose import takes longer than reading the manifests of some tables. A text for
-    a text, a flag for a flag and a whole number for one need no check.
+    typer has pydantic check each value, but importing pydantic takes longer than some commands. A string for `str`, a
+    flag for `bool` and a decimal number for `int` need no check. For all other values, `make` returns typer's own
+    converter.
     """
 
     def __init__(self, descriptor: Any, make: Callable[[Any], Any]) -> None:
@@ -40,7 +41,7 @@ class _Light:
         self._descriptor, self._make = descriptor, make
 
     def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
-        """Return the value for the command. Raises as typer does."""
+        """Return the value for the command. Raises the errors that typer raises."""
         found = self._taken(value, many=param.multiple or param.nargs == -1)
         return found if found is not _LEFT else self._make(self._descriptor).coerce(value, param=param, ctx=ctx)
 
@@ -68,7 +69,7 @@ class _Light:
 
 
 def use_light_values() -> None:
-    """Have typer take such values as they are. Another release of typer keeps its way."""
+    """Have typer convert parameters with `_Light`. Does nothing if this release of typer works differently."""
     with contextlib.suppress(ImportError, AttributeError):
         core: Any = importlib.import_module("typer.core")
         whole = core.build_runtime_param
@@ -79,7 +80,7 @@ def use_light_values() -> None:
         core.build_runtime_param = build
 
 
-#: Command → module and function, in the order of the help.
+#: The module and function of each command, in the order of the help.
 COMMANDS = {
     "up": "_service_commands:up",
     "ps": "_service_commands:ps",
@@ -113,7 +114,7 @@ class Commands(TyperGroup):
         return list(COMMANDS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002 - as in click
-        """Import a command; None: there is no such command."""
+        """Import a command's module and return the command, or None if there is no such command."""
         module, _, name = COMMANDS.get(cmd_name, "").partition(":")
         if not module:
             return None
@@ -157,7 +158,7 @@ def overview(
         bool, typer.Option("--version", help="Show the version.", callback=_tell_version, is_eager=True)
     ] = False,
 ) -> None:
-    """Show help if there is no command."""
+    """Show the help if no command is given."""
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
 
@@ -165,7 +166,7 @@ def overview(
 def main() -> None:
     """Run one command and exit.
 
-    Errors are a line or two on standard error, never a traceback, and warnings are notes without a line of code.
+    An error is one or two lines on standard error, never a traceback. A warning is a note without its source line.
     """
     with warnings.catch_warnings():
         warnings.showwarning = lambda message, *_where: note(str(message))
@@ -179,7 +180,7 @@ def _run() -> None:
         is_usage = isinstance(error, InvalidArgument) and not isinstance(error, UdfDefinitionError)
         sys.exit(fail(error.reason, for_command_line(error.message), error.facts, code=USAGE if is_usage else FAILED))
     except (BrokenPipeError, OutputFailed) as error:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the rest of its buffer
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # discard what is still buffered
         if isinstance(error, OutputFailed):
             note(str(error))
         sys.exit(FAILED)

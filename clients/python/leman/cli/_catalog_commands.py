@@ -64,11 +64,11 @@ databases = typer.Typer(help="Registers, lists, shows and unregisters databases 
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of the database.")]
 DatabaseLabelOption = Annotated[
-    list[str] | None, typer.Option("--label", metavar="KEY=VALUE", help="A label of the database; may be given again.")
+    list[str] | None, typer.Option("--label", metavar="KEY=VALUE", help="A label of the database; may be repeated.")
 ]
-DescriptionOption = Annotated[str | None, typer.Option(help="What people should know of it.")]
-RunningOption = Annotated[int | None, typer.Option(min=1, help="Jobs of it that an executor runs at once.")]
-WaitingOption = Annotated[int | None, typer.Option(min=0, help="Jobs of it that may wait for their turn.")]
+DescriptionOption = Annotated[str | None, typer.Option(help="A description for people who look for a database.")]
+RunningOption = Annotated[int | None, typer.Option(min=1, help="How many of its jobs an executor runs concurrently.")]
+WaitingOption = Annotated[int | None, typer.Option(min=0, help="How many of its jobs may wait to start.")]
 
 
 @databases.command("ls")
@@ -83,7 +83,7 @@ def databases_ls(connection: Connection, *, as_json: JsonOption = False) -> None
 @databases.command("show")
 @connected_registry
 def databases_show(connection: Connection, name: NameArgument, *, as_json: JsonOption = False) -> None:
-    """Show the database that a name stands for."""
+    """Show a registered database."""
     with connection.registry() as registered:
         print_found(registered.get(name), as_json=as_json, show=_print_database)
 
@@ -101,7 +101,7 @@ def databases_register(
     max_waiting_jobs: WaitingOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Give a database a name."""
+    """Register a database under a name."""
     from leman._connect import DatabaseLimits  # noqa: PLC0415 - slow to import
 
     labels, limits = labels_of(label), DatabaseLimits(max_running_jobs, max_waiting_jobs)
@@ -122,7 +122,7 @@ def databases_update(
     max_waiting_jobs: WaitingOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Change the description, the labels or the limits of a database. Give all labels, or all limits, that it keeps."""
+    """Change a database's description, labels or limits. Labels and limits replace all that are set now."""
     from leman._connect import DatabaseLimits  # noqa: PLC0415 - slow to import
 
     labels = labels_of(label) if label is not None else None
@@ -139,9 +139,9 @@ def databases_unregister(
     connection: Connection,
     name: NameArgument,
     *,
-    force: Annotated[bool, typer.Option("--force", help="Although jobs of the database have not ended.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Even if jobs of the database have not ended.")] = False,
 ) -> None:
-    """Remove the name of a database. All that is in the database stays."""
+    """Remove the name of a database. The database and its data stay."""
     with connection.registry() as registered:
         registered.unregister(name, force=force)
     print_line(f"{name} is not registered any more")
@@ -187,7 +187,7 @@ def _print_views(found: list[ViewSummary]) -> None:
 @views.command("show")
 @connected
 def views_show(connection: Connection, view: ViewArgument, *, as_json: JsonOption = False) -> None:
-    """Show what a view holds, and which version of its source it is right for."""
+    """Show a view's query and columns, and the source version that it matches."""
     with connection.open(direct=True) as database:
         found = database.open_view(view).describe()
     print_found(found, as_json=as_json, show=_print_view)
@@ -214,11 +214,11 @@ def views_create(  # noqa: PLR0913 - a command's options, all by name
     connection: Connection,
     view: ViewArgument,
     *,
-    source: Annotated[str, typer.Option(metavar="TABLE", help="The table or view that it is made from.")],
-    source_db: Annotated[str | None, typer.Option(metavar="DB", help="Database of the source; else this one.")] = None,
+    source: Annotated[str, typer.Option(metavar="TABLE", help="The table or view that it reads.")],
+    source_db: Annotated[str | None, typer.Option(metavar="DB", help="Database of the source, by default DB.")] = None,
     where: WhereOption = None,
     select: Annotated[
-        list[str] | None, typer.Option(metavar="NAME[=SQL]", help="A column; may be given often. Without: all.")
+        list[str] | None, typer.Option(metavar="NAME[=SQL]", help="A column; may be repeated. By default all.")
     ] = None,
     column: Annotated[
         list[str] | None, typer.Option(metavar=_FUNCTION_FORM, help="A column computed by a registered function.")
@@ -230,7 +230,7 @@ def views_create(  # noqa: PLR0913 - a command's options, all by name
     exist_ok: Annotated[bool, typer.Option("--exist-ok", help="Show an existing view with the same query.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Create a view. It has no values before `leman refresh`."""
+    """Create a view. Its columns are empty until `leman refresh`."""
     with connection.open() as database:
         query = _source(database, source, source_db, far=connection.endpoint is not None).search(None)
         query = query.where(where) if where is not None else query
@@ -253,7 +253,7 @@ def views_alter(
     column: Annotated[list[str], typer.Option(metavar=_FUNCTION_FORM, help="A column of the view, and its function.")],
     as_json: JsonOption = False,
 ) -> None:
-    """Give columns of a view other registered functions. `leman refresh` then computes these columns, and no others."""
+    """Replace the registered functions of a view's columns. `leman refresh` then recomputes only these columns."""
     wanted: dict[str, ViewFunctionColumn] = {c.name: (c.function, c.inputs) for c in map(_function, column)}
     with connection.open() as database:
         opened = database.open_view(view)
@@ -268,7 +268,7 @@ def views_drop(
     connection: Connection,
     view: ViewArgument,
     *,
-    force: Annotated[bool, typer.Option("--force", help="Although other views of the database rest on it.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Even if other views of the database read it.")] = False,
 ) -> None:
     """Remove a view. Its source and its functions stay."""
     with connection.open() as database:
@@ -281,26 +281,26 @@ def refresh(  # noqa: PLR0913 - a command's options, all by name
     connection: Connection,
     view: ViewArgument,
     *,
-    src_version: Annotated[int | None, typer.Option(min=1, help="Bring it to this version of its source.")] = None,
+    src_version: Annotated[int | None, typer.Option(min=1, help="Refresh to this version of its source.")] = None,
     max_rows_per_fragment: RowsOption = None,
-    policy: Annotated[str, typer.Option(metavar="auto|incremental|full", help="Which ways are allowed.")] = "auto",
-    concurrency: Annotated[int | None, typer.Option(min=1, help="Worker processes at the most.")] = None,
-    cascade: Annotated[bool, typer.Option("--cascade", help="Refresh the views that it rests on first.")] = False,
+    policy: Annotated[str, typer.Option(metavar="auto|incremental|full", help="Which refreshes are allowed.")] = "auto",
+    concurrency: Annotated[int | None, typer.Option(min=1, help="At most this many worker processes.")] = None,
+    cascade: Annotated[bool, typer.Option("--cascade", help="First refresh the views that it reads.")] = False,
     on_stale_input: StaleOption = OnStaleInput.ERROR,
     optimize_indices: IndexesOption = False,
     label: LabelOption = None,
     priority: PriorityOption = 0,
     env: EnvOption = None,
-    plan: Annotated[bool, typer.Option("--plan", help="Only show what would be done, and why.")] = False,
+    plan: Annotated[bool, typer.Option("--plan", help="Only show what a refresh would do, and why.")] = False,
     no_wait: NoWaitOption = False,
     quiet: QuietOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Bring a view to the latest version of its source."""
+    """Refresh a view to the latest version of its source."""
     if plan and optimize_indices:
-        raise InvalidArgument("--plan goes without --optimize-indices")
+        raise InvalidArgument("--plan cannot be combined with --optimize-indices: leave one out")
     if cascade and (src_version is not None or plan or no_wait):
-        raise InvalidArgument("--cascade goes without --src-version, --plan and --no-wait")
+        raise InvalidArgument("--cascade cannot be combined with --src-version, --plan or --no-wait: leave one out")
     ways = cast("RefreshPolicy", policy)  # `refresh_spec` checks it
     given = env_of(env)
     with connection.open(direct=plan) as database:
@@ -339,7 +339,7 @@ def _refresh_sources(
     *,
     quiet: bool,
 ) -> bool:
-    """Refresh the views that `view` reads, directly or not. Return whether a function of one of them received `env`."""
+    """Refresh the views that `view` reads, also indirectly. Return whether a function of one of them received `env`."""
     from leman._jobs import check_ended  # noqa: PLC0415 - slow to import
 
     had_env = False
@@ -354,7 +354,7 @@ def _refresh_sources(
 
 
 def _begin(begin: Callable[..., JobFuture], env: Mapping[str, str] | None) -> tuple[JobFuture, bool]:
-    """Begin a refresh, with `env` if one of its functions can receive it. Return the refresh, and whether one can."""
+    """Begin a refresh, with `env` if one of its functions can receive it. Return the job, and whether one can."""
     from leman._jobs import with_usable_env  # noqa: PLC0415 - slow to import
 
     return with_usable_env(lambda usable: (begin(env=usable), usable is not None), env)
@@ -382,7 +382,7 @@ def _function(text: str) -> FunctionColumn:
     name, equals, rest = text.partition("=")
     function, bracket, inputs = rest.partition("(")
     if not name or not equals or not function or (bracket and not inputs.endswith(")")):
-        raise InvalidArgument(f"--column {text}: it is NAME=UDF, NAME=UDF@VERSION or NAME=UDF(COLUMN,…)")
+        raise InvalidArgument(f"--column {text}: write NAME=UDF, NAME=UDF@VERSION or NAME=UDF(COLUMN,…)")
     names = tuple(part.strip() for part in inputs.removesuffix(")").split(",") if part.strip())
     return FunctionColumn(name, function, names)
 
@@ -417,11 +417,11 @@ def tables_optimize_indices(
     table: TableArgument,
     *,
     column: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="Only indexes on this column; may be given often.")
+        list[str] | None, typer.Option(metavar="NAME", help="Only indexes on this column; may be repeated.")
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Bring the indexes of a table or view up to date, so that a fast search misses nothing."""
+    """Add new rows to the indexes of a table or view, so that a search that reads only indexes finds all rows."""
     with connection.open() as database:
         found = database.open_table(table).optimize_indices(column)
     print_found(found, as_json=as_json, show=_print_indices)
@@ -528,7 +528,7 @@ def udfs_show(
     *,
     as_json: JsonOption = False,
 ) -> None:
-    """Show a registered function with its options: one version, or else the newest."""
+    """Show a registered function with its options: the given version, or the newest."""
     with connection.open(direct=True) as database:
         found = database.udf(name)
     print_found(found, as_json=as_json, show=_print_udf)
@@ -549,10 +549,10 @@ def _print_udf(udf: UdfInfo) -> None:
         print_line(f"\n{udf.source}")
 
 
-checkpoints = typer.Typer(help="Lists checkpoints and removes those that nothing needs.", no_args_is_help=True)
+checkpoints = typer.Typer(help="Lists checkpoints and removes those that are no longer needed.", no_args_is_help=True)
 
-AgeOption = Annotated[str, typer.Option(help="Garbage younger than this stays: 7d, 12h, 30m.")]
-DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Only say what would be deleted.")]
+AgeOption = Annotated[str, typer.Option(help="Keep garbage that is younger than this: 7d, 12h, 30m.")]
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Only list what would be deleted.")]
 
 
 @checkpoints.command("ls")
@@ -560,7 +560,7 @@ DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Only say what wou
 def checkpoints_ls(
     connection: Connection, table: TableArgument, *, limit: LimitOption = 1000, as_json: JsonOption = False
 ) -> None:
-    """List checkpoints, fragment records and staged column files: what each is for, and whether it is needed."""
+    """List checkpoints, fragment records and staged column files: what each is for, and whether it is still needed."""
     with connection.open(direct=True) as database:
         found = database.open_table(table).checkpoints(limit=limit)
     print_found(found, as_json=as_json, show=_print_files)
@@ -577,7 +577,7 @@ def checkpoints_gc(
     limit: LimitOption = 100,
     as_json: JsonOption = False,
 ) -> None:
-    """Delete checkpoints and staged files of a table that nothing can need any more."""
+    """Delete checkpoints and staged files of a table that are no longer needed."""
     with connection.open() as database:
         found = database.open_table(table).collect_checkpoints(older_than=older_than, dry_run=dry_run, limit=limit)
     print_found(found, as_json=as_json, show=_print_collection)
@@ -587,7 +587,7 @@ def _print_collection(found: CheckpointCollection) -> None:
     if found.files:
         _print_files(found.files)
         if found.files_removed > len(found.files):
-            note(f"{found.files_removed - len(found.files):,} more are not listed: see --limit")
+            note(f"{found.files_removed - len(found.files):,} more files are not listed: raise --limit to see them")
     print_line(str(found))
 
 
@@ -612,12 +612,12 @@ def _print_files(files: tuple[StoredFile, ...]) -> None:
 
 _WITH_FINDINGS = 3
 
-ResumeOption = Annotated[str, typer.Option(help="Continue where an interrupted run stopped, which told this token.")]
+ResumeOption = Annotated[str, typer.Option(help="Continue an interrupted run. It printed this token.")]
 
 
 @connected
 def verify(connection: Connection, *, resume: ResumeOption = "", as_json: JsonOption = False) -> None:
-    """Compare all that a database keeps with what was written. Changes nothing. Exit code 3: there are findings."""
+    """Check all data that Leman has stored in a database by its digests. Changes nothing. Exit code 3: findings."""
     from leman import _maintenance  # noqa: PLC0415 - slow to import
 
     seen = [_maintenance.Verification(resume_token=resume)]
@@ -643,7 +643,7 @@ def verify(connection: Connection, *, resume: ResumeOption = "", as_json: JsonOp
 
 @contextlib.contextmanager
 def _coordinator(connection: Connection) -> Iterator[tuple[Services, str]]:
-    """Yield a running coordinator, or else one in this process, as starting services would write to the database."""
+    """Yield a running coordinator. If none runs, start only a coordinator, which writes nothing to the database."""
     from leman._connect import connect  # noqa: PLC0415 - slow to import
     from leman._local.embedded_services import Embedded, ephemeral_service  # noqa: PLC0415 - likewise
 
@@ -660,7 +660,7 @@ def _coordinator(connection: Connection) -> Iterator[tuple[Services, str]]:
 
 @contextlib.contextmanager
 def _progress(*, quiet: bool) -> Iterator[Callable[[Verification], object]]:
-    """Yield a function that shows progress in one line on a terminal."""
+    """Yield a function that shows progress on one line of a terminal."""
     if quiet or not sys.stderr.isatty():
         yield lambda _found: None
         return

@@ -57,24 +57,24 @@ class OnStaleInput(enum.StrEnum):
 INTERRUPTED = 130
 EXIT_CODES = {JobState.DONE_WITH_ERRORS: 3, JobState.FAILED: 1, JobState.CANCELLED: 1}
 
-NoWaitOption = Annotated[bool, typer.Option("--no-wait", help="Return when the job has begun.")]
+NoWaitOption = Annotated[bool, typer.Option("--no-wait", help="Return when the job is created.")]
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
 ColumnsArgument = Annotated[list[str] | None, typer.Argument(metavar="[COLUMN]...", help="The columns' names.")]
 WhereOption = Annotated[str | None, typer.Option(help="Only rows for which this SQL expression is true.")]
 UdfOption = Annotated[str | None, typer.Option(metavar="NAME[@VERSION]", help="Use this registered function instead.")]
 VersionOption = Annotated[
-    str | None, typer.Option(metavar="NUMBER|TAG", help="Compute from this version of the table, or that of a tag.")
+    str | None, typer.Option(metavar="NUMBER|TAG", help="Read this version of the table, or the tagged one.")
 ]
 FragmentsOption = Annotated[int | None, typer.Option(min=1, help="At most this many fragments, for a sample run.")]
 StaleOption = Annotated[
     OnStaleInput,
     typer.Option(
         "--on-stale-input",
-        help="If it reads computed columns that are not current: refuse, use them with a warning, or compute them.",
+        help="If an input is a computed column that is not current: refuse, warn and use it, or compute it first.",
     ),
 ]
 IndexesOption = Annotated[
-    bool, typer.Option("--optimize-indices", help="Then bring the indexes on what was written up to date.")
+    bool, typer.Option("--optimize-indices", help="Afterwards add the new values to the columns' indexes.")
 ]
 
 
@@ -90,7 +90,7 @@ def plan(
     num_frags: FragmentsOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show what a backfill would compute, what it would reuse, and why. Changes nothing."""
+    """Show what a backfill would compute and reuse, and why. Changes nothing."""
     with connection.open(direct=True) as database:
         found = plain_table(database, table).plan_backfill(
             column, udf=udf, where=where, read_version=_version(read_version), num_frags=num_frags
@@ -106,17 +106,17 @@ def backfill(  # noqa: PLR0913 - a command's options, all by name
     *,
     where: WhereOption = None,
     udf: UdfOption = None,
-    concurrency: Annotated[int | None, typer.Option(min=1, help="Worker processes at the most.")] = None,
+    concurrency: Annotated[int | None, typer.Option(min=1, help="At most this many worker processes.")] = None,
     intra_applier_concurrency: Annotated[int | None, typer.Option(min=1, help="Threads in each of them.")] = None,
-    checkpoint_size: Annotated[int | None, typer.Option(min=1, help="Rows between checkpoints at the most.")] = None,
-    min_checkpoint_size: Annotated[int | None, typer.Option(min=1, help="… at the least.")] = None,
-    max_checkpoint_size: Annotated[int | None, typer.Option(min=1, help="… at the most.")] = None,
+    checkpoint_size: Annotated[int | None, typer.Option(min=1, help="At most this many rows in a checkpoint.")] = None,
+    min_checkpoint_size: Annotated[int | None, typer.Option(min=1, help="At least this many.")] = None,
+    max_checkpoint_size: Annotated[int | None, typer.Option(min=1, help="At most this many.")] = None,
     task_size: Annotated[int | None, typer.Option(min=1, help="Rows in a unit of work.")] = None,
     task_shuffle_diversity: Annotated[
-        int | None, typer.Option(min=1, help="Fragments whose units are handed out in turn.")
+        int | None, typer.Option(min=1, help="Hand out units of this many fragments in turn.")
     ] = None,
-    commit_granularity: Annotated[int | None, typer.Option(min=1, help="Fragments between commits.")] = None,
-    commit_rows: Annotated[int | None, typer.Option(min=1, help="Rows between commits, inside fragments too.")] = None,
+    commit_granularity: Annotated[int | None, typer.Option(min=1, help="Fragments in each commit.")] = None,
+    commit_rows: Annotated[int | None, typer.Option(min=1, help="Rows in a commit; it may divide fragments.")] = None,
     read_version: VersionOption = None,
     num_frags: FragmentsOption = None,
     on_stale_input: StaleOption = OnStaleInput.ERROR,
@@ -128,7 +128,7 @@ def backfill(  # noqa: PLR0913 - a command's options, all by name
     quiet: QuietOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Compute the missing and stale values of a column, or of several: of all computed ones where none is named."""
+    """Compute the missing and stale values of the named columns, or else of all computed columns."""
     with connection.open() as database:
         named = columns or []
         future = plain_table(database, table).backfill_async(
@@ -158,7 +158,7 @@ def backfill(  # noqa: PLR0913 - a command's options, all by name
 
 
 def follow_job(future: JobFuture, name: str, *, quiet: bool, cancel: bool = True) -> Job:
-    """Show a job on standard error until its end. `cancel`: whether Ctrl-C cancels it."""
+    """Show a job's progress on standard error until it ends. With `cancel`, Ctrl-C cancels the job."""
     from leman._jobs import follow  # noqa: PLC0415 - slow to import
 
     try:
@@ -169,7 +169,7 @@ def follow_job(future: JobFuture, name: str, *, quiet: bool, cancel: bool = True
 
 
 def end(job: Job, *, as_json: bool, no_wait: bool = False) -> None:
-    """Exit with the code for a job's state. Print the job with `as_json`, else its id with `no_wait`.
+    """Exit with the code for a job's state. With `as_json` print the job, otherwise with `no_wait` its id.
 
     Raises JobFailed, JobCancelled.
     """
@@ -196,7 +196,7 @@ FunctionArgument = Annotated[
     str,
     typer.Argument(
         metavar="COLUMN|FUNCTION",
-        help="A computed column; or module:function, file.py:function, NAME@VERSION, or a SQL expression.",
+        help="A computed column, module:function, file.py:function, NAME@VERSION, or a SQL expression.",
     ),
 ]
 
@@ -207,20 +207,22 @@ def preview(  # noqa: PLR0913 - a command's options, all by name
     table: TableArgument,
     function: FunctionArgument,
     *,
-    rows: Annotated[int, typer.Option("-n", "--rows", min=1, max=100, help="How many rows.")] = 5,
+    rows: Annotated[int, typer.Option("-n", "--rows", min=1, max=100, help="The number of rows.")] = 5,
     where: Annotated[str | None, typer.Option(help="The first rows for which this SQL expression is true.")] = None,
     udf: UdfOption = None,
     read_version: VersionOption = None,
     column: Annotated[
         list[str] | None,
-        typer.Option("--column", metavar="NAME", help="Column for the function's next parameter; may be given again."),
+        typer.Option("--column", metavar="NAME", help="Column for the function's next parameter; may be repeated."),
     ] = None,
     env: EnvOption = None,
-    timeout: Annotated[float | None, typer.Option(help="Seconds that it may take; 30 by itself.")] = None,
-    concurrency: Annotated[int | None, typer.Option(min=1, help="Worker processes of the backfill to come.")] = None,
+    timeout: Annotated[float | None, typer.Option(help="At most this many seconds, by default 30.")] = None,
+    concurrency: Annotated[
+        int | None, typer.Option(min=1, help="Estimate the time of a backfill with this many worker processes.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Try a function on a few rows: values, errors and time, and what the whole table would take. Writes nothing."""
+    """Try a function on a few rows. Show values, errors and times, and estimate a whole backfill. Writes nothing."""
     with connection.open() as database:
         found: Any = load(function) or function
         made = plain_table(database, table).preview(
@@ -239,7 +241,7 @@ def preview(  # noqa: PLR0913 - a command's options, all by name
 
 
 def load(named: str) -> UDF | None:
-    """Return the function that `module:function` or `file.py:function` names; None if the text has neither form.
+    """Return the function at `module:function` or `file.py:function`, or None if `named` has neither form.
 
     Raises InvalidArgument if it cannot be imported.
     """
@@ -259,7 +261,7 @@ def load(named: str) -> UDF | None:
 
 
 def document(made: Preview) -> dict[str, Any]:
-    """Return a preview as JSON can hold it: values are texts."""
+    """Return a preview for JSON, with its values as text."""
     names = [*made.input_columns, "output"]
     rows = [
         {
@@ -281,7 +283,7 @@ def document(made: Preview) -> dict[str, Any]:
 
 
 def _module(name: str) -> Any:
-    """Import a module, also one that lies in the current folder."""
+    """Import a module, also from the current folder."""
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)
@@ -303,9 +305,9 @@ def _print_groups(groups: RowErrorGroups) -> None:
     headings = ("rows", "error", "message", "for example")
     print_table(headings, [(f"{g.rows:,}", g.error_type, g.error_message, _place(g.examples[0])) for g in groups])
     if groups.total > len(groups):
-        print_line(f"and {groups.total - len(groups):,} more kinds; --limit shows more")
+        print_line(f"and {groups.total - len(groups):,} more kinds of errors; --limit shows more")
     if groups.rows_ungrouped:
-        print_line(f"and {groups.rows_ungrouped:,} rows of further kinds; --rows lists rows")
+        print_line(f"and {groups.rows_ungrouped:,} rows with other errors; --rows lists rows")
 
 
 def _described(group: RowErrorGroup) -> dict[str, object]:
@@ -317,7 +319,7 @@ def _place(row: RowError) -> str:
     return f"fragment {row.fragment_id}, row {row.offset}"
 
 
-#: Replaces the result of a job that has not ended.
+#: Shown instead of a result for a job that has not ended.
 _UNFINISHED = {JobState.PENDING: "waits for its turn", JobState.PAUSED: "paused: `leman jobs resume` continues it"}
 
 app = typer.Typer(help="Lists, shows, watches, pauses, cancels, retries and deletes jobs.", no_args_is_help=True)
@@ -329,7 +331,7 @@ def ls(
     connection: Connection,
     *,
     table: Annotated[str | None, typer.Option(help="Only jobs of this table.")] = None,
-    state: Annotated[list[str] | None, typer.Option(help="Only in this state; may be given again.")] = None,
+    state: Annotated[list[str] | None, typer.Option(help="Only in this state; may be repeated.")] = None,
     label: LabelOption = None,
     limit: LimitOption = 20,
     as_json: JsonOption = False,
@@ -352,7 +354,7 @@ def show(connection: Connection, job_id: JobArgument, *, as_json: JsonOption = F
 @app.command("watch")
 @connected
 def watch(connection: Connection, job_id: JobArgument, *, as_json: JsonOption = False) -> None:
-    """Follow a job until its end. Ctrl-C ends the watching, not the job."""
+    """Show a job's progress until it ends. Ctrl-C stops watching; the job continues."""
     with connection.open() as database:
         future = database.job_future(job_id)
         job = future.job()
@@ -371,7 +373,7 @@ def cancel(
     label: LabelOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Cancel a job, or with --all many. What they have finished is kept."""
+    """Cancel a job, or with --all many. Finished work is kept."""
     if every == (job_id is not None) or (not every and (table or label)):
         raise typer.BadParameter("give one job, or --all, which --table and --label narrow down")
     with connection.open() as database:
@@ -386,7 +388,7 @@ def cancel(
 @app.command("pause")
 @connected
 def pause(connection: Connection, job_id: JobArgument, *, as_json: JsonOption = False) -> None:
-    """Stop a job until it is resumed. What it has computed is kept; its workers are free for others."""
+    """Pause a job until it is resumed. Finished work is kept, and its workers become free for other jobs."""
     with connection.open() as database:
         future = database.job_future(job_id)
         _print_state(future, future.pause(), as_json=as_json)
@@ -395,7 +397,7 @@ def pause(connection: Connection, job_id: JobArgument, *, as_json: JsonOption = 
 @app.command("resume")
 @connected
 def resume(connection: Connection, job_id: JobArgument, *, as_json: JsonOption = False) -> None:
-    """Resume a paused job. It waits for its turn like others, and computes what is left."""
+    """Resume a paused job. It queues like other jobs, and then computes what is left."""
     with connection.open() as database:
         future = database.job_future(job_id)
         _print_state(future, future.resume(), as_json=as_json)
@@ -404,7 +406,7 @@ def resume(connection: Connection, job_id: JobArgument, *, as_json: JsonOption =
 @app.command("delete")
 @connected
 def delete(connection: Connection, job_id: JobArgument) -> None:
-    """Delete a job that has ended from the history, with its failed rows. What it computed stays."""
+    """Delete an ended job and its failed rows from the history. Its computed values stay."""
     with connection.open() as database:
         database.job_future(job_id).delete()
     print_line(f"{job_id}: deleted")
@@ -417,7 +419,7 @@ def retry(
     job_id: JobArgument,
     *,
     udf: Annotated[
-        str | None, typer.Option(metavar="NAME[@VERSION]", help="With this registered function, from now on.")
+        str | None, typer.Option(metavar="NAME[@VERSION]", help="Replace the column's function by this registered one.")
     ] = None,
     keep_others: Annotated[
         bool, typer.Option("--keep-others", help="With --udf: rows that did not fail keep their values.")
@@ -427,7 +429,7 @@ def retry(
     quiet: QuietOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Compute the failed rows of a job's column again. With another function and without --keep-others, all rows."""
+    """Compute a job's failed rows again. With --udf and without --keep-others, compute all rows of the column."""
     with connection.open() as database:
         future = database.retry_job_async(job_id, udf=udf, keep_others=keep_others, env=env_of(env))
         job = future.job()
@@ -441,13 +443,13 @@ def errors(
     connection: Connection,
     job_id: JobArgument,
     *,
-    column: Annotated[str | None, typer.Option(help="Only of this column.")] = None,
+    column: Annotated[str | None, typer.Option(help="Only errors of this column.")] = None,
     limit: LimitOption = 20,
     rows: Annotated[bool, typer.Option("--rows", help="List the rows instead of counting them.")] = False,
-    tracebacks: Annotated[bool, typer.Option("--tracebacks", help="List them with their tracebacks.")] = False,
+    tracebacks: Annotated[bool, typer.Option("--tracebacks", help="List the rows with their tracebacks.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Count the rows of a job for which the function failed, by exception and message, or list them."""
+    """Count the failed rows of a job by exception and message, or list them."""
     with connection.open(direct=True) as database:
         if not rows and not tracebacks:
             groups = database.error_groups(job_id, column, limit)

@@ -24,10 +24,10 @@ from leman.errors import InvalidArgument, MissingDependency, NotFound
 
 SomeDatabase = Annotated[
     str | None,
-    typer.Argument(metavar="[DB]", help="Path of a database: the services that serve it.", show_default=False),
+    typer.Argument(metavar="[DB]", help="Path of a database; selects the services that serve it.", show_default=False),
 ]
 _POLL = 0.2
-_MOST = 18  # letters of the folder of a Python in a line
+_MOST = 18  # characters of an environment's folder in one line
 _PRINTED = re.compile(r"^\[(job-[\w-]+)\] ")
 
 
@@ -35,18 +35,19 @@ def up(
     path: Annotated[str, typer.Argument(metavar="PATH", help="Folder of the database.")],
     *,
     python: Annotated[
-        str | None, typer.Option(metavar="PATH", help="Interpreter of services and functions; else this one.")
+        str | None, typer.Option(metavar="PATH", help="Interpreter for services and functions, by default this one.")
     ] = None,
 ) -> None:
     """Run the services of a local database until Ctrl-C, with their own Redis and Spark.
 
-    Exit codes: 0 ended on request, 1 not started, 2 wrong settings, 4 other services serve the database.
+    Exit codes: 0 stopped on request, 1 not started, 2 wrong settings, 4 other services already serve the database.
     """
     uri = database_uri(path)
     if "://" in uri:
         raise InvalidArgument(
-            "leman up takes a local folder, and also serves databases in a store: leman up ./system, then "
-            f"leman.connect({uri!r}, endpoint=…, token=…) with `executor` and `token` of ./system/_leman/service.json"
+            "leman up takes a local folder. Its services can serve databases in an object store, too: run leman up"
+            f" ./system, then leman.connect({uri!r}, endpoint=…, token=…) with `executor` and `token` of"
+            " ./system/_leman/service.json"
         )
     program = _interpreter(python)
     check_database_possible(uri)
@@ -56,7 +57,7 @@ def up(
 
 
 def ps(*, as_json: JsonOption = False) -> None:
-    """List the services of this user on this machine, a line for each set of processes."""
+    """List this user's services on this machine, with one line for each system of processes."""
     found = running_systems.list_systems()
     if as_json:
         print_json([_described(system) for system in found])
@@ -73,7 +74,7 @@ def ps(*, as_json: JsonOption = False) -> None:
 
 
 def status(db: SomeDatabase = None, *, as_json: JsonOption = False) -> None:
-    """Show the processes of a database's services, or of those that databases opened from here share.
+    """Show the processes that serve a database, by default those of the services that this environment shares.
 
     Exit code 1: none run.
     """
@@ -103,12 +104,12 @@ def logs(
     ] = None,
     *,
     process: Annotated[
-        str | None, typer.Option(help="supervisor, planner, executor, commit_coordinator or redis; else all.")
+        str | None, typer.Option(help="supervisor, planner, executor, commit_coordinator or redis; by default all.")
     ] = None,
     lines: Annotated[int, typer.Option("--lines", "-n", min=1, help="The number of last lines to print.")] = 100,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Continue with what is added, until Ctrl-C.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Print new lines until Ctrl-C.")] = False,
 ) -> None:
-    """Show the end of the services' logs, or what a job's functions printed: `leman logs JOB`, `leman logs DB JOB`."""
+    """Show the last lines of the services' logs, or what a job's functions printed: `leman logs [DB] [JOB]`."""
     if db is not None and job_id is None and db.startswith("job-") and not Path(db).exists():
         db, job_id = None, db
     elif db is not None and "://" not in db and not _systems_of(db) and not Path(database_uri(db), "_leman").is_dir():
@@ -144,10 +145,10 @@ def down(
     every: Annotated[bool, typer.Option("--all", help="All services of this user on this machine.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """End the services of a database, or those that databases opened from here share.
+    """Stop the services of a database, by default those that this environment shares.
 
-    It takes three seconds, or more if the machine is busy. Finished work of jobs is kept: they continue when services
-    run again.
+    This takes about three seconds, or more on a busy machine. Finished work of running jobs is kept, and the jobs
+    continue when the services run again.
     """
     if every and db is not None:
         raise typer.BadParameter("give a database, or --all")
@@ -163,7 +164,7 @@ def down(
 
 
 def _interpreter(python: str | None) -> str:
-    """Return the Python that is to run the services. Raises MissingDependency, InvalidArgument."""
+    """Return the Python interpreter for the services. Raises MissingDependency, InvalidArgument."""
     if python is None:
         running_systems.require_services(MissingDependency)
         return sys.executable
@@ -198,7 +199,7 @@ def _system(db: str | None) -> System:
 
 
 def _none(db: str | None) -> str:
-    """Return the message if the services do not run."""
+    """Return the message for services that do not run."""
     if db is not None:
         return f"no services run for {database_uri(db)}; `leman ps` lists all"
     others = [system for system in running_systems.list_systems() if _is_like_shared(system)]
@@ -212,12 +213,12 @@ def _none(db: str | None) -> str:
 
 
 def _is_like_shared(system: System) -> bool:
-    """Return whether databases opened from this Python share the system, in a shell with other settings."""
+    """Return whether this Python shares the system when other settings are in the environment."""
     return system.kind == "shared" and running_systems.is_this_python(str(system.said.get("python") or ""))
 
 
 def _home(db: str | None) -> Path:
-    """Return the folder of the services that run, or ran last: their logs stay."""
+    """Return the folder of the services that run, or that ran last, whose logs are kept."""
     found = _systems_of(db)
     if found:
         return found[0].home
@@ -247,7 +248,7 @@ def _places(system: System) -> str:
 
 
 def _environment(system: System) -> str:
-    """Return the folder of its Python, cut to the room in a line on a terminal; `leman status` shows all of it."""
+    """Return the folder of a system's Python, shortened for one line. `leman status` shows all of it."""
     python = str(system.said.get("python") or "")
     if not sys.stdout.isatty():
         return python
@@ -276,7 +277,7 @@ def _text(size: int) -> str:
 
 
 def _tree(pid: int) -> Iterator[int]:
-    """Yield a process and all its descendants, if the system shows them."""
+    """Yield a process and all its descendants that the operating system shows."""
     yield pid
     try:
         told = [file.read_text() for file in Path(f"/proc/{pid}/task").glob("*/children")]
@@ -287,9 +288,9 @@ def _tree(pid: int) -> Iterator[int]:
 
 
 def _memory(pid: int) -> int:
-    """Return the bytes of memory of a process with its share of common memory; 0 if they are not known.
+    """Return the memory of a process in bytes, with its share of memory that it shares; 0 if unknown.
 
-    For a process of which the system shows less, it is the memory that it has alone.
+    If the operating system does not report that, return only the memory that the process does not share.
     """
     with contextlib.suppress(OSError):
         found = re.search(r"^Pss:\s+(\d+) kB", Path(f"/proc/{pid}/smaps_rollup").read_text(), re.MULTILINE)
@@ -301,7 +302,7 @@ def _memory(pid: int) -> int:
 
 
 def _whole(file: Path) -> Iterator[str]:
-    """Yield the lines of a log, those of rotated files first."""
+    """Yield the lines of a log, beginning with its rotated files."""
     for part in (*(file.with_name(f"{file.name}.{number}") for number in range(9, 0, -1)), file):
         if part.exists():
             with part.open(errors="replace") as opened:
@@ -349,9 +350,9 @@ def demo(
     *,
     rows: Annotated[int | None, typer.Option(min=1, help="At most this many rows.")] = None,
     path: Annotated[str | None, typer.Option(help="Folder of the demo's database.  [default: ./leman-demo]")] = None,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Build again what is there already.")] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Rebuild what already exists.")] = False,
 ) -> None:
-    """Index the Python source on this machine: compute columns, then answer questions with them."""
+    """Index the Python source code on this machine: compute columns, then answer questions with them."""
     running_systems.require_services(MissingDependency)
     root = running_systems.services_checkout()
     program = example.value if example else "demo"
@@ -372,13 +373,13 @@ def pack_env(
 
 @config.command("show")
 def config_show(*, as_json: JsonOption = False) -> None:
-    """List each setting of the services with its value, the source of that, and its meaning."""
+    """List each setting of the services with its value, its meaning, and where the value comes from."""
     _become("leman_core.settings", *(["--json"] if as_json else []))
 
 
 @config.command("clean")
 def config_clean() -> None:
-    """Delete the archives of Spark's classes. `leman config show` says where they are, and how large."""
+    """Delete the archives of Spark's classes. `leman config show` lists their location and size."""
     _become("leman_core.process.class_archives", "--clean")
 
 

@@ -1,6 +1,6 @@
-"""What commands share: arguments and options, the connection that these describe, and what they print.
+"""What all commands share: arguments and options, the connection that they describe, and printing.
 
-Text comes from callers, tables and functions: none of its control characters reaches a terminal.
+Text from callers, tables and functions is printed without its control characters.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 DatabaseArgument = Annotated[
     str,
     typer.Argument(
-        metavar="DB", help="Path or uri of the database; with --endpoint an absolute one, or @NAME of a registered one."
+        metavar="DB", help="Path or uri of the database. With --endpoint: an absolute one, or @NAME if registered."
     ),
 ]
 TableArgument = Annotated[str, typer.Argument(metavar="TABLE", help="Name of the table.")]
@@ -42,32 +42,32 @@ ColumnArgument = Annotated[str, typer.Argument(metavar="COLUMN", help="Name of t
 JobArgument = Annotated[str, typer.Argument(metavar="JOB", help="Id of the job.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 EndpointOption = Annotated[
-    str | None, typer.Option(help="host:port of running services, or several with commas; else this machine's own.")
+    str | None, typer.Option(help="host:port of running services, several with commas; by default local services.")
 ]
 RegistryOption = Annotated[str, typer.Option("--endpoint", help="host:port of running services.")]
-TokenOption = Annotated[str | None, typer.Option(envvar="LEMAN_TOKEN", help="What the services at --endpoint ask for.")]
+TokenOption = Annotated[str | None, typer.Option(envvar="LEMAN_TOKEN", help="Token for the services at --endpoint.")]
 TlsOption = Annotated[
     str | None,
     typer.Option(
         "--tls-ca",
         envvar="LEMAN_TLS_CA",
-        help="PEM file to check the services' certificates with. LEMAN_TLS_CERT and LEMAN_TLS_KEY name one of yours;"
-        " LEMAN_PLAINTEXT=true has the token sent to other machines without TLS.",
+        help="PEM file to check the services' certificates with. LEMAN_TLS_CERT and LEMAN_TLS_KEY name your own"
+        " certificate and key; LEMAN_PLAINTEXT=true allows to send the token to other machines without TLS.",
     ),
 ]
 LabelOption = Annotated[
-    list[str] | None, typer.Option("--label", metavar="KEY=VALUE", help="A label of jobs; may be given again.")
+    list[str] | None, typer.Option("--label", metavar="KEY=VALUE", help="A label of jobs; may be repeated.")
 ]
 PriorityOption = Annotated[
-    int, typer.Option(min=-100, max=100, help="Of jobs that wait, those with a higher one have their turn first.")
+    int, typer.Option(min=-100, max=100, help="Waiting jobs with a higher priority start first.")
 ]
 EnvOption = Annotated[
     list[str] | None,
     typer.Option(
         "--env",
         metavar="NAME[=VALUE]",
-        help="An environment variable of the function, with the value that it has here; may be given again. A value"
-        " that is written out can be seen by other users of this machine, and stays in the shell's history.",
+        help="An environment variable for the function, with its value here; may be repeated. If you write the value"
+        " out, other users of this machine can see it, and the shell's history keeps it.",
     ),
 ]
 LimitOption = Annotated[int, typer.Option(min=1, help="At most this many.")]
@@ -75,7 +75,7 @@ LimitOption = Annotated[int, typer.Option(min=1, help="At most this many.")]
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """The database that a command names, empty for the registry, and the way to its services."""
+    """The database that a command names (empty for the registry), and how to reach its services."""
 
     db: str
     endpoint: str | None
@@ -83,9 +83,9 @@ class Connection:
     tls_ca: str | None
 
     def open(self, *, direct: bool = False) -> Database:
-        """Open the database. Local services are started if none run and the database exists.
+        """Open the database. Start local services if none run and the database exists.
 
-        `direct`: as for `leman.connect`, for commands that read tables and make no data frames. Raises NotFound
+        `direct` is `leman.connect`'s option, for commands that read tables and make no data frames. Raises NotFound
         (DATABASE_NOT_FOUND).
         """
         if self.endpoint is not None:
@@ -119,10 +119,10 @@ class Connection:
         return databases(self.endpoint or "", **self._credentials())
 
     def _credentials(self) -> dict[str, Any]:
-        """Return what `leman.connect` takes next to the endpoint.
+        """Return the arguments of `leman.connect` that belong to the endpoint.
 
-        A caller's certificate and a protected network are the same for all services: the environment names them, not
-        an option of each command.
+        A client certificate and a protected network are the same for all services. So the environment gives them,
+        rather than an option of each command.
         """
         plaintext = os.environ.get("LEMAN_PLAINTEXT", "").lower()
         if plaintext not in ("", "0", "1", "false", "true"):
@@ -136,9 +136,9 @@ class Connection:
         }
 
     def local_relations(self, name: str | None = None) -> list[TableInfo] | None:
-        """Return the tables and views of a local database, or the named one, read without services or gRPC.
+        """Return the tables and views of a local database, or only the named one, without services or gRPC.
 
-        None: the database has to be opened for that. Raises NotFound (DATABASE_NOT_FOUND).
+        None means: open the database instead. Raises NotFound (DATABASE_NOT_FOUND).
         """
         if self.endpoint is not None or self.db.startswith("@"):
             return None
@@ -164,12 +164,12 @@ _DATABASE = Parameter("db", Parameter.POSITIONAL_OR_KEYWORD, annotation=Database
 
 
 def connected(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command whose first parameter is a Connection the argument DB and the options that describe one."""
+    """Add the argument DB and the connection options to a command whose first parameter is a Connection."""
     return _with_connection(command, [_DATABASE], _WAY)
 
 
 def connected_registry(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command of the registry, whose first parameter is a Connection, the options that describe one."""
+    """Add the connection options to a command of the registry whose first parameter is a Connection."""
     endpoint, *others = _WAY
     return _with_connection(
         command, [], (endpoint.replace(default=Parameter.empty, annotation=RegistryOption), *others)
@@ -185,7 +185,7 @@ def _with_connection(
         command(Connection(given.pop("db", ""), **way), **given)
 
     _, *own = inspect.signature(command, eval_str=True).parameters.values()
-    last = [each for each in own if each.name == "as_json"]  # in the help it comes last
+    last = [each for each in own if each.name == "as_json"]  # the help lists --json last
     named = [each for each in own if each.kind is Parameter.KEYWORD_ONLY and each not in last]
     placed = [each for each in own if each.kind is not Parameter.KEYWORD_ONLY]
     parameters = [*leading, *placed, *named, *options, *last]
@@ -213,7 +213,7 @@ def env_of(given: list[str] | None) -> dict[str, str] | None:
         if not name:
             raise typer.BadParameter("--env takes NAME, or NAME=VALUE")
         if not sign and name not in os.environ:
-            raise typer.BadParameter(f"--env {name}: there is no such environment variable here")
+            raise typer.BadParameter(f"--env {name}: this environment variable is not set here: write NAME=VALUE")
         found[name] = value if sign else os.environ[name]
     return found
 
@@ -228,11 +228,11 @@ def plain_table(database: Database, name: str) -> Table:
     raise FailedPrecondition(f"'{name}' is a view: `leman refresh` computes its columns", reason="IS_A_VIEW")
 
 
-_GAP = 2  # between columns
-_LEAST = 12  # of a column that is cut
-#: All but ends of lines and tabs, and changes of direction, after which a name reads as another one.
+_GAP = 2  # characters between columns
+_LEAST = 12  # characters of a column that is cut
+#: Control characters but line feeds and tabs, and those that change the direction of text, which disguise a name.
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
-#: Invisible characters. Joiners and variation selectors count only between ASCII characters.
+#: Invisible characters. Joiners and variation selectors match only between ASCII characters.
 _INVISIBLE = re.compile(
     "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u200e\u200f\u2060-\u2065\u206a-\u206f\u3164\ufeff\uffa0"
     "\ufff9-\ufffb\U000e0000-\U000e001f]"
@@ -243,7 +243,7 @@ _Found = TypeVar("_Found")
 
 
 def moment(when: datetime.datetime) -> str:
-    """Return a time by this machine's clock: without the date if it is today, without the year if it is this year."""
+    """Return a local time. Leave out the date if it is today, and the year if it is this year."""
     here, now = when.astimezone(), datetime.datetime.now().astimezone()
     if here.date() == now.date():
         return f"{here:%H:%M:%S}"
@@ -269,7 +269,7 @@ def print_line(text: str) -> None:
 
 
 def print_found(found: _Found, *, as_json: bool, show: Callable[[_Found], None] | None = None) -> None:
-    """Print what a command found: as JSON, or by `show`, which is to print its `str()` unless given."""
+    """Print a command's result: as JSON, with `show`, or else as `str()`."""
     if as_json:
         print_json(found)
     elif show is not None:
@@ -286,7 +286,7 @@ def note(text: str) -> None:
 
 @contextlib.contextmanager
 def warnings_as_notes() -> Iterator[None]:
-    """Print each warning of a block at its end, also one that was given before."""
+    """Print the warnings of a block at its end, including repeated ones."""
     with warnings.catch_warnings(record=True) as remarks:
         warnings.simplefilter("always")
         yield
@@ -295,11 +295,11 @@ def warnings_as_notes() -> Iterator[None]:
 
 
 def fail(reason: str, message: str, facts: Mapping[str, str], *, code: int) -> int:
-    """Print an error on standard error, with --json as a document on standard output too. Return `code`."""
+    """Print an error on standard error, and with --json also as a document on standard output. Return `code`."""
     first, *rest = message.strip().splitlines() or ["no message"]
     note(f"{first} [{reason}]")
     if rest:
-        separator = "\n" if reason == StartFailed.default_reason else " "  # the end of a log keeps its lines
+        separator = "\n" if reason == StartFailed.default_reason else " "  # StartFailed quotes lines of a log
         sys.stderr.write(f"  {_clean(separator.join(rest).strip())}\n")
     if "--json" in sys.argv:
         print_json({"error": {"reason": reason, "message": message, "facts": facts}})
@@ -309,11 +309,11 @@ def fail(reason: str, message: str, facts: Mapping[str, str], *, code: int) -> i
 def print_table(
     headings: Sequence[str], rows: Iterable[Sequence[object]], whole: Sequence[str] = (), *, cut_last: bool = False
 ) -> None:
-    """Print rows in columns; only the headings if there are none. Nothing is cut off when the output is piped.
+    """Print rows in columns. Without rows, print only the headings. Piped output is never cut.
 
     Args:
-        whole: Columns that a terminal shows in full; it folds the others.
-        cut_last: Have a terminal cut the last column to what its lines have room for, so that a row is one line.
+        whole: Columns that a terminal never folds.
+        cut_last: On a terminal, cut the last column so that each row takes one line.
     """
     from rich.console import Console  # noqa: PLC0415 - slow to import
     from rich.markup import escape  # noqa: PLC0415
@@ -335,7 +335,7 @@ def print_table(
     with console.capture() as capture:
         console.print(table)
     for line in capture.get().splitlines():
-        sys.stdout.write(line.rstrip() + "\n")  # it may have colours of its own
+        sys.stdout.write(line.rstrip() + "\n")  # `line` may contain colours
 
 
 def _clean(text: str) -> str:
@@ -346,7 +346,7 @@ def _clean(text: str) -> str:
 def _with_last_cut(
     headings: Sequence[str], cells: list[list[str]], width: int
 ) -> tuple[Sequence[str], list[list[str]]]:
-    """Cut the last column to the room that is left, and leave it out if that is less than a word or two."""
+    """Cut the last column to the remaining width. Leave it out if only a word or two would fit."""
     others = headings[:-1]
     taken = sum(max(len(name), *(len(row[i]) for row in cells), 0) + _GAP for i, name in enumerate(others))
     room = width - taken
@@ -361,7 +361,7 @@ def plain(value: Any) -> Any:
         return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
     if isinstance(value, Mapping):
         return {str(key): plain(item) for key, item in value.items()}
-    pa = sys.modules.get("pyarrow")  # without it nothing here is Arrow's
+    pa = sys.modules.get("pyarrow")  # if it is not imported, no value is an Arrow value
     if pa is not None and isinstance(value, pa.Schema):
         return [{"name": f.name, "type": str(f.type), "nullable": f.nullable} for f in value]
     if isinstance(value, list | tuple):
