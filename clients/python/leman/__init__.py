@@ -11,7 +11,7 @@
     table.add_columns({"words": word_count})
     table.backfill("words")
 
-`leman.errors` has the errors; `leman.local` needs the extra `leman[lance]`.
+Its errors are in `leman.errors`. `leman.local` needs the extra `leman[lance]`.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ __all__ = [
     "udf",
 ]
 
-#: Module → names of `__all__` in it. Each is imported when it is first used: all of them take half a second.
+#: Module → its names in `__all__`. A module is imported on first use: importing all of them takes half a second.
 _PLACES = {
     "leman._columns": "BackfillParameters ColumnChange sql SqlExpression",
     "leman._connect": "connect DatabaseInfo DatabaseLimits databases Databases Session session",

@@ -1,4 +1,4 @@
-"""pyarrow as `pa`, imported when it is first used: the import takes half of the time of a command."""
+"""pyarrow as `pa`, imported on first use: the import takes half of a command's time."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, ParamSpec, TypeVar, cast
 
 from leman.errors import InvalidArgument, LemanError
 
-#: Parameters that functions check themselves, with better messages.
+#: Parameters that the functions check themselves, with better messages.
 _OWN_WORDS = frozenset({"endpoint", "query"})
 
 
@@ -26,7 +26,7 @@ class _Kind(NamedTuple):
 class Arguments:
     """Checks the arguments of a function by its annotations.
 
-    Annotations that cannot be evaluated, such as those of packages that are not imported yet, admit everything.
+    An annotation that cannot be evaluated, such as one of a package that is not imported yet, allows every value.
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
@@ -35,7 +35,7 @@ class Arguments:
         self._kinds: dict[str, _Kind] | None = None
 
     def check(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Raise InvalidArgument, which names the argument. Python itself reports what does not fit the signature."""
+        """Raise InvalidArgument for a value of a wrong type. Python checks the signature."""
         if self._kinds is None:
             self._kinds = dict(_kinds(self._function, self._signature))
         try:
@@ -50,7 +50,7 @@ class Arguments:
 
 
 def _shown(value: Any) -> str:
-    """Return what a value is, without the value: it may be a secret."""
+    """Describe a value by its type, without its content, which may be secret."""
     if value is None:
         return "None"
     if isinstance(value, list | tuple | set | Mapping):
@@ -60,7 +60,7 @@ def _shown(value: Any) -> str:
 
 
 def _kinds(function: Callable[..., Any], signature: inspect.Signature) -> Iterator[tuple[str, _Kind]]:
-    """Yield what each parameter admits, also each option of a TypedDict."""
+    """Yield what each parameter accepts, and what each option of a TypedDict parameter accepts."""
     names = vars(sys.modules[function.__module__])
     for name, parameter in signature.parameters.items():
         annotation = _evaluated(parameter.annotation, names)
@@ -83,11 +83,11 @@ def _options(typed: Any) -> Iterator[tuple[str, _Kind]]:
 
 
 def _evaluated(annotation: Any, names: Mapping[str, Any]) -> Any:
-    """Evaluate an annotation that is a text; Any if names in it are not known at run time."""
+    """Evaluate an annotation that is text. Return Any if it uses names that are unknown at run time."""
     if not isinstance(annotation, str):
         return annotation
     if "pa." in annotation:
-        return Any  # of pyarrow, which is not imported for that
+        return Any  # an annotation of pyarrow: importing pyarrow for the check would be slow
     try:
         return eval(annotation, dict(names))  # noqa: S307 - the SDK's own annotations
     except (NameError, AttributeError, TypeError):
@@ -106,7 +106,7 @@ def _switch(value: Any) -> bool:
     return isinstance(value, bool) or type(value).__name__ in ("bool_", "bool")
 
 
-#: Annotation → what it admits. Numbers and switches may also be those of other packages.
+#: Annotation → the values that it accepts. Numbers and switches may also be those of other packages, such as numpy.
 _PLAIN: dict[Any, _Kind] = {
     None: _Kind("None", lambda value: value is None),
     type(None): _Kind("None", lambda value: value is None),
@@ -119,7 +119,7 @@ _PLAIN: dict[Any, _Kind] = {
 
 
 def _kind(annotation: Any) -> _Kind | None:
-    """Return what an annotation admits; None: everything."""
+    """Return what an annotation accepts, or None if it accepts everything."""
     if isinstance(annotation, type | types.NoneType) and annotation in _PLAIN:
         return _PLAIN[annotation]
     origin, inner = typing.get_origin(annotation), typing.get_args(annotation)
@@ -159,7 +159,7 @@ def _union(kinds: list[_Kind | None]) -> _Kind | None:
 
 def _sequence(inner: _Kind | None) -> _Kind:
     def admits(value: Any) -> bool:
-        # an iterator gives its elements once: its consumer checks them
+        # the elements of an iterator can be read only once, so their consumer checks them
         looked_at = inner is not None and isinstance(value, list | tuple | set | frozenset)
         return _collection(value) and (not looked_at or all(map(inner.admits, value)))  # type: ignore[union-attr]
 
@@ -186,9 +186,9 @@ R = TypeVar("R")
 
 
 def boundary(function: Callable[P, R]) -> Callable[P, R]:
-    """Check a public function's arguments, and end tracebacks of its errors at the call. Also for generator functions.
+    """Check a public function's arguments, and end the tracebacks of its errors at the call. Supports generators.
 
-    Leman's errors and interrupts lose the frames and causes inside the SDK. Other exceptions are bugs and keep their
+    Errors of Leman and interrupts lose the frames and causes inside the SDK. Other exceptions are bugs and keep their
     whole traceback. Raises InvalidArgument for arguments that do not fit the annotations.
     """
     if inspect.isgeneratorfunction(function):
@@ -208,7 +208,7 @@ def boundary(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def warn(text: str) -> None:
-    """Warn at the line outside the SDK that called it."""
+    """Warn, and blame the line outside the SDK that made the call."""
     level, frame = 2, sys._getframe(1)
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("leman."):
         level, frame = level + 1, frame.f_back

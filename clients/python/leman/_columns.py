@@ -1,4 +1,4 @@
-"""Arguments about columns: SQL expressions, types, what to do if a definition changed, and parameters of backfills."""
+"""Arguments about columns: SQL expressions, types, `on_change`, and parameters of backfills."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from leman.v1 import catalog_pb2, planner_pb2, types_pb2, udf_pb2
 
 @dataclass(frozen=True)
 class SqlExpression:
-    """A SQL expression, and what to do with rows for which it fails. Made by `leman.sql`."""
+    """A SQL expression with a policy for rows on which it fails. Made by `leman.sql`."""
 
     text: str
     error_handling: ErrorHandlingConfig | None = None
 
     def column(self, name: str) -> catalog_pb2.NewColumn:
-        """Return it as a new column for the wire."""
+        """Return the expression as a new column for the wire."""
         policy = None if self.error_handling is None else self.error_handling.proto()
         return catalog_pb2.NewColumn(name=name, sql_expression=self.text, error_policy=policy)
 
@@ -31,7 +31,7 @@ class SqlExpression:
 def sql(expression: str, *, error_handling: ErrorHandlingConfig | None = None) -> SqlExpression:
     """Return a SQL expression with options, for `Table.add_columns` and `alter_columns`.
 
-    `error_handling`: what to do with rows for which it fails, as in a cast of `'abc'` to a number or a division by
+    `error_handling`: what to do with rows on which it fails, as with a cast of `'abc'` to a number or a division by
     zero. In the rules of a policy, this error has the name `SqlError`; it is never retried. Without `error_handling`,
     the policy of an earlier registration of the same expression applies. If there is none, the first such row ends the
     job.
@@ -57,7 +57,7 @@ _NAMES = {
 
 
 def type_to_proto(data_type: pa.DataType) -> types_pb2.JsonArrowDataType:
-    """Return the type for the wire. Raises InvalidArgument if no column can get it."""
+    """Return the type for the wire. Raises InvalidArgument for a type to which Leman cannot cast a column."""
     if not isinstance(data_type, pa.DataType):
         raise InvalidArgument(f"data_type is a pyarrow type, such as pa.int64(), not a {type(data_type).__name__}")
     if pa.types.is_list(data_type) or pa.types.is_large_list(data_type):
@@ -68,8 +68,8 @@ def type_to_proto(data_type: pa.DataType) -> types_pb2.JsonArrowDataType:
     name = _NAMES.get(str(data_type))
     if name is None:
         raise InvalidArgument(
-            f"no column becomes {data_type}: integers and floats become other ones, and text, bytes and lists their"
-            " large forms. Add a column of that type instead"
+            f"a column cannot be cast to {data_type}: integers and floats can become other integers and floats, and"
+            " text, bytes and lists their large forms. Add a column of that type instead"
         )
     return types_pb2.JsonArrowDataType(type=name)
 
@@ -83,21 +83,25 @@ _ON_CHANGE = {
     "keep": catalog_pb2.ON_CHANGE_KEEP,
 }
 _OUTCOMES = {catalog_pb2.ColumnOutcome.OUTCOME_UPDATED: "updated", catalog_pb2.ColumnOutcome.OUTCOME_KEPT: "kept"}
-#: Fields of ColumnChange that its message has too.
+#: Fields of ColumnChange that are also in its message.
 _SAME = ("column", "diff", "summary", "rows_stale", "rows_stored", "rows_lost", "rows_not_computed")
 _LINES = 40
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnChange:
-    """A column that got another definition. Its `str` describes the change, with a diff of the functions' sources.
+    """A column whose definition was changed. Its `str` describes the change, with a diff of the functions' sources.
 
-    `outcome`: `updated` (its values are stale) or `kept` (they count as current). `udf_before`, `udf`: `name@version`.
-    `diff`: a unified diff of their sources; empty if these are unknown or equal. Counts of the rows that the next
-    backfill computes: `rows_stale` rows with a value in the table, again; `rows_stored` rows that an unfinished job had
-    computed, again (`on_change="keep"` keeps them); `rows_not_computed` rows for the first time. `rows_lost`: those of
-    the first two counts that were finished with the definition before. `expected_seconds`: about how long that takes,
-    judged by the column's last backfill; None if there was none. `summary`: all of this in a sentence.
+    `outcome` is `updated` (its values are now stale) or `kept` (its values still count as current). `udf_before` and
+    `udf` have the form `name@version`. `diff` is a unified diff of their sources, empty if these are unknown or equal.
+
+    Three counts say which rows the next backfill computes. `rows_stale` rows have a value in the table, which is
+    computed again. `rows_stored` rows were computed by an unfinished job and are computed again, unless you pass
+    `on_change="keep"`. `rows_not_computed` rows are computed for the first time. `rows_lost` counts the rows of the
+    first two counts whose values came from the previous definition.
+
+    `expected_seconds` estimates the time of that backfill from the column's last backfill; None if there was none.
+    `summary` is all of this in a sentence.
     """
 
     column: str
@@ -126,7 +130,7 @@ def on_change_to_proto(on_change: str) -> catalog_pb2.OnChange.ValueType:
 
 
 def column_changes(outcomes: Iterable[catalog_pb2.ColumnOutcome]) -> list[ColumnChange]:
-    """Return the columns that got another definition by this call."""
+    """Return the columns whose definitions the call changed."""
     return [
         ColumnChange(
             outcome=_OUTCOMES[item.outcome],
@@ -144,7 +148,7 @@ def report_lost(
     outcomes: Iterable[catalog_pb2.ColumnOutcome],
     to: bool | Callable[[ColumnChange], object] | None,  # noqa: FBT001 - the argument of alter_columns, passed on
 ) -> None:
-    """As `report_changes`, for columns whose finished rows are computed again."""
+    """Do what `report_changes` does, for columns whose finished rows are computed again."""
     report_changes((change for change in column_changes(outcomes) if change.rows_lost), to)
 
 
@@ -153,7 +157,7 @@ def report_changes(
     to: bool | Callable[[ColumnChange], object] | None,  # noqa: FBT001 - the argument of add_columns, passed on
     stream: TextIO | None = None,
 ) -> None:
-    """Report changes: on standard error (None, True), not at all (False), or to a function."""
+    """Report changes to a function, on standard error (None, True), or not at all (False)."""
     for change in found:
         if callable(to):
             to(change)
@@ -169,8 +173,8 @@ class BackfillParameters(TypedDict, total=False):
     """The parameters of `Table.backfill`, `backfill_async` and `plan_backfill`; None is the same as not given.
 
     - `where`: compute only rows for which this SQL expression is true; the others keep their values.
-    - `read_version`: compute from this version of the table, a number or a tag: its rows, with their values then. If
-      inputs have changed since, the next run without it makes the values current. Default: the latest.
+    - `read_version`: read this version of the table, a number or a tag: its rows, with their values then. If inputs
+      have changed since, the next backfill without it makes the values current. Default: the latest.
     - `concurrency`: at most this many worker processes. Default: one for each task slot.
     - `intra_applier_concurrency`: threads in each worker process that call the function concurrently, if it allows
       that. Default: one. At most `concurrency` times as many calls run at once.

@@ -31,9 +31,9 @@ from leman.v1 import databases_pb2
 
 @dataclass(frozen=True, slots=True)
 class DatabaseLimits:
-    """How many jobs of a database an executor runs at once, and how many may wait.
+    """How many jobs of a database an executor runs concurrently, and how many may wait.
 
-    None: the executor's settings apply.
+    With None, the executor's settings apply.
     """
 
     max_running_jobs: int | None = None
@@ -76,13 +76,16 @@ class Databases:
 
     @boundary
     def all(self) -> list[DatabaseInfo]:
-        """Return all of them, by name, and warn of damaged registrations, which are left out."""
+        """Return all databases, by name. Damaged registrations are left out with a warning."""
         found = pages(self._services.databases.ListDatabases, databases_pb2.ListDatabasesRequest())
         return [_info(item) for page in found for item in page.databases]
 
     @boundary
     def get(self, name: str) -> DatabaseInfo:
-        """Return one of them. Raises NotFound (DATABASE_NOT_REGISTERED), FailedPrecondition (REGISTRY_NOT_SET)."""
+        """Return a registered database.
+
+        Raises NotFound (DATABASE_NOT_REGISTERED), FailedPrecondition (REGISTRY_NOT_SET).
+        """
         return find_database(self._services, name)
 
     @boundary
@@ -174,7 +177,6 @@ def _info(message: databases_pb2.Database) -> DatabaseInfo:
 
 
 def _limits_message(limits: DatabaseLimits) -> databases_pb2.DatabaseLimits:
-    """Limits on the wire. Raises InvalidArgument."""
     return databases_pb2.DatabaseLimits(
         max_running_jobs=count("max_running_jobs", limits.max_running_jobs, bits=31),
         max_waiting_jobs=count("max_waiting_jobs", limits.max_waiting_jobs, least=0, bits=31),
@@ -295,7 +297,7 @@ class Session:
     def connect(self, path: str | os.PathLike[str], *, direct: bool | None = None) -> Database:
         """Open a local database, served by this session's services, until the session ends.
 
-        As `leman.connect`. Raises InvalidArgument, and StartFailed if other services serve the database.
+        Parameters as for `leman.connect`. Raises InvalidArgument, and StartFailed if other services serve the database.
         """
         uri = database_uri(path)
         if "://" in uri:
@@ -314,14 +316,14 @@ class Session:
             running_systems.System(self._home, said).down()
         for child in list(child_processes.values()):
             if child.stdin is not None and str(self._home) in str(child.args):
-                child.stdin.close()  # where it was still starting, it ends by that
+                child.stdin.close()  # a supervisor that is still starting ends when its input does
                 child.wait()
                 del child_processes[child.pid]
 
 
 @contextlib.contextmanager
 def session() -> Iterator[Session]:
-    """Run services for this block alone, in processes of their own, independent of others on this machine.
+    """Run services of its own for this block, independent of all others on this machine.
 
         with leman.session() as session:
             db = session.connect(tmp_path)
@@ -348,12 +350,12 @@ def session() -> Iterator[Session]:
 
 
 def _own_folder(folder: Path) -> tuple[Path, int]:
-    """Create a session's folder. Return it with an open file in it, which is locked until it is closed."""
+    """Create a session's folder. Return it with an open file in it, whose lock is held until the file is closed."""
     while True:
         home = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=folder))
         lock = os.open(home / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
         _take(lock)
-        if (home / _LOCK).exists():  # else another program has swept it
+        if (home / _LOCK).exists():  # otherwise another program has removed the folder
             return home, lock
         os.close(lock)
 

@@ -59,7 +59,7 @@ _SECONDS = 600.0  # for calls without a timeout
 
 
 class Answers:
-    """The answers of a call that streams them. Iterating raises LemanError; call `cancel` to stop early."""
+    """The stream of answers of a call. Iteration raises LemanError. Call `cancel` to stop early."""
 
     def __init__(self, call: Any, explain: Callable[[grpc.RpcError], LemanError]) -> None:
         self._call = call
@@ -81,10 +81,10 @@ class Answers:
 
 
 class Stubs:
-    """A stub for each service, of the generated module `leman.v1`: every call of the API, as in the protos.
+    """A stub of the generated module `leman.v1` for each service: every call of the API, as in the protos.
 
-    As all calls of this client, they carry the token. Unary calls are retried while the service is away; a stream is
-    opened once. All of them take `timeout` in seconds, and raise LemanError.
+    Like all calls of this client, these carry the token. A unary call is retried while the service is unreachable; a
+    stream is opened once. Every call takes `timeout` in seconds, and raises LemanError.
     """
 
     def __init__(self, services: Services) -> None:
@@ -155,12 +155,15 @@ class Database(DatabaseJobs, Shown):
 
     @boundary
     def start(self) -> None:
-        """Start the services of a local database now, not with the first call that needs them. Raises StartFailed."""
+        """Start a local database's services now rather than with the first call that needs them. Raises StartFailed."""
         self._services.start()
 
     @property
     def stubs(self) -> Stubs:
-        """The generated stubs of all services, for calls without a method here. Requests name the database (`uri`)."""
+        """Return the generated stubs of all services, for calls that have no method here.
+
+        Each request must name the database by its `uri`.
+        """
         return Stubs(self._services)
 
     @boundary
@@ -196,7 +199,7 @@ class Database(DatabaseJobs, Shown):
         if exist_ok and mode == "overwrite":
             raise InvalidArgument("exist_ok keeps an existing table, mode='overwrite' replaces it: give one of them")
         if request_id is not None and (exist_ok or mode == "overwrite"):
-            raise InvalidArgument("under a request_id a table is created once: leave out mode and exist_ok")
+            raise InvalidArgument("leave out mode and exist_ok with a request_id, under which a table is created once")
         if exist_ok:
             data = local.as_arrow(data)
             try:
@@ -211,10 +214,10 @@ class Database(DatabaseJobs, Shown):
         except TableExists:
             if not exist_ok:
                 raise
-            return self._existing(name, data.schema)  # someone else made it at the same time
+            return self._existing(name, data.schema)  # created concurrently
 
     def _existing(self, name: str, schema: pa.Schema) -> Table:
-        """Open an existing table if it has these columns."""
+        """Open an existing table. Raise an error if it lacks one of these columns."""
         table = self._table(name)
         there = table.describe().schema
         if is_view(there.metadata or {}):
@@ -286,7 +289,7 @@ class Database(DatabaseJobs, Shown):
             )
         except BaseException:
             if request_id is None:
-                with contextlib.suppress(LemanError):  # the first error counts
+                with contextlib.suppress(LemanError):  # report only the first error
                     self.drop_table(name, force=True)
             raise
         return table
@@ -403,9 +406,9 @@ class Database(DatabaseJobs, Shown):
 
     @boundary
     def table_names(self) -> list[str]:
-        """Return the names of tables and views, sorted; none if the local database does not exist yet."""
+        """Return the sorted names of all tables and views, or [] if the local database does not exist yet."""
         if self._services.reads_alone():
-            with contextlib.suppress(OSError):  # the services say what is wrong with the folder
+            with contextlib.suppress(OSError):  # the services then report the problem with the folder
                 return local_reads.table_names(self.uri)
         request = catalog_pb2.ListTablesRequest(database=self.uri)
         try:
@@ -417,9 +420,9 @@ class Database(DatabaseJobs, Shown):
 
     @boundary
     def views(self) -> list[ViewSummary]:
-        """Return the materialized views, by name, and warn of damaged ones, which are left out.
+        """Return the materialized views, by name. Damaged views are left out with a warning.
 
-        `open_view(...).describe()` has more of each.
+        `open_view(...).describe()` returns more about each of them.
         """
         if self._services.reads_alone():
             _locations.check_database_exists(self.uri)
@@ -431,11 +434,11 @@ class Database(DatabaseJobs, Shown):
 
     @boundary
     def udfs(self) -> list[UdfInfo]:
-        """Return the registered functions, by name, then newest first. Their sources are left out."""
+        """Return the registered functions, by name, then newest first, without their sources."""
         if self._services.reads_alone():
             _locations.check_database_exists(self.uri)
             if (found := local_reads.local_udfs(self.uri)) is not None:
-                return [dataclasses.replace(each, source="") for each in found]  # listings have none
+                return [dataclasses.replace(each, source="") for each in found]  # as in the services' listings
         found_pages = pages(self._services.catalog.ListUdfs, catalog_pb2.ListUdfsRequest(database=self.uri))
         return [conversions.udf_info(item) for page in found_pages for item in page.definitions]
 

@@ -307,8 +307,8 @@ def test_retry(run, db, fake):
 def test_errors_says_how_many_kinds_and_rows_it_leaves_out(run, db):
     out = run("errors", db, "job-many", "--limit", "1")[1]
     assert out.splitlines()[-2:] == [
-        "and 2 more kinds; --limit shows more",
-        "and 7 rows of further kinds; --rows lists rows",
+        "and 2 more kinds of errors; --limit shows more",
+        "and 7 rows with other errors; --rows lists rows",
     ]
 
 

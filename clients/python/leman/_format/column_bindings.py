@@ -1,4 +1,4 @@
-"""Which function fills a column: field metadata ↔ `ColumnBinding`. The keys are public."""
+"""The binding of a computed column to its function: field metadata ↔ `ColumnBinding`. The keys are public."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ ADDED_AS = b"leman::added_as"
 KEPT = b"leman::kept"
 INPUT_NAMES = b"leman::input_names"
 REQUEST = b"leman::request"
-#: Digest of the binding, which detects changes by others.
+#: Digest of the binding. It detects changes that Leman did not make.
 DIGEST = b"leman::digest"
-#: Number of the format, `stored_documents.BINDING`. The digest does not cover it: a later format may cover more keys.
+#: Number of the format, `stored_documents.BINDING`. It is not in the digest, as a later format may digest more keys.
 FORMAT = b"leman::format"
 _BOUND = (COLUMN_ID, UDF_NAME, UDF_VERSION, INPUTS, SOURCE, ADDED_AS, KEPT, INPUT_NAMES)
 #: The format of bindings without `INPUT_NAMES`, which earlier releases read.
@@ -34,28 +34,28 @@ _WITHOUT_NAMES = 1
 
 @dataclass(frozen=True, slots=True)
 class InputSource:
-    """Another table from which a column's inputs come, by row id: its columns in parameter order, at a version."""
+    """Another table that provides a column's inputs, by row id: its columns in parameter order, at a version."""
 
     uri: str
     version: int
     columns: tuple[str, ...]
 
 
-#: Replaces the field id of an input that is being added with the column that reads it. The input is known by its name
-#: until the commit coordinator has written its id.
+#: The field id of an input that is added in the same call as the column that reads it. Such an input is found by name
+#: until the commit coordinator has written its real id.
 NOT_YET = -1
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnInput:
-    """An input of a computed column: its name when that was added, and the Lance field id, which a rename keeps."""
+    """An input of a computed column: its name when the column was added, and its Lance field id, which renames keep."""
 
     name: str
     field_id: int
 
 
 class FunctionVersion(NamedTuple):
-    """A function, as a column's metadata names it. An empty version is not decided yet."""
+    """A function as a column's metadata names it. An empty version is chosen later."""
 
     name: str
     version: str
@@ -66,33 +66,33 @@ class FunctionVersion(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class InputNames:
-    """The names of fields of structs in a column's inputs when the column was bound to its function."""
+    """The names of struct fields in a column's inputs at the time when the column was bound to its function."""
 
     #: (Lance field id, name), in the order of the inputs.
     names: tuple[tuple[int, str], ...]
-    #: Marks values that were computed under other names, before the column was bound again; empty: under these.
+    #: Identifies values that were computed under earlier names, before the last binding; empty if there are none.
     since: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnBinding:
-    """The binding of a computed column, as its field metadata has it."""
+    """The binding of a computed column, as stored in its field metadata."""
 
-    #: Made when the column is added: a column that is dropped and added again is another one, although Lance may give
-    #: it the same field id.
+    #: Created when the column is added. It tells a column that is dropped and added again from the old one, as Lance
+    #: may reuse the field id.
     column_id: str
     udf_name: str
     udf_version: str
     inputs: tuple[ColumnInput, ...]
-    #: The name that the column had when it was added: checkpoint keys hold it, so that a rename does not hide them.
-    #: Empty: older releases did not write it.
+    #: The column's name when it was added. Checkpoint keys contain it, so a rename does not lose checkpoints. Empty in
+    #: bindings of older releases.
     added_as: str = ""
-    #: Earlier functions of the same inputs whose values count as current, the most recent first.
+    #: Earlier functions with the same inputs whose values still count as current, the most recent first.
     kept: tuple[FunctionVersion, ...] = ()
-    #: If given, the function reads that table's columns, and the one input holds row ids of it.
+    #: If set, the function reads columns of that table, and the column's one input holds row ids of it.
     source: InputSource | None = None
-    #: Names of the fields of structs in the inputs, as the function gets them, also after a rename. None: no input has
-    #: any, or an older release made the binding.
+    #: Names of struct fields in the inputs that the function sees, even after a rename. None if no input has struct
+    #: fields, or if an older release wrote the binding.
     input_names: InputNames | None = None
 
     @property
@@ -106,11 +106,11 @@ class ColumnBinding:
 
     @property
     def values_id(self) -> str:
-        """Return the column's id for fingerprints, with the mark of values under other input names."""
+        """Return the column's id for fingerprints, with `InputNames.since` if that is set."""
         return f"{self.column_id}{self._since}"
 
     def keyed_as(self, name: str) -> str:
-        """Return the name of the column in checkpoint keys; `name` is its name now."""
+        """Return the column's name in checkpoint keys, where `name` is its current name."""
         return f"{self.added_as or name}{self._since}"
 
     @property
@@ -119,7 +119,7 @@ class ColumnBinding:
 
 
 def bind(field: pa.Field, binding: ColumnBinding) -> pa.Field:
-    """Return the field with the binding in its metadata; other metadata stays."""
+    """Return the field with the binding in its metadata. Other metadata is kept."""
     inputs = [[column.name, column.field_id] for column in binding.inputs]
     stored = {
         **(field.metadata or {}),
@@ -144,7 +144,7 @@ def bind(field: pa.Field, binding: ColumnBinding) -> pa.Field:
 
 
 def entries(field: pa.Field) -> dict[str, str | None]:
-    """Return the entries of a binding in a field's metadata; None for entries to remove."""
+    """Return the binding's entries in a field's metadata, with None for entries to remove."""
     metadata = field.metadata or {}
     return {
         key.decode(): metadata[key].decode() if key in metadata else None for key in (*_BOUND, DIGEST, FORMAT, REQUEST)
@@ -152,7 +152,7 @@ def entries(field: pa.Field) -> dict[str, str | None]:
 
 
 def read(field: pa.Field) -> ColumnBinding | None:
-    """Return the binding of a computed column; None for any other.
+    """Return the binding of a computed column, or None for any other column.
 
     Raises:
         Damaged: the metadata is not as it was written.

@@ -1,12 +1,12 @@
-"""SQL checked as text: how deep it is nested, and which filters mean the same to Lance as to the services.
+"""Checks of SQL as text: how deeply it is nested, and which filters mean the same to Lance and to the services.
 
 Lance and DataFusion walk a parsed expression by recursion: `x+1+1+…` and `x::int::int…` crash the process at about 550
 operators. Planning arithmetic costs more than the square of its depth, and each COALESCE in the first argument of
 another one triples the work: 16 of them take minutes. AND and OR are planned without recursion and may be many.
 
-Lance ignores what follows a complete expression, reads a name in double quotes as text, and a time with an offset as
-clock time in the column's zone. The services refuse or translate such filters. A process without services reads with a
-filter that has nothing of that kind; for any other filter, the services read.
+Lance ignores text after a complete expression, reads a name in double quotes as text, and reads a time with an offset
+as clock time in the column's zone. The services refuse or translate such filters. A process without services only
+evaluates filters without any of these, and has the services evaluate all others.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ import re
 import sys
 from dataclasses import dataclass, field
 
-#: Operators and calls from the whole expression to its innermost value.
+#: Operators and calls between the whole expression and its innermost value.
 MAX_NESTING = 100
-#: The same for stored SQL: earlier releases had no limit, and up to this depth nothing crashes.
+#: The same limit for stored SQL. Earlier releases had none, and SQL up to this depth does not crash.
 MAX_STORED_DEPTH = 400
-#: Operators, each times its depth, and times three for each call around it that Lance plans several times.
+#: The sum over operators of their depths. Each call around an operator that Lance plans repeatedly triples its share.
 MAX_WORK = 20_000
 MAX_PARSED_BYTES = 1 << 18
 
@@ -31,19 +31,19 @@ _NESTING_TOKEN = re.compile(
     re.VERBOSE,
 )
 _WORDS = frozenset({"not", "is", "like", "ilike", "in", "between", "similar", "rlike", "regexp", "div", "collate"})
-#: Words before a bracket that is not a call.
+#: Words before a bracket that do not make it a call.
 _NO_CALL = _WORDS | {"and", "or", "when", "then", "else", "case", "array"}
-#: Calls of which Lance plans each argument but the last more than once.
+#: Calls of which Lance plans all arguments but the last repeatedly.
 _PLANNED_AGAIN = frozenset({"coalesce", "nvl", "nvl2", "nullif", "greatest", "least"})
 _AGAIN = 3
 
 
 @dataclass(slots=True)
 class _Frame:
-    """A bracket, a CASE, or the whole text, as far as it is read. Its term is the part since a comma, AND or OR."""
+    """A bracket, a CASE or the whole text, read so far. Its term is the part since the last comma, AND or OR."""
 
     kind: str
-    #: Whether what a comma ends is planned again.
+    #: Whether Lance plans the arguments before a comma repeatedly.
     again: bool = False
     depth: int = 0
     work: int = 0
@@ -51,20 +51,20 @@ class _Frame:
     inner_depth: int = 0
     inner_work: int = 0
     betweens: int = 0
-    #: Of a CASE: the work of its operand, and how many WHENs it has.
+    #: For a CASE: the work of its operand, and the number of WHENs.
     operand: int = 0
     whens: int = 0
     part: str = ""
 
     def end_term(self, factor: int = 1) -> None:
-        """Count the term that was read since the last separator."""
+        """Count the term since the last separator."""
         depth = self.operators + self.inner_depth
         self.depth = max(self.depth, depth)
         self.work += factor * (self.inner_work + self.operators * depth)
         self.operators = self.inner_depth = self.inner_work = self.betweens = 0
 
     def take(self, inner: _Frame, operators: int) -> None:
-        """Add a bracket or CASE that ends here."""
+        """Add a bracket or CASE that ends here to the term around it."""
         self.operators += operators
         self.inner_depth = max(self.inner_depth, inner.depth)
         self.inner_work += inner.work
@@ -75,37 +75,36 @@ class _Reading:
     frames: list[_Frame] = field(default_factory=lambda: [_Frame("")])
 
     def separate(self) -> None:
-        """End a term of the innermost frame."""
         frame = self.frames[-1]
         frame.end_term(_AGAIN if frame.again or frame.part == "when" else 1)
 
     def close(self, kind: str) -> None:
-        """End the innermost frame, if it is of this kind."""
+        """End the innermost frame if it has this kind."""
         if self.frames[-1].kind != kind or len(self.frames) == 1:
             return
         frame = self.frames.pop()
         if kind == "case":
             frame.end_term()
             frame.work += frame.operand * frame.whens * _AGAIN
-            frame.depth += frame.whens  # each is a call around the next one
+            frame.depth += frame.whens  # each WHEN nests the following ones
         else:
             frame.end_term()
         self.frames[-1].take(frame, 1)
 
 
 def nesting_problem(sql: str) -> str:
-    """Return what is wrong with the nesting of a caller's SQL; empty: nothing. Never recurses."""
+    """Return what is wrong with the nesting of a caller's SQL, or "". Does not recurse."""
     return _problem(sql, MAX_NESTING, MAX_WORK)
 
 
 def stored_nesting_problem(sql: str) -> str:
-    """Return why stored SQL would crash the process; empty: it would not. Never recurses."""
+    """Return why stored SQL would crash the process, or "" if it would not. Does not recurse."""
     return _problem(sql, MAX_STORED_DEPTH, sys.maxsize)
 
 
 def _problem(sql: str, most_deep: int, most_work: int) -> str:
     if len(sql) > MAX_PARSED_BYTES:
-        return f"it has {len(sql)} characters, at most {MAX_PARSED_BYTES} can be read"
+        return f"it has {len(sql)} characters, and at most {MAX_PARSED_BYTES} can be read"
     reading = _Reading()
     before = ""
     for match in _NESTING_TOKEN.finditer(sql):
@@ -138,7 +137,7 @@ def _read(reading: _Reading, text: str, before: str, *, is_word: bool, is_symbol
         is_call = text == "(" and before in _PLANNED_AGAIN and before not in _NO_CALL
         reading.frames.append(_Frame(")" if text == "(" else "]", again=is_call))
     elif text in {")", "]"}:
-        while reading.frames[-1].kind == "case":  # one without END: the text is refused for that elsewhere
+        while reading.frames[-1].kind == "case":  # a CASE without END, which another check refuses
             reading.close("case")
         reading.close(text)
     elif text == ",":
@@ -151,7 +150,7 @@ def _read_word(reading: _Reading, frame: _Frame, word: str) -> None:
     if word in {"and", "or"}:
         if word == "and" and frame.betweens:
             frame.betweens -= 1
-        elif not frame.again:  # in an argument the whole of it is planned again
+        elif not frame.again:  # otherwise Lance plans the whole argument again
             reading.separate()
     elif word in _WORDS:
         frame.operators += 1
@@ -180,17 +179,17 @@ _TOKEN = re.compile(
     r"|(?P<operator><=|>=|<>|!=|[=<>+*/%])|(?P<mark>[(),.]|-(?!-))",
     re.ASCII,
 )
-#: One letter for each piece; any other word is an operand.
+#: Tokens are written as one letter each. Words that are not listed are operands.
 _LETTERS = dict.fromkeys(["and", "or", "between", "like", "in"], "=") | {"is": "=", "not": "n"}
-#: Words with a meaning of their own where an operand may stand.
+#: Words that are not column names even where an operand may stand.
 _OWN_MEANING = re.compile(r"array|case|cast|current_.*|exists|extract|interval|localtime.*|row|select|struct")
 _PATH = re.compile(r"o(?:\.o)+")
-#: What is one operand, of operands: a list or bracket, a negation, two of them with an operator between.
+#: An operand that is made of operands: a list or bracket, a negation, or two operands with an operator between.
 _OPERAND = re.compile(r"\(o(?:,o)*\)|(?<!o)[n-]+o|o(?:(?:n?=n?-?|-)o)+")
 
 
 def is_plain(where: str) -> bool:
-    """Return whether a filter is made of columns, numbers, text, operators, AND, OR, NOT, IN, IS, BETWEEN and LIKE."""
+    """Return whether a filter has only columns, numbers, text, operators, AND, OR, NOT, IN, IS, BETWEEN and LIKE."""
     letters, at = [], 0
     while at < len(where):
         token = _TOKEN.match(where, at)

@@ -1,8 +1,8 @@
 """The format number and the digest of stored documents. Pure.
 
-Stored data states the number of its format, so that data of another release is not taken for damage. Without a number
-it has format 1, unless the formats below say otherwise. A change gets the next number if earlier releases cannot read
-it. `docs/stored_formats.md` lists where each number is stored.
+Stored data states the number of its format, so that data of another release is not taken for damaged. Data without a
+number has format 1, unless the formats below say otherwise. A change that earlier releases cannot read gets the next
+number. `docs/stored_formats.md` lists where each number is stored.
 
 A digest detects damage, not malice: anyone who can write to the store can compute one.
 """
@@ -21,13 +21,13 @@ class Unreadable(Exception):
 
 
 class Damaged(Unreadable, ValueError):
-    """It is not as it was written."""
+    """Stored data that was changed after it was written."""
 
 
 class OtherFormat(Unreadable):
-    """Another release wrote it. It is whole, and in a format that this release does not read.
+    """Stored data that is intact, but of another release, in a format that this release does not read.
 
-    `reason`: FORMAT_TOO_OLD, FORMAT_TOO_NEW.
+    `reason` is FORMAT_TOO_OLD or FORMAT_TOO_NEW.
     """
 
     def __init__(self, reason: str, message: str, number: int) -> None:
@@ -38,9 +38,9 @@ class OtherFormat(Unreadable):
 
 @dataclass(frozen=True, slots=True)
 class StoredFormat:
-    """A format: what it is of, the number that this release writes, and the oldest one that it reads.
+    """A stored format: what it stores, the number that this release writes, and the oldest number that it reads.
 
-    `renew`: what to do if it is too old, as a sentence.
+    `renew`: advice for data in an older format, as a sentence.
     """
 
     called: str
@@ -49,15 +49,15 @@ class StoredFormat:
     renew: str = "Let the release that wrote it, or the last one that reads it, finish what is open"
 
     def check(self, stated: object, where: str) -> None:
-        """Refuse a format that this release does not read.
+        """Raise an error for a format that this release does not read.
 
         Args:
-            stated: The number as it is stored; None: there is none.
+            stated: The stored number, or None if there is none.
             where: The data, as the subject of a sentence.
 
         Raises:
-            OtherFormat: it is older or newer.
-            ValueError: it is not a number, that is, damaged.
+            OtherFormat: The format is older or newer.
+            ValueError: The value is not a number, so the data is damaged.
         """
         number = 1 if stated is None else int(str(stated))
         if self.oldest <= number <= self.current:
@@ -73,13 +73,13 @@ class StoredFormat:
         raise OtherFormat("FORMAT_TOO_OLD", message, number)
 
 
-#: The digest came with format 1, names in inputs with format 2.
+#: Format 1 introduced the digest, format 2 the names in inputs.
 BINDING = StoredFormat(
     "column bindings",
     current=2,
     renew="Open the table with a release that reads it: its values are right, and need not be computed again",
 )
-#: Definitions got a digest with format 2.
+#: Format 2 introduced the digest.
 FUNCTION = StoredFormat("function definitions", 2, 2, "Register the function again, with the version that it had")
 #: The number also says how a view points to rows of its source.
 VIEW = StoredFormat("views", 2)
@@ -99,22 +99,22 @@ _DIGEST = "sha256"
 def content_digest(content: bytes) -> str:
     """Return the digest that names or precedes stored content: 32 hex digits of SHA-256.
 
-    The one rule for new kinds of documents: JSON is sealed (`seal`), anything else has this digest in its name.
+    New kinds of documents follow one rule: JSON is sealed (`seal`), and any other content has this digest in its name.
     Column files, checkpoints and lists of a view's rows keep the xxh3-128 that earlier releases check.
     """
     return hashlib.sha256(content).hexdigest()[:32]
 
 
 def seal(document: Mapping[str, Any]) -> bytes:
-    """Return the document as JSON, with the digest of the rest as `sha256`, a key that it must not have itself."""
+    """Return the document as JSON with the added key `sha256`, the digest of the other entries."""
     return _text({**document, _DIGEST: _digest_of(document)})
 
 
 def unseal(data: bytes) -> dict[str, Any]:
-    """Return what was sealed.
+    """Return the document that `seal` encoded.
 
     Raises:
-        Damaged: some bytes are not as they were written.
+        Damaged: The bytes were changed.
     """
     document = json.loads(data)
     if not isinstance(document, dict):
@@ -128,7 +128,7 @@ def unseal(data: bytes) -> dict[str, Any]:
 
 
 def digest_of(entries: Mapping[str, str]) -> str:
-    """Return the digest of named texts, whatever their order: 32 hex digits."""
+    """Return the digest of named texts, 32 hex digits. Their order does not matter."""
     return content_digest(json.dumps(sorted(entries.items()), ensure_ascii=False).encode())
 
 
@@ -137,25 +137,25 @@ def _digest_of(document: Mapping[str, Any]) -> str:
 
 
 def _text(document: Mapping[str, Any]) -> bytes:
-    return json.dumps(document, separators=(",", ":"), sort_keys=True).encode()  # without an indent C does it
+    return json.dumps(document, separators=(",", ":"), sort_keys=True).encode()  # without indent, C code encodes it
 
 
 def seal_text(text: str) -> str:
-    """Return the text with its digest before it."""
+    """Return the text with its digest in front."""
     return f"{content_digest(text.encode())} {text}"
 
 
 def is_whole(sealed: str) -> bool:
-    """Return whether a sealed text is as it was written."""
+    """Return whether a sealed text matches its digest."""
     digest, _, text = sealed.partition(" ")
     return digest == content_digest(text.encode())
 
 
 def unseal_text(sealed: str) -> str:
-    """Return what was sealed.
+    """Return the text that `seal_text` sealed.
 
     Raises:
-        Damaged: it is not as it was written.
+        Damaged: The text was changed.
     """
     if not is_whole(sealed):
         raise Damaged("its digest does not match its content")

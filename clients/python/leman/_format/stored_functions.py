@@ -1,6 +1,6 @@
-"""A registered function, and its definition as it is stored: JSON with a digest of all of it. Pure.
+"""A registered function, and its stored definition: JSON with a digest over all of it. Pure.
 
-Arrow types are base64 of IPC schemas.
+Arrow types are stored as base64 of IPC schemas.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from leman._arrow import pa
 from leman._format import stored_documents
 from leman._format.stored_documents import Damaged
 
-#: The folder of a database with its functions, and how names of files with definitions end there.
+#: The folder of a database with its functions, and the ending of their definitions' file names.
 FOLDER = "_leman/udfs"
 ENDING = ".json"
 
 
 class UdfKind(enum.Enum):
-    """What a function gets in one call."""
+    """The argument form that a function takes."""
 
     SCALAR = "scalar"
     ARRAY = "array"
@@ -34,7 +34,7 @@ class UdfKind(enum.Enum):
 
 
 class ErrorAction(enum.Enum):
-    """What an error rule does with a row for which the function raises."""
+    """What to do with a row for which the function raises."""
 
     FAIL = "fail"
     SKIP = "skip"
@@ -43,10 +43,9 @@ class ErrorAction(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class ErrorRule:
-    """One rule of an error policy."""
 
     action: ErrorAction
-    #: Class names, which match the classes derived from them too; empty matches every exception.
+    #: Class names, which also match derived classes. An empty tuple matches every exception.
     exception_types: tuple[str, ...] = ()
     message_pattern: str = ""
     max_attempts: int = 1
@@ -54,24 +53,24 @@ class ErrorRule:
     max_backoff_seconds: float = 60.0
 
     def matches(self, names: AbstractSet[str], message: str) -> bool:
-        """Return whether the rule is about this exception.
+        """Return whether the rule applies to an exception.
 
         Args:
-            names: of the exception's class and its bases, with and without their modules.
+            names: The names of the exception's class and its bases, with and without their modules.
         """
         if self.message_pattern and not re.search(self.message_pattern, message):
             return False
         return not self.exception_types or not names.isdisjoint(self.exception_types)
 
     def pause(self, attempt: int) -> float:
-        """Return seconds to wait after that many attempts."""
+        """Return the seconds to wait after the given number of attempts."""
         doubled = self.initial_backoff_seconds * 2.0 ** min(attempt - 1, 1000)
         return min(doubled, self.max_backoff_seconds)
 
 
 @dataclass(frozen=True, slots=True)
 class ErrorPolicy:
-    """The first matching rule holds; without one the job fails. A bound of 0 is none."""
+    """Rules of which the first that matches applies. Without a match the job fails. A limit of 0 means no limit."""
 
     rules: tuple[ErrorRule, ...] = ()
     max_errors: int = 0
@@ -79,14 +78,14 @@ class ErrorPolicy:
     store_errors: bool = True
 
     def errors_allowed(self, rows: int) -> int | None:
-        """Return how many rows may fail in a job over so many; None: any number."""
+        """Return how many rows may fail in a job over `rows` rows, or None for any number."""
         bounds = [self.max_errors] if self.max_errors else []
         if self.max_error_fraction:
             bounds.append(int(self.max_error_fraction * rows))
         return min(bounds, default=None)
 
     def rule_for(self, names: AbstractSet[str], message: str, attempt: int) -> ErrorRule | None:
-        """Return the rule for an exception of the given names after that many attempts; None: the job fails."""
+        """Return the rule for an exception with these names after that many attempts, or None: the job fails."""
         for rule in self.rules:
             if rule.action is ErrorAction.RETRY and attempt >= rule.max_attempts:
                 continue
@@ -97,14 +96,14 @@ class ErrorPolicy:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointBounds:
-    """Rows between checkpoints as asked for; 0 is "not asked"."""
+    """Requested rows between checkpoints, where 0 means "not requested"."""
 
     checkpoint_size: int = 0
     min_checkpoint_size: int = 0
     max_checkpoint_size: int = 0
 
     def over(self, default: CheckpointBounds) -> CheckpointBounds:
-        """Return these bounds, with those of `default` for what is not asked (the call wins over the definition)."""
+        """Return these bounds, completed from `default`, so that the call's values override the definition's."""
         return CheckpointBounds(
             self.checkpoint_size or default.checkpoint_size,
             self.min_checkpoint_size or default.min_checkpoint_size,
@@ -113,7 +112,6 @@ class CheckpointBounds:
 
     @property
     def asked(self) -> bool:
-        """Return whether anything was asked."""
         return self != CheckpointBounds()
 
     @property
@@ -122,14 +120,14 @@ class CheckpointBounds:
 
     @property
     def at_most(self) -> int:
-        """Return the largest checkpoint in rows; a very large number if nothing was asked."""
+        """Return the largest checkpoint in rows, or a very large number if nothing was requested."""
         asked = [n for n in (self.checkpoint_size, self.max_checkpoint_size) if n > 0]
         return min(asked) if asked else 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """What one call at a time of a function takes on a worker, as asked for; 0 is "not asked"."""
+    """What one call of a function needs on a worker, where 0 means "not requested"."""
 
     num_cpus: int = 0
     num_gpus: float = 0.0
@@ -138,17 +136,17 @@ class Resources:
 
 @dataclass(frozen=True, slots=True)
 class RemoteFunction:
-    """Where a function is served that workers do not compute themselves."""
+    """The servers of a function that workers call instead of computing it."""
 
-    #: Flight uris of its servers, which all serve the same.
+    #: Flight uris of its servers, which all serve the same function.
     addresses: tuple[str, ...]
-    #: Their name of it.
+    #: The function's name on the servers.
     function: str
 
 
 @dataclass(frozen=True, slots=True)
 class UdfDefinition:
-    """A registered function. Name and version identify it forever. See `protos/leman/v1/udf.proto` for the fields."""
+    """A registered function, identified by name and version forever. `protos/leman/v1/udf.proto` has the fields."""
 
     name: str
     version: str
@@ -169,7 +167,7 @@ class UdfDefinition:
     blob: bool = False
     resources: Resources = Resources()
     remote: RemoteFunction | None = None
-    #: The text that the code was made from, for people: it decides nothing.
+    #: The source text, for people. It is not part of the identity.
     source: str = field(default="", compare=False, repr=False)
 
 
@@ -181,20 +179,20 @@ class Registered(NamedTuple):
 
     @property
     def order(self) -> tuple[str, int, str]:
-        """Return what functions are sorted by: the name, then newest first; unique."""
+        """Return the unique sort key of functions: by name, then newest first."""
         return self.udf.name, -int(self.registered_at * 1e6), self.udf.version
 
     @property
     def file_name(self) -> str:
-        """Return the name of its definition's file."""
+        """Return the file name of the function's definition."""
         return f"{self.udf.name}@{self.udf.version}{ENDING}"
 
 
 def encode_definition(udf: UdfDefinition, registered_at: float) -> bytes:
-    """Return a definition as bytes.
+    """Encode a definition.
 
     Args:
-        registered_at: in seconds since the epoch; it is not part of the definition.
+        registered_at: Seconds since the epoch. It is not part of the definition.
     """
     body = dataclasses.asdict(udf)
     body["kind"] = udf.kind.value
@@ -203,18 +201,18 @@ def encode_definition(udf: UdfDefinition, registered_at: float) -> bytes:
     for rule in body["error_policy"]["rules"]:
         rule["action"] = rule["action"].value
     if udf.remote is None:
-        del body["remote"]  # releases that know no remote functions read all others
-    source = body.pop("source")  # next to the definition, where earlier releases ignore it
+        del body["remote"]  # so that releases without remote functions can read all other definitions
+    source = body.pop("source")  # stored next to the definition, where earlier releases ignore it
     document = {"format": stored_documents.FUNCTION.current, "registered_at": registered_at, "definition": body}
     return stored_documents.seal({**document, "source": source} if source else document)
 
 
 def decode_definition(data: bytes, where: str) -> Registered:
-    """Return the function of a definition.
+    """Decode a definition.
 
     Raises:
-        Damaged: the bytes are not as they were written.
-        OtherFormat: another release wrote the file `where`.
+        Damaged: The bytes were changed.
+        OtherFormat: Another release wrote the file `where`.
     """
     try:
         _check_unsealed(data, where)
@@ -228,7 +226,7 @@ def decode_definition(data: bytes, where: str) -> Registered:
 
 
 def _check_unsealed(data: bytes, where: str) -> None:
-    """Refuse a definition without a digest, as the first format had none; one that has lost it is damaged."""
+    """Refuse a definition without a digest. Definitions of the first format have none; any other has lost it."""
     document = json.loads(data)
     if isinstance(document, dict) and "definition" in document and "sha256" not in document:
         stored_documents.FUNCTION.check(document.get("format"), where)

@@ -1,7 +1,7 @@
-"""The logs of a database: Lance tables of job states and of failed rows, and which of their rows count.
+"""A database's logs, which are Lance tables of job states and of failed rows, and which of their rows count.
 
-A state of a job is a text with its digest before it. A row that failed again is in the log again: the last one counts.
-`ErrorGrouping` groups failed rows by what went wrong.
+A job state is stored as text with its digest in front. A row that failed again is logged again, and its last entry
+counts. `ErrorGrouping` groups failed rows by error.
 """
 
 from __future__ import annotations
@@ -11,41 +11,40 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
-#: Paths in a database, and the folder next to them for parts that were set aside.
+#: Paths in a database; the last one is the folder for damaged parts that were set aside.
 JOBS = "_leman/jobs.lance"
 ERRORS = "_leman/errors.lance"
 DAMAGED = "damaged"
-#: Replaces an exception's class if only the place of a failed row is stored.
+#: The exception's class of a failed row of which only the place is stored.
 PLACE_ONLY = ""
-#: Column of a log that keeps an order: the row id that a row had before it was saved from a damaged fragment.
+#: A log's column for the row id that a row had before it was saved from a damaged fragment. It keeps the order.
 SAVED_FROM = "position"
 ROW_ID = "_rowid"
 
-#: Rows that fit none of this many groups are only counted.
+#: The maximum number of groups. Rows that fit none of them are only counted.
 MOST_GROUPS = 10_000
-#: Rows that a group keeps as examples.
+#: The maximum number of example rows in a group.
 MOST_EXAMPLES = 5
-#: Characters of a message that are shown, and that tell groups apart.
+#: Characters of a message that are shown, and that are compared to find its group.
 _SHOWN, _COMPARED = 200, 500
-#: What differs from row to row in one and the same failure: numbers, and quoted text.
+#: The parts of a message that vary among rows with the same error: numbers and quoted text.
 _VARYING = re.compile(r"'[^']*'|\"[^\"]*\"|\b0x[0-9a-f]+\b|\d+(?:\.\d+)?")
 _LEFT_OUT = "…"
-#: The first line of a message of pydantic, which says nothing of the reason; what follows a reason there.
+#: The first line of a pydantic message, which contains no reason, and the text after each reason.
 _VALIDATION = re.compile(r"\d+ validation errors? for ")
 _DETAILS = re.compile(r" (\[type=|\(type=).*")
 
 
 def position(row: Mapping[str, object]) -> int:
-    """Return where a row stands among all others of its table: in the order in which their appends were committed.
+    """Return a row's place in the order in which a table's appends were committed.
 
-    Commits give out stable row ids in their order, and compaction keeps them, while it moves rows behind others that
-    were appended meanwhile. A row that was saved from a damaged fragment is appended again under a new id; its column
-    `position` has the old one. Rows with ids 0, 1, 2 of which the middle one was saved, with id 3, stand in the order
-    0, 3 (position 1), 2.
+    Commits assign stable row ids in increasing order, and compaction keeps them although it moves rows behind later
+    ones. A row that was saved from a damaged fragment was appended again and has a new id; its column `position` has
+    the old one. Example: of rows 0, 1 and 2, the middle one was saved and got id 3. The order is 0, 3 (position 1), 2.
 
     Returns:
-        0 for all rows of a table without stable ids, as earlier releases made it: there the order of the manifest is
-            all that is known.
+        0 for all rows of a table without stable row ids, as earlier releases made it. Such rows keep the manifest's
+            order.
     """
     if SAVED_FROM not in row:
         return 0
@@ -54,7 +53,7 @@ def position(row: Mapping[str, object]) -> int:
 
 
 def sql_quoted(text: str) -> str:
-    """Return a text as SQL writes it."""
+    """Return a text as a SQL literal."""
     return "'" + text.replace("'", "''") + "'"
 
 
@@ -64,14 +63,14 @@ def is_sealed(record: str) -> bool:
 
 
 class Word(Protocol):
-    """The state that a job is in."""
+    """The state of a job."""
 
     @property
     def terminal(self) -> bool: ...
 
 
 class StateOfJob(Protocol):
-    """What of a state of a job decides whether it counts."""
+    """The fields of a stored job state that decide whether it counts."""
 
     @property
     def state(self) -> Word: ...
@@ -90,11 +89,11 @@ _State = TypeVar("_State", bound=StateOfJob)
 
 
 def newer_state(known: _State | None, said: _State) -> _State:
-    """Return which of two states of a job counts, where `said` was written down after `known`.
+    """Return which of two states of a job counts, where `said` was stored after `known`.
 
-    The first terminal state is final, but for the word that the job was deleted, after which nothing counts. An
-    attempt belongs to the executor that wrote it down first; once a later one is written down, the earlier one's
-    executor has nothing to say any more, not even that the job has ended.
+    The first terminal state is final; only the deletion of the job may follow it. An attempt belongs to the executor
+    that stored it first. Once a later attempt is stored, nothing that an earlier attempt's executor stores counts, not
+    even that the job has ended.
     """
     if known is None or (said.deleted and known.state.terminal and not known.deleted):
         return said
@@ -104,10 +103,10 @@ def newer_state(known: _State | None, said: _State) -> _State:
 
 
 def failure_line(message: str) -> str:
-    """Return what went wrong in one line: the first one, and of a validation error its fields and reasons too.
+    """Return an error message as one line: its first line, or for a validation error also its fields and reasons.
 
     "2 validation errors for Result\\nscore\\n  Input should be less … [type=…]\\n…" becomes "2 validation errors for
-    Result: score: Input should be less …; tags.0: …". A line that ends with a colon is followed by the next one.
+    Result: score: Input should be less …; tags.0: …". If a line ends with a colon, the next one is added.
     """
     first, *more = message.strip().split("\n")
     if not _VALIDATION.match(first):
@@ -116,7 +115,7 @@ def failure_line(message: str) -> str:
     for line in more:
         if not line.startswith(" "):
             field = f"{line.strip()}: " if line.strip() else ""
-        elif not line.startswith("    "):  # deeper is a link to pydantic's documentation
+        elif not line.startswith("    "):  # more indented lines are links to pydantic's documentation
             reasons.append(field + _DETAILS.sub("", line).strip())
     return f"{first}: {'; '.join(reasons)}" if reasons else first
 
@@ -125,36 +124,36 @@ Row = TypeVar("Row")
 
 
 class ErrorGroup(NamedTuple, Generic[Row]):
-    """Rows on which the function failed alike."""
+    """Rows on which the function failed with the same error."""
 
     error_type: str
-    #: The `failure_line` of the messages, with `…` in place of what differs among them.
+    #: The `failure_line` of the messages, with `…` for the parts that vary among them.
     message: str
     rows: int
-    #: The first rows that were added.
+    #: The rows that were added first.
     examples: tuple[Row, ...]
 
 
 @dataclass(slots=True)
 class _Counted(Generic[Row]):
     line: str
-    #: The numbers and quoted texts of the line; `…` where a later message has another one.
+    #: The numbers and quoted texts of the line, with `…` for those that vary among the messages.
     values: list[str]
     rows: int
     examples: list[Row]
 
 
 class ErrorGrouping(Generic[Row]):
-    """Counts failed rows, in the order of their addresses. Its memory does not grow with the number of rows."""
+    """Counts failed rows by error. Rows are added in the order of their addresses. Its memory is bounded."""
 
     def __init__(self) -> None:
         self._groups: dict[tuple[str, str], _Counted[Row]] = {}
-        #: Rows that were added, and those of them that are in no group.
+        #: The number of rows added, and the number of those in no group.
         self.rows = 0
         self.ungrouped = 0
 
     def add(self, error_type: str, message: str, row: Row) -> None:
-        """Count a row, as one of the group with the same exception and the same line but for what varies."""
+        """Count a row in the group of rows with the same exception and message, apart from varying parts."""
         self.rows += 1
         line = failure_line(message)
         key = error_type, _VARYING.sub(_LEFT_OUT, line)[:_COMPARED]
@@ -168,11 +167,11 @@ class ErrorGrouping(Generic[Row]):
         if len(group.examples) < MOST_EXAMPLES:
             group.examples.append(row)
         if any(value != _LEFT_OUT for value in group.values):
-            pairs = zip(group.values, _VARYING.findall(line), strict=False)  # lines may differ beyond what is compared
+            pairs = zip(group.values, _VARYING.findall(line), strict=False)  # ends may differ
             group.values = [value if value == other else _LEFT_OUT for value, other in pairs]
 
     def largest_first(self) -> list[ErrorGroup[Row]]:
-        """Return the groups; those of one size in the order of their first rows."""
+        """Return the groups, the largest first; groups of one size are in the order of their first rows."""
         found = sorted(self._groups.items(), key=lambda item: -item[1].rows)
         return [
             ErrorGroup(error_type, _message(group), group.rows, tuple(group.examples))

@@ -1,4 +1,4 @@
-"""What makes a table a view: its definition in the schema metadata. Keys and forms are public: docs/views.md."""
+"""The definition of a view in its table's schema metadata. Keys and forms are public: docs/views.md."""
 
 from __future__ import annotations
 
@@ -25,31 +25,31 @@ FILLED = f"{PREFIX}filled"
 BASE_RECORD = f"{PREFIX}base_table_record"
 EARLIER = f"{PREFIX}earlier"
 FAILED = f"{PREFIX}failed"
-#: Prefix of the names of lists of failed rows.
+#: Prefix of the names of files that list failed rows.
 FAILED_PREFIX = "failed-"
-#: Prefix of the names of records of a source version.
+#: Prefix of the names of files that record a source version.
 RECORD_PREFIX = "source-"
-#: "true": the source is in the view's own database, also after that was moved; `BASE_DATABASE` is its first place. No
-#: digest covers it, as releases that do not know it digest what they know.
+#: "true" if the source is in the view's own database, even after that was moved; `BASE_DATABASE` is its first place.
+#: The digest does not cover it, as releases that do not know this key would compute another digest.
 IN_OWN_DATABASE = f"{PREFIX}base_table_in_own_database"
-#: Digest of the entries that `_COVERED` names.
+#: Digest of the entries that `_COVERED` lists.
 DIGEST = f"{PREFIX}digest"
 _TRUE, _FALSE = "true", "false"
 _COVERED = (QUERY, BASE_TABLE, BASE_DATABASE, BASE_VERSION, FORMAT, BASE_INCARNATION, FILLED, BASE_RECORD)
-#: Views that an earlier release made do not have them.
+#: Entries that views of earlier releases do not have.
 _LATER = (EARLIER, FAILED)
-#: How many earlier states are remembered.
+#: The maximum number of earlier states that a view remembers.
 MOST_EARLIER = 16
 
 
-#: Columns that every view has. Queries made through Leman do not show them.
+#: Columns of every view that queries through Leman do not show.
 SOURCE_ROW_ID = "__source_row_id"
 IS_SET = "__is_set"
 INTERNAL_COLUMNS = (SOURCE_ROW_ID, IS_SET)
 
 
 class ViewFormat(enum.IntEnum):
-    """How `__source_row_id` points into the source (`leman::view::version`)."""
+    """How `__source_row_id` refers to rows of the source (`leman::view::version`)."""
 
     ADDRESSES = 1
     STABLE_ROW_IDS = 2
@@ -57,12 +57,12 @@ class ViewFormat(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class ViewColumn:
-    """A column of a view that comes from the source alone."""
+    """A column of a view that is computed from the source without a registered function."""
 
     name: str
     #: SQL over the source's columns.
     expression: str
-    #: Set if the expression is just one of them.
+    #: Set if the expression is only a column of the source.
     source_column: str = ""
 
 
@@ -77,13 +77,13 @@ class ViewFunction:
 
     @property
     def identity(self) -> str:
-        """Return the identity of its values: a function version and what it reads."""
+        """Return the identity of the column's values: the function version and its inputs."""
         return f"{self.udf_name}@{self.udf_version}({', '.join(self.inputs)})"
 
 
 @dataclass(frozen=True, slots=True)
 class ViewQuery:
-    """The query of a view. `limit` and `offset` choose by source row id, before the shuffle."""
+    """The query of a view. `limit` and `offset` count in the order of source row ids, before the shuffle."""
 
     database: str
     table: str
@@ -92,24 +92,24 @@ class ViewQuery:
     where: str = ""
     shuffle: bool = False
     seed: int = 0
-    #: None: all rows.
+    #: None means all rows.
     limit: int | None = None
     offset: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EarlierState:
-    """An earlier state of a view: all rows of `view_version` are right for `source_version`."""
+    """An earlier state of a view: all rows of `view_version` match `source_version`."""
 
     view_version: int
     source_version: int
-    #: What computed the function columns (name → `ViewFunction.identity`).
+    #: What computed the function columns: name → `ViewFunction.identity`.
     computed: dict[str, str]
-    #: The highest id of a fragment of the source then.
+    #: The highest fragment id of the source at that time.
     last_fragment: int = -1
 
     def is_like(self, other: EarlierState) -> bool:
-        """Return whether both hold the same values."""
+        """Return whether both states hold the same values."""
         return (self.source_version, self.computed) == (other.source_version, other.computed)
 
 
@@ -119,9 +119,9 @@ class FailedNote:
 
     #: The file that lists the rows (see `leman_core.storage.view_side_files`).
     file: str = ""
-    #: How many, by column.
+    #: The number of missing values by column.
     rows: dict[str, int] = field(default_factory=dict)
-    #: How many, by the job that failed, the latest first.
+    #: The number of missing values by the job that failed, the latest first.
     jobs: dict[str, int] = field(default_factory=dict)
 
     @property
@@ -132,57 +132,59 @@ class FailedNote:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewDefinition:
-    """A view as its table's schema metadata describes it."""
+    """The definition of a view in its table's schema metadata."""
 
     query: ViewQuery
     source_uri: str
-    #: The source version that the set rows are right for.
+    #: The source version that the computed rows match.
     base_version: int
     base_incarnation: str
     format: ViewFormat
-    #: The function version that computed each function column's values (name → "udf@version"); it differs from the
-    #: query's after an alteration.
+    #: The function version that computed each function column's values (name → "udf@version"). After an alteration it
+    #: differs from the query's.
     filled: dict[str, str] = field(default_factory=dict)
     #: The file in which the view keeps that source version (`source_records`); empty: none.
+    #: The file with the record of that source version (`source_records`), or "".
     base_record: str = ""
     #: Its remembered earlier states, newest first.
     earlier: tuple[EarlierState, ...] = ()
-    #: Values that are missing.
+    #: Values that are missing because functions failed.
     failed: FailedNote = field(default_factory=FailedNote)
-    #: The source is in the database of the view, also after that was copied or moved.
+    #: Whether the source is in the view's own database, even after that was copied or moved.
     in_own_database: bool = False
 
     @property
     def computed(self) -> dict[str, str]:
-        """Return, by name of each function column with values, the identity (`ViewFunction.identity`) of the values.
+        """Return, for each function column with values, the identity (`ViewFunction.identity`) of its values.
 
-        The inputs are those of the query: a column that gets other inputs is not filled any more.
+        This assumes the query's inputs: a column that gets other inputs is no longer in `filled`.
         """
         inputs = {function.name: function.inputs for function in self.query.functions}
         return {name: f"{by}({', '.join(inputs[name])})" for name, by in self.filled.items() if name in inputs}
 
     @property
     def stale(self) -> tuple[str, ...]:
-        """Return the function columns whose values are of another function, or of other inputs, than in the query."""
+        """Return the function columns whose values come from another function or other inputs than the query's."""
         wanted = {f.name: f"{f.udf_name}@{f.udf_version}" for f in self.query.functions}
         return tuple(name for name, function in wanted.items() if self.filled.get(name) != function)
 
 
 def is_view(metadata: Mapping[bytes, bytes]) -> bool:
-    """Return whether a table is a view by the schema's metadata, also a damaged view."""
+    """Return whether the schema's metadata marks a table as a view, even a damaged one."""
     return QUERY.encode() in metadata or DIGEST.encode() in metadata
 
 
 def from_metadata(metadata: Mapping[bytes, bytes], uri: str = "") -> ViewDefinition | None:
-    """Return the definition in the metadata of a table's schema; None if the table is not a view.
+    """Return the definition in the metadata of a table's schema, or None if the table is not a view.
 
     Args:
-        metadata: Of the schema.
-        uri: The place of the view: a source in its own database is in the same place. Empty: the stored place.
+        metadata: The schema's metadata.
+        uri: Where the view is now. A source in the view's own database is looked up there. If empty, the stored place
+            is used.
 
     Raises:
-        Damaged: the metadata is not as it was written.
-        OtherFormat: another release wrote it.
+        Damaged: The metadata was changed after it was written.
+        OtherFormat: Another release wrote it.
     """
     if not is_view(metadata):
         return None
@@ -196,18 +198,18 @@ def from_metadata(metadata: Mapping[bytes, bytes], uri: str = "") -> ViewDefinit
 
 
 def write(schema: pa.Schema, definition: ViewDefinition) -> pa.Schema:
-    """Return the schema with the definition in its metadata; other metadata stays."""
+    """Return the schema with the definition in its metadata. Other metadata is kept."""
     stored = {key.encode(): value.encode() for key, value in updates(definition).items()}
     return schema.with_metadata({**(schema.metadata or {}), **stored})
 
 
 def updates(definition: ViewDefinition) -> dict[str, str]:
-    """Return the metadata of a view. A refresh changes part of it, also the place of a view that was moved."""
+    """Return all metadata of a view. A refresh writes it too, as the view may have been moved."""
     return {**_stored(definition), **_place(definition), **_sealed(definition)}
 
 
 def with_query(definition: ViewDefinition) -> dict[str, str]:
-    """Return the part of the metadata that another query changes."""
+    """Return the part of the metadata that depends on the query."""
     return {
         QUERY: _text(query_json(definition.query)),
         BASE_DATABASE: definition.query.database,
@@ -220,9 +222,9 @@ def with_query(definition: ViewDefinition) -> dict[str, str]:
 
 
 def remembering(definition: ViewDefinition, state: EarlierState | None) -> ViewDefinition:
-    """Return a definition that remembers `state` as an earlier one, and drops the oldest.
+    """Return the definition with `state` among its remembered earlier states, without the oldest.
 
-    A state that equals the current one, or one that is remembered already, is not added.
+    A state is not added if it equals the current one or is remembered already.
     """
     now = EarlierState(view_version=0, source_version=definition.base_version, computed=definition.computed)
     if state is None or state.is_like(now):
@@ -271,7 +273,7 @@ def _stored(definition: ViewDefinition) -> dict[str, str]:
 
 
 def query_json(query: ViewQuery) -> dict[str, Any]:
-    """Return a query as it is stored."""
+    """Return a query in its stored form."""
     return {
         "database": query.database,
         "table": query.table,
@@ -291,7 +293,7 @@ def query_json(query: ViewQuery) -> dict[str, Any]:
 
 
 def _read(stored: Mapping[str, str], home: str) -> ViewDefinition:
-    """Return the stored definition of a view in the database `home`; empty: the database is not known."""
+    """Return the stored definition of a view in the database `home`, or in an unknown one if `home` is empty."""
     covered = (*_COVERED, *(key for key in _LATER if key in stored))
     if stored[DIGEST] != stored_documents.digest_of({key: stored[key] for key in covered}):
         raise ValueError("its digest does not match")
@@ -317,7 +319,7 @@ def _read(stored: Mapping[str, str], home: str) -> ViewDefinition:
 
 
 def failed_in(metadata: Mapping[bytes, bytes]) -> FailedNote:
-    """Return the failed rows in a table's metadata; none if it is not a view's, or is damaged."""
+    """Return the failed rows that a table's metadata lists, or none if it is no view's metadata or is damaged."""
     try:
         return _failed(json.loads(metadata.get(FAILED.encode(), b"{}")))
     except (ValueError, TypeError, AttributeError):
