@@ -1,4 +1,4 @@
-"""The values that describe jobs to callers, and lines of text about jobs."""
+"""The values that describe jobs to callers, and one-line texts about jobs."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ class JobState(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Progress:
-    """Counts of one job; deleted rows do not count.
+    """Counts of one job, without deleted rows.
 
     Rows go through three states: *checkpointed* (computed and stored), *ready to commit* (in a complete column file
     that waits for its commit), *committed* (visible to queries). `rows_checkpointed` counts the rows in any of the
-    three. For `rows_computed` rows, the function returned a value; for `rows_failed` rows, it failed, and they are NULL
-    by the error policy. `rows_failed_before` rows failed in earlier jobs and stay NULL. In a refresh, rows are those of
-    the view, and counts of calls are sums over its functions. Seconds of work are sums over all workers.
+    three. For `rows_computed` rows, the function returned a value; for `rows_failed` rows, it failed, and the error
+    policy leaves them NULL. `rows_failed_before` rows failed in earlier jobs and stay NULL. In a refresh, rows are
+    those of the view, and counts of calls are sums over its functions. Seconds of work are sums over all workers.
     """
 
     rows_total: int = 0
@@ -79,7 +79,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class JobError:
-    """Why a job failed: a reason (a word for programs), a sentence for people, facts, and a gRPC code."""
+    """Why a job failed: a reason for programs, a message for people, facts, and a gRPC code."""
 
     reason: str
     message: str
@@ -89,7 +89,7 @@ class JobError:
 
 @dataclass(frozen=True, slots=True)
 class JobEvent:
-    """What happened in a job.
+    """An event of a job.
 
     `kind`: `state`, `queue`, `plan`, `collected`, `commit`, `error`, `replan`, `wait`, `stall` or `resources`.
     """
@@ -105,12 +105,12 @@ class RefreshResult(Shown):
     """What a refresh did.
 
     `mode`: `no_op`, `incremental` or `full`. `reason`: why, such as `first_fill`, `source_changed`, `up_to_date`. Rows
-    are the view's; `rows_evaluated` counts rows given to functions, once for each function column.
+    are those of the view. `rows_evaluated` counts the rows passed to functions, once for each function column.
 
-    `rows_failed` counts the values that are missing because a function failed in this refresh; `rows_failed_before`
-    those because it failed in earlier ones. A row counts once for each function column that lacks its value.
-    `View.get_errors` says why, by `job_id` and the ids in `failed_in`. `state`: the job's, DONE_WITH_ERRORS if the view
-    has such rows. `warnings`: damaged or missing records of the view, each a sentence that says what to do.
+    A value is missing if a function failed on its row. `rows_failed` counts the missing values of this refresh, and
+    `rows_failed_before` those of earlier ones; a row counts once for each column that lacks its value.
+    `View.get_errors` returns the errors, by `job_id` and the ids in `failed_in`. `state`: the job's state, which is
+    DONE_WITH_ERRORS if values are missing. `warnings`: damaged or missing records of the view, with advice.
     """
 
     mode: str
@@ -183,7 +183,7 @@ class Stall:
 
 
 def trace_of(traceparent: str) -> str:
-    """Return the id of the trace in a `traceparent`; empty if that is empty."""
+    """Return the trace id in a `traceparent`, or "" if that is empty."""
     return traceparent.split("-")[1] if traceparent else ""
 
 
@@ -191,17 +191,17 @@ def trace_of(traceparent: str) -> str:
 class Job(Shown):
     """A job in the state that it had when it was read.
 
-    `table_version`: the last version that it committed; 0 if there is none. `stalls`: what it waits for without
-    progress. `retry_of`: the job whose failed rows it retries. A job that fills several columns lists them in `columns`
-    and leaves `column` empty; its progress is the sum over these columns. A job that refreshes a view has neither
-    `column` nor `columns`; `refresh_result` has what it did so far. `queue_position`: its place among waiting jobs (1
-    is next); 0 if it does not wait, or waits in another executor's queue. `expected_start_time`: when it is expected to
-    start, if the services know. `failed_in`: ids of the jobs in which the rows of `progress.rows_failed_before` failed,
-    as far as the history has them; also of jobs whose stored failures this job reused. `stale_indices`: indexes on the
-    written columns that did not cover all rows when it ended, see `Table.optimize_indices`. `labels`, `priority`: given
-    by its caller. `initiator`: the caller's name; empty if it has none. `start_time`: when it first began to run.
-    `end_time`: when it ended. Both are None before that. `env_names`: the names of the environment variables that it
-    was given; their values are secret. `trace_id`: the id of its trace in hex; empty if services are not traced.
+    `table_version`: the last version that it committed, or 0. `stalls`: what it waits for without progress. `retry_of`:
+    the job whose failed rows it retries. A job that fills several columns lists them in `columns` and leaves `column`
+    empty; its progress is the sum over these columns. A job that refreshes a view has neither `column` nor `columns`;
+    `refresh_result` has what it did so far. `queue_position`: its place among waiting jobs (1 is next), or 0 if it does
+    not wait, or waits in another executor's queue. `expected_start_time`: an estimate, if the services have one.
+    `failed_in`: ids of the jobs in which the rows of `progress.rows_failed_before` failed, if the history has them,
+    including jobs whose stored failures this job reused. `stale_indices`: indexes on the written columns that did not
+    cover all rows when it ended, see `Table.optimize_indices`. `labels`, `priority`: given by its caller. `initiator`:
+    the caller's name, or "". `start_time`: when it first began to run. `end_time`: when it ended. Both are None before
+    that. `env_names`: the names of the environment variables that it was given; their values are secret. `trace_id`:
+    the id of its trace in hex, or "" if services are not traced.
     """
 
     job_id: str
@@ -257,9 +257,9 @@ class Job(Shown):
 
 @dataclass(frozen=True, slots=True)
 class JobUpdate:
-    """A job at one moment, with the events since the previous update. Each event is in one update only.
+    """A job at one moment, with the events since the previous update. No event is in two updates.
 
-    `events_missing`: whether events before these may be lost, because an executor crashed or more than a thousand
+    `events_missing`: whether earlier events may be lost, because an executor crashed or more than a thousand events
     occurred at once. `sequence`: the position of the update in the watch. It never decreases, even if services restart.
     """
 
@@ -270,7 +270,7 @@ class JobUpdate:
 
 
 class Jobs(list[Job], Shown):
-    """Jobs, newest first. As text, a line for each within 80 columns."""
+    """Jobs, newest first. `str()` has a line of at most 80 columns for each."""
 
     def __str__(self) -> str:
         return "\n".join(_lines(self))
@@ -296,7 +296,7 @@ def is_done(job: Job) -> bool:
 
 
 def result_line(job: Job) -> str:
-    """Return how a job ended, in one line."""
+    """Return a line about how a job ended."""
     name, progress = job.target, job.progress
     if job.state is JobState.FAILED:
         why = job.error.message.splitlines()[0] if job.error is not None and job.error.message else "no reason given"
@@ -328,7 +328,7 @@ def result_line(job: Job) -> str:
 
 
 def interrupted_line(job: Job | None, job_id: str) -> str:
-    """Return a line about a job whose caller was interrupted, and how to continue."""
+    """Return a line about a job whose caller was interrupted, with how to continue."""
     if job is None:
         return f"{job_id} is being cancelled; what it has finished is kept: the same call continues from there"
     kept = max(job.progress.rows_checkpointed, job.progress.rows_committed)
@@ -340,19 +340,19 @@ def interrupted_line(job: Job | None, job_id: str) -> str:
 
 
 def left_line(job: Job | None, database: str, job_id: str) -> str:
-    """Return a line about a job whose watch was ended. `job`: as it was last seen, if it was."""
+    """Return a line about a job that is no longer watched. `job`: its last known state, or None."""
     place = f"{shlex.quote(database)} {job_id}"
     how = f"`leman jobs watch {place}` shows it again, `leman jobs cancel {place}` ends it"
     return f"{job.target if job is not None else job_id}: the job continues; {how}"
 
 
 def state_line(job: Job) -> str:
-    """Return its state, with its place if it waits for its turn: `PENDING, 3 in the queue`."""
+    """Return the job's state, with its place in the queue if it waits: `PENDING, 3 in the queue`."""
     return f"{job.state}, {queue_line(job)}" if job.queue_position else str(job.state)
 
 
 def queue_line(job: Job) -> str:
-    """Return its place in the queue, and when its turn is expected, if that is known."""
+    """Return the job's place in the queue, with its expected start time if that is known."""
     place = f"{job.queue_position} in the queue"
     if job.expected_start_time is None:
         return place
@@ -373,7 +373,7 @@ def _where_failed(job: Job) -> str:
 
 
 def errors_command(job: Job, job_id: str = "") -> str:
-    """Return the command that lists a job's failed rows. `job_id`: those of another job in its database."""
+    """Return the command that lists a job's failed rows, or those of `job_id` in the same database."""
     return f"leman errors {shlex.quote(job.database)} {job_id or job.job_id}"
 
 

@@ -1,4 +1,4 @@
-"""The jobs of a database: lists, futures, checks of the arguments of jobs, failed rows, and row states of columns."""
+"""The jobs of a database: lists, futures, checks of their arguments, failed rows, and row states of columns."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _GROUPS = 200
 
 
 def pages(call: Callable[[Any], Any], request: Any, limit: int | None = None, most: int = PAGE) -> Iterator[Any]:
-    """Yield the pages of a list call, `call(page_token, page_size)`, with at most `limit` items (None: all)."""
+    """Yield the pages of a list call, `call(page_token, page_size)`, with at most `limit` items in all (None: any)."""
     left, told = limit, set[str]()
     while left is None or left > 0:
         request.page_size = most if left is None else min(most, left)
@@ -53,10 +53,10 @@ def pages(call: Callable[[Any], Any], request: Any, limit: int | None = None, mo
 def list_errors(
     services: Services, database: str, job_id: str, column: str | None, limit: int | None, *, places_only: bool = False
 ) -> RowErrors:
-    """Return the rows of a job for which the function failed, by row address. Warn if records are lost.
+    """Return a job's failed rows by row address. Warn if records are lost.
 
-    `places_only`: return only where the rows are, including rows whose error was not stored. If no services run, this
-    process reads the records of a local database itself.
+    `places_only`: return only the places of the rows, including rows whose error was not stored. If no services run,
+    this process reads the records of a local database itself.
     """
     if services.reads_alone() and not places_only:
         _locations.check_database_exists(database)
@@ -75,7 +75,7 @@ def list_errors(
 def group_errors(
     services: Services, database: str, job_id: str, column: str | None, limit: int | None, examples: int
 ) -> RowErrorGroups:
-    """Return a job's failed rows, grouped by error. If no services run, this process reads a local database itself."""
+    """Return a job's failed rows by error. If no services run, this process reads the local database itself."""
     if not 0 <= examples <= MOST_EXAMPLES:
         raise InvalidArgument(f"examples is {examples}; 0 to {MOST_EXAMPLES} are allowed")
     if services.reads_alone():
@@ -97,13 +97,12 @@ STATES = {
     "failed": planner_pb2.ROW_STATE_FAILED,
     "not_computed": planner_pb2.ROW_STATE_NOT_COMPUTED,
 }
-"""The states of `Table.rows_in_state`."""
+"""The states that `Table.rows_in_state` accepts."""
 
 _PAGE = 100_000
 
 
 def row_states(services: Services, table: catalog_pb2.TableRef, column: str) -> RowStates:
-    """Count a column's rows by state."""
     request = planner_pb2.GetRowStatesRequest(table=table, column=column)
     return conversions.row_states(services.planner.GetRowStates(request))
 
@@ -128,7 +127,7 @@ def rows_in_state(services: Services, table: catalog_pb2.TableRef, column: str, 
 def failed_rows_of_job(
     services: Services, database: str, job_id: str, column: str, rows: dict[int, int | None]
 ) -> list[int]:
-    """Return the addresses of those `rows` of a column (address → stable row id or None) on which a job failed."""
+    """Return the addresses of those `rows` (address → stable row id or None) of a column on which a job failed."""
     errors = list_errors(services, database, job_id, column, None, places_only=True)
     ids = {error.row_id for error in errors if error.row_id is not None}
     places = {error.row_address for error in errors}
@@ -140,7 +139,7 @@ _Result = TypeVar("_Result")
 
 
 def check_labels(labels: Any) -> dict[str, str]:
-    """Check labels, and return them for the wire; None stands for no labels. Raises InvalidArgument."""
+    """Check labels, and return them for the wire. None means no labels. Raises InvalidArgument."""
     if labels is None:
         return {}
     if not isinstance(labels, Mapping) or not all(isinstance(text, str) for item in labels.items() for text in item):
@@ -174,9 +173,9 @@ def check_env(env: Any) -> dict[str, str]:
 
 
 def with_usable_env(start: Callable[[Mapping[str, str] | None], _Result], env: Mapping[str, str] | None) -> _Result:
-    """Start one of several jobs with these variables, or without them if none of its functions can receive any.
+    """Start one of several jobs with these variables, or without them if none of its functions can receive variables.
 
-    SQL and remote functions cannot receive variables.
+    SQL and remote functions cannot.
     """
     try:
         return start(env)
@@ -189,7 +188,6 @@ def with_usable_env(start: Callable[[Mapping[str, str] | None], _Result], env: M
 def job_filter(
     table: str | None, states: Iterable[JobState | str], labels: Mapping[str, str] | None
 ) -> jobs_pb2.JobFilter:
-    """Return a filter of jobs for the wire. Raises InvalidArgument."""
     if isinstance(states, str):
         states = [states]
     try:
@@ -205,7 +203,7 @@ def job_filter(
 
 
 def is_wanted(job: Job, wanted: jobs_pb2.JobFilter) -> bool:
-    """Return whether a job passes the filter of `job_filter`."""
+    """Return whether a job passes a filter made by `job_filter`."""
     return (
         (not wanted.tables or job.table in wanted.tables)
         and (not wanted.states or jobs_pb2.Job.State.Value(f"STATE_{job.state}") in wanted.states)
@@ -214,9 +212,9 @@ def is_wanted(job: Job, wanted: jobs_pb2.JobFilter) -> bool:
 
 
 _STREAM_SECONDS = 60.0
-_CANCEL_SECONDS = 3.0  # in which most cancelled jobs have ended
+_CANCEL_SECONDS = 3.0  # most cancelled jobs end within this time
 
-#: Reasons of a job whose table is gone, with all that was finished of it.
+#: Reasons of a job whose table is gone with all finished work.
 _NOTHING_KEPT = ("TABLE_NOT_FOUND", "TABLE_REPLACED")
 
 log = logging.getLogger("leman")
@@ -227,7 +225,7 @@ class JobFuture(Shown):
 
     def __init__(self, services: Services, database: str, job_id: str, ended: Job | None = None) -> None:
         self.job_id = job_id
-        self._ended = ended  # a job that had nothing to do has ended when its caller is notified
+        self._ended = ended  # set for a job that had nothing to do, and so has ended already
         self._services = services
         self._database = database
 
@@ -247,16 +245,16 @@ class JobFuture(Shown):
         return self.job().state
 
     def progress(self) -> Progress:
-        """Return how far it is."""
+        """Return its counts of rows, speed and time left."""
         return self.job().progress
 
     def done(self) -> bool:
-        """Return True if it has ended, in whatever state."""
+        """Return whether it has ended, in whatever state."""
         return self.status().terminal
 
     @boundary
     def cancel(self) -> JobState:
-        """Cancel it; finished work is kept. Return the state after that, usually CANCELLING."""
+        """Cancel it. Finished work is kept. Return the state after the call, usually CANCELLING."""
         return self._ask(self._services.jobs.CancelJob, jobs_pb2.CancelJobRequest).state
 
     @boundary
@@ -279,7 +277,7 @@ class JobFuture(Shown):
 
     @boundary
     def delete(self) -> None:
-        """Delete it from the history, with its failed rows, once it has ended. What it computed stays.
+        """Delete the ended job and its failed rows from the history. Its computed values stay.
 
         Raises FailedPrecondition (JOB_RUNNING) and JobNotFound.
         """
@@ -311,7 +309,7 @@ class JobFuture(Shown):
         report: bool | Callable[[ColumnChange], object] | None = None,
         request_id: str | None = None,
     ) -> JobFuture:
-        """Call the function again for its failed rows, once it has ended. See `Database.retry_job_async`."""
+        """Compute its failed rows again after it has ended. See `Database.retry_job_async`."""
         if keep_others and udf is None:
             raise InvalidArgument(
                 "keep_others needs udf=: with the same function, all other rows keep their values anyway"
@@ -332,7 +330,7 @@ class JobFuture(Shown):
 
     @boundary
     def result(self, timeout: float | None = None, *, progress: Callable[[Progress], object] | None = None) -> str:
-        """Wait for the end and return the job's id. `progress`: called with each Progress meanwhile.
+        """Wait for the end and return the job's id. `progress` is called with each Progress meanwhile.
 
         A job that ended as DONE_WITH_ERRORS raises nothing. While a job is paused, the call waits. Raises JobFailed,
         JobCancelled, and DeadlineExceeded (a TimeoutError) after `timeout` seconds. After a timeout or an interrupt
@@ -363,7 +361,7 @@ class JobFuture(Shown):
 
     @boundary
     def watch(self, timeout: float | None = None) -> Iterator[tuple[Job, list[JobEvent]]]:
-        """Yield the job and the events of each of the `updates`."""
+        """Yield the job and the new events of each update, see `updates`."""
         for update in self.updates(timeout=timeout):
             yield update.job, update.events
 
@@ -419,7 +417,7 @@ class JobFuture(Shown):
             patience.pause()
             return
         code: grpc.StatusCode = failure.code()
-        if code is not grpc.StatusCode.DEADLINE_EXCEEDED:  # ours: a stream is renewed once a minute
+        if code is not grpc.StatusCode.DEADLINE_EXCEEDED:  # this client's own deadline renews the stream each minute
             self._services.wait_as_watch("executor", failure, patience, heard_until)
 
 
@@ -437,7 +435,7 @@ def create_job(
     request_id: str | None,
     **work: Any,
 ) -> JobFuture:
-    """Create a job. `work`: its spec, given as `backfill` or `refresh`. Raises what planning it raises."""
+    """Create a job. `work` is its spec, as `backfill` or `refresh`. Raises the errors of planning it."""
     request = jobs_pb2.CreateJobRequest(
         request_id=checked_request_id(request_id),
         labels=check_labels(labels),
@@ -467,7 +465,7 @@ def follow(future: JobFuture, display: Display, *, cancel: bool = True) -> Job:
 
 
 def _cancelled(future: JobFuture, last: Job | None) -> str:
-    """Cancel a job, wait briefly for its end, and return a line that says which work it kept."""
+    """Cancel a job, wait briefly for its end, and return a line about the work that is kept."""
     asked = False
     with contextlib.suppress(LemanError, KeyboardInterrupt):  # a second interrupt ends the wait
         future.cancel()
@@ -478,7 +476,7 @@ def _cancelled(future: JobFuture, last: Job | None) -> str:
 
 
 def wait_for_job(future: JobFuture, name: str, *, progress: bool | Callable[[Progress], object] | None) -> Job:
-    """Show a job until its end, and log a warning if rows failed. Raises as `check_ended`."""
+    """Show a job until its end, and log a warning if rows failed. Raises the errors of `check_ended`."""
     display = make_display(progress, name)
     job = follow(future, display)
     if job.state is JobState.DONE_WITH_ERRORS and not display.tells_result:
@@ -487,9 +485,9 @@ def wait_for_job(future: JobFuture, name: str, *, progress: bool | Callable[[Pro
     return job
 
 
-#: Reasons without an exception: a process ended or was killed.
+#: Reasons of failures without an exception: a process ended or was killed.
 _NO_TRACEBACK = frozenset({"WORKER_LOST", "UDF_TIMEOUT"})
-#: Texts of services that say it already.
+#: Messages of services that already say that work is kept.
 _IS_KEPT = re.compile(r"[Ff]inished (work )?is kept")
 
 
@@ -585,7 +583,7 @@ class DatabaseJobs:
         return self.job_future(job_id).job()
 
     def _jobs_alone(self) -> list[Job] | None:
-        """Return all jobs of the history, read by this process; None if services run, which should be asked instead."""
+        """Return all jobs of the history, read by this process, or None if services run and should be asked instead."""
         if not self._services.reads_alone():
             return None
         _locations.check_database_exists(self.uri)
@@ -607,7 +605,7 @@ class DatabaseJobs:
     def error_groups(
         self, job_id: str, column_name: str | None = None, limit: int | None = None, *, examples: int = 1
     ) -> RowErrorGroups:
-        """Group the rows of a job for which the function failed by error, and count each group, the largest first.
+        """Group a job's failed rows by error, and count each group, the largest first.
 
         The services count the rows. Unlike `get_errors`, this call fetches only `examples` rows of each group (0 to 5).
         If records of rows are lost, a UserWarning says which. Raises JobNotFound, InvalidArgument.
@@ -643,7 +641,7 @@ class DatabaseJobs:
         report: bool | Callable[[ColumnChange], object] | None = None,
         request_id: str | None = None,
     ) -> JobFuture:
-        """Call the function again for the rows of an ended job's columns that are marked as failed, by any job.
+        """Compute again the rows of an ended job's columns that are marked as failed, by whatever job.
 
         The rows are found by their state, even if updates or compaction moved them. A row whose inputs changed since it
         failed counts as not computed, so a plain backfill computes it instead. The job's `where` also applies to the
@@ -656,10 +654,10 @@ class DatabaseJobs:
         the job computes them too. `report`: as for `Table.alter_columns`. `env` and `request_id`: as for
         `Table.backfill`. The variables of the retried job were not kept: give them again.
 
-        Raises JobNotFound, UdfNotFound, TypeMismatch, InvalidArgument, and FailedPrecondition: the job has not ended
-        (JOB_RUNNING), it ended early and no row is marked as failed (NOTHING_TO_RETRY: run the backfill again), it
-        refreshed a view (NOT_A_BACKFILL), keep_others with a function of other inputs (KEPT_INPUTS_DIFFER), or after a
-        job with a function that is not the column's (KEEP_OTHERS_FUNCTION).
+        Raises JobNotFound, UdfNotFound, TypeMismatch, InvalidArgument, and FailedPrecondition for these reasons.
+        JOB_RUNNING: the job has not ended. NOTHING_TO_RETRY: it ended early, and no row is marked as failed; run the
+        backfill again. NOT_A_BACKFILL: it refreshed a view. KEPT_INPUTS_DIFFER: `keep_others` with a function of other
+        inputs. KEEP_OTHERS_FUNCTION: `keep_others` after a job whose function is not the column's.
         """
         future = self.job_future(job_id)
         return future.retry(udf=udf, keep_others=keep_others, env=env, report=report, request_id=request_id)

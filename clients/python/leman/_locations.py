@@ -1,4 +1,4 @@
-"""Names and folders of databases: what callers may give, and whether there is a database."""
+"""Names and folders of databases: which names are valid, and whether a database exists."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from typing import Any
 from leman.errors import InvalidArgument, NotFound
 
 _FILE_URI = re.compile("file:(//(localhost)?)?(?=/(?!/))", re.IGNORECASE)
-#: How a database can be named.
+#: The form of a registered database's name.
 _REGISTERED = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
 
 
 def check_name(name: Any, what: str) -> str:
-    """Return `name`. Raises InvalidArgument unless it is a text; the services know the finer rules."""
+    """Return `name`. Raises InvalidArgument unless it is a str. The services check the other rules."""
     if not isinstance(name, str) or not name:
         raise InvalidArgument(f"a {what} is named by a str, not {name!r}")
     return name
 
 
 def database_uri(path_or_uri: str | os.PathLike[str]) -> str:
-    """Return the name of a database on the wire: a uri as it is, a local path absolute and without links.
+    """Return the name of a database on the wire. A uri stays as it is; a local path becomes absolute, without links.
 
-    The services bring every spelling into one form (`leman_core.storage.locations`). The current folder and the home
-    are known to this process alone, and are resolved here. Raises InvalidArgument.
+    The services normalize all spellings (`leman_core.storage.locations`). Only this process knows its current folder
+    and home, so these are resolved here. Raises InvalidArgument.
     """
     given: object = path_or_uri
     text = os.fspath(given) if isinstance(given, str | os.PathLike) else None
@@ -43,9 +43,9 @@ def database_uri(path_or_uri: str | os.PathLike[str]) -> str:
 
 
 def far_uri(path_or_uri: str | os.PathLike[str], by_name: str = "") -> str:
-    """As `database_uri`, for services that run elsewhere. Raises InvalidArgument, also for a relative path.
+    """Return the name of a database for services on other machines. Raises InvalidArgument for a relative path, too.
 
-    `by_name`: how to open a registered database instead, with `…` for its name, for the error; empty: not possible.
+    `by_name`: for the error, how to open a registered database instead, with `…` for its name; empty if impossible.
     """
     uri = database_uri(path_or_uri)
     text = os.fspath(path_or_uri)
@@ -63,7 +63,7 @@ _LOOKED_AT = 1000
 
 
 def database_exists(path: str) -> bool:
-    """Return whether a folder is a database: it has a table, or Leman's files of one."""
+    """Return whether a folder is a database, that is, has a table or files that Leman keeps for a database."""
     try:
         with os.scandir(path) as found:
             return any(entry.name == "_leman" or entry.name.endswith(".lance") for entry in found)
@@ -72,7 +72,7 @@ def database_exists(path: str) -> bool:
 
 
 def check_database_possible(path: str) -> None:
-    """Raise InvalidArgument if no database can be created because there is a file."""
+    """Raise InvalidArgument if a file is in the way of a database at this path."""
     there = path
     while not os.path.lexists(there) and os.path.dirname(there) != there:  # noqa: PTH120 - a str, as on the wire
         there = os.path.dirname(there)  # noqa: PTH120
@@ -88,7 +88,7 @@ def check_database_exists(path: str) -> None:
 
 
 def missing_database_text(path: str) -> str:
-    """Return the message for a database that does not exist, with the neighbour whose name is nearest."""
+    """Return the message for a database that does not exist, with the folder next to it that has the nearest name."""
     is_folder = os.path.isdir(path)  # noqa: PTH112
     what = f"no database at {path}" + (": the folder has no table" if is_folder else "")
     near = _nearest(path)

@@ -64,16 +64,16 @@ class StoredFile:
 
     @property
     def why(self) -> str:
-        """What is known of its use, and what becomes of it, as text for people."""
+        """Why the file is needed or not, and whether it stays, as text for people."""
         return f"{_USES.get(self.use, self.use)}: {_FATES.get(self.fate, self.fate)}"
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointCollection:
-    """What a collection found.
+    """The result of a collection.
 
-    `files_removed` and `bytes_removed`: what it deleted or, in a dry run, would delete. `files` names at most `limit`
-    of them; the counts are of all.
+    `files_removed` and `bytes_removed`: what was deleted or, in a dry run, would be deleted. `files` lists at most
+    `limit` of these files.
     """
 
     table_version: int
@@ -107,7 +107,6 @@ def make_request(
     dry_run: bool,
     include_kept: bool,
 ) -> commit_pb2.CollectGarbageRequest:
-    """Return the request of a collection. Raises InvalidArgument."""
     if limit < 1:
         raise InvalidArgument(f"limit is {limit}: give a number of files, 1 or more")
     request = commit_pb2.CollectGarbageRequest(table=table, dry_run=dry_run, include_kept=include_kept, max_files=limit)
@@ -117,7 +116,6 @@ def make_request(
 
 
 def from_wire(message: commit_pb2.CollectGarbageResponse, *, dry_run: bool) -> CheckpointCollection:
-    """Convert the answer to a collection."""
     files = tuple(map(_file, message.files))
     return seen(CheckpointCollection, message, table_version=message.version, dry_run=dry_run, files=files)
 
@@ -140,16 +138,16 @@ def _file(message: commit_pb2.StoredFile) -> StoredFile:
     )
 
 
-#: A stream is renewed after this time, which one file may take.
+#: Seconds after which a stream is renewed. A single file must not take longer.
 _STREAM_SECONDS = 600.0
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something that is not as it was written.
+    """Stored data that was changed or lost after it was written.
 
-    `subject`: such as `column_file`, `function`, `checkpoint`. `flaw`: `damaged`, `missing` or `unreadable`. `path`:
-    in the database. `table`, `columns`, `fragment_id` and `rows`: what it is about. `message` ends with what to do.
+    `subject`: such as `column_file`, `function`, `checkpoint`. `flaw`: `damaged`, `missing` or `unreadable`. `path` is
+    inside the database. `table`, `columns`, `fragment_id` and `rows` say what is affected. `message` ends with advice.
     """
 
     subject: str
@@ -164,10 +162,10 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """Counts of things of one subject.
+    """How many things of one subject were checked.
 
-    `unverifiable`: without a digest to compare with, because others or a compaction wrote them; they exist and can be
-    read. `flawed`: those with findings.
+    `unverifiable` things have no digest, because other programs or a compaction wrote them; they exist and are
+    readable. `flawed` things have findings.
     """
 
     subject: str
@@ -179,10 +177,10 @@ class Verified:
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """What a verification has checked and found so far.
+    """The results of a verification so far.
 
-    `resume_token`: `Database.verify` continues from it; empty once all was checked. `table`: the one that was checked
-    last.
+    `resume_token`: lets `Database.verify` continue; empty once everything was checked. `table`: the table that was
+    checked last.
     """
 
     checked: tuple[Verified, ...] = ()
@@ -197,7 +195,7 @@ class Verification:
 
     @property
     def sound(self) -> bool:
-        """True if all was checked, from where it began, and nothing was found."""
+        """True if everything was checked, also by the runs that this one continues, and nothing was found."""
         return self.complete and not self.findings
 
     def __str__(self) -> str:
@@ -211,7 +209,6 @@ class Verification:
 def verify(
     services: Services, database: str, resume_token: str, progress: Callable[[Verification], object] | None
 ) -> Verification:
-    """Verify a database, see `Database.verify`."""
     found = Verification(resume_token=resume_token)
     for message in _messages(services, database, resume_token):
         found = _plus(found, message)
@@ -221,7 +218,7 @@ def verify(
 
 
 def _messages(services: Services, database: str, token: str) -> Iterator[commit_pb2.VerifyDatabaseResponse]:
-    """Yield all messages, also if the service is interrupted."""
+    """Yield all messages, and continue after interruptions of the service."""
     patience = services.patient()
     while True:
         began_at = token

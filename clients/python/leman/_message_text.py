@@ -1,4 +1,4 @@
-"""How notebooks show objects, and how messages of services read for users of this client. Imports nothing heavy."""
+"""Objects as notebooks show them, and messages of services in terms of this client. Imports nothing heavy."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import Any
 
 
 class Shown:
-    """An object that notebooks show as HTML. `leman._notebook` makes it, and is loaded there only."""
+    """An object that notebooks show as HTML, made by `leman._notebook`, which is imported only there."""
 
     __slots__ = ()
 
     def _repr_html_(self) -> str | None:
         shown: str | None = importlib.import_module("leman._notebook").show(self)
-        return shown  # None: Jupyter shows the text
+        return shown  # if None, Jupyter shows the text
 
 
 def short_repr(one: Any) -> str:
-    """Return a dataclass as code, without the fields that have their defaults."""
+    """Return a dataclass as code, without fields that have their default values."""
     told = [(field, getattr(one, field.name)) for field in dataclasses.fields(one)]
     shown = [f"{field.name}={value!r}" for field, value in told if value != _default(field)]
     return f"{type(one).__name__}({', '.join(shown)})"
@@ -29,7 +29,7 @@ def _default(field: dataclasses.Field[Any]) -> Any:
     return field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
 
 
-#: RPC → the method that calls it. Messages keep the names of other RPCs.
+#: RPC → this client's method for it. Other RPCs keep their names in messages.
 METHODS = {
     "CatalogService.AddColumns": "Table.add_columns()",
     "CatalogService.AlterColumns": "Table.alter_columns()",
@@ -42,12 +42,12 @@ METHODS = {
     "JobService.ListJobs": "Database.jobs()",
     "TableService.CreateTable": "Database.create_table()",
 }
-#: Advice of services → advice with commands.
+#: Advice of services → advice for this client.
 ADVICE = {
     "run the services by the Python that has it": "run the services by the Python that has it: `leman down`, then this"
     " program in its environment, or `leman up --python`"
 }
-#: Method → the command that does the same.
+#: Method → the command with the same effect.
 COMMANDS = {
     "Table.collect_checkpoints()": "`leman checkpoints gc`",
     "Table.get_errors()": "`leman errors`",

@@ -48,12 +48,12 @@ class PreviewError:
 
 @dataclass(frozen=True, slots=True)
 class PreviewRow:
-    """A row that a function was tried on.
+    """A row on which a function was tried.
 
     `state`: `computed`; `failed` (a backfill would leave the row NULL and continue); `fails` (a backfill would fail on
-    the row); `unfinished` (the timeout was reached first). `inputs` and `output`: values, or texts if they are too
-    large to be sent (`Preview.columns_left_out`). `texts`: the inputs and then the output as JSON, cut. `seconds`: how
-    long the function took; None: it was not called.
+    the row); `unfinished` (the timeout was reached first). `inputs` and `output`: the values, or texts for values that
+    are too large to send (`Preview.columns_left_out`). `texts`: the inputs and then the output as shortened JSON.
+    `seconds`: the time that the function took, or None if it was not called.
     """
 
     state: str
@@ -68,13 +68,13 @@ class PreviewRow:
 
 @dataclass(frozen=True, slots=True)
 class Preview(Shown):
-    """What a function returned on a few rows, without writing anything. `str()` is for people.
+    """What a function returned on a few rows. Nothing was written. `str()` is for people.
 
     `timed_out`: whether some rows were not done within `timeout` seconds; `rows` is empty if none was read by then.
-    `seconds_per_row`, `expected_seconds`: the time that the function takes for a row, and for `rows_to_compute` rows on
-    `workers` processes. They are None if unknown, and upper bounds for functions of batches. `fails`: whether a
-    backfill would end as FAILED. `printed`: the text that the function printed, cut if it is long; `printed_bytes` is
-    the size of all of it. `values`: inputs and output in Arrow.
+    `seconds_per_row` is the time that the function takes for a row, and `expected_seconds` that for `rows_to_compute`
+    rows on `workers` processes. Both are None if unknown, and upper bounds for functions of batches. `fails`: whether a
+    backfill would end as FAILED. `printed`: the beginning of the text that the function printed, which has
+    `printed_bytes` in all. `values`: inputs and output in Arrow.
     """
 
     table: str
@@ -100,14 +100,14 @@ class Preview(Shown):
 
     @property
     def headline(self) -> str:
-        """The function and what it reads, in a line."""
+        """The function and its inputs, in a line."""
         where = f", where {self.where}" if self.where else ""
         called = f"{self.udf_name}({', '.join(self.input_columns)}) -> {self.data_type}"
         return f"{called}, {self.table} version {self.read_version}{where}"
 
     @property
     def remarks(self) -> list[str]:
-        """What else is to be said of it, a line each."""
+        """Further remarks, one line each."""
         failed = sum(row.state in ("failed", "fails") for row in self.rows)
         remarks = []
         if not self.rows:
@@ -144,7 +144,7 @@ class Preview(Shown):
         return f"about {duration(self.expected_seconds)} for {rows} on {on}, at {_took(self.seconds_per_row)} a row"
 
     def cells(self) -> tuple[list[str], list[list[str]]]:
-        """Return the headings and rows of a table: inputs, output or what happened, time."""
+        """Return the headings and rows of a table: inputs, output or state, time."""
         head = [*self.input_columns, f"-> {self.udf_name}", "time"]
         return head, [[*_shown(row, len(self.input_columns)), _took(row.seconds)] for row in self.rows]
 
@@ -206,7 +206,7 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def _shared(wanted: Sequence[int], room: int) -> list[int]:
-    """Return widths that fit: narrow columns get what they want, the others share what is left."""
+    """Distribute `room` characters: narrow columns get the width that they want, the others share the rest."""
     widths, open_columns = list(wanted), sorted(range(len(wanted)), key=lambda at: wanted[at])
     while open_columns:
         share = room // len(open_columns)
@@ -220,7 +220,7 @@ def _fit(text: str, width: int) -> str:
     return f"{text[: width - 1]}…" if len(text) > width else text.ljust(width)
 
 
-#: The call takes longer than the preview: the service answers when the preview's time is over.
+#: Seconds that the call waits beyond the preview's own timeout, at which the service answers.
 _MORE_SECONDS = 30.0
 _DEFAULT_SECONDS = 30.0
 _REGISTERED = re.compile(r"[^\s@]+@[^\s@]+")
@@ -228,7 +228,7 @@ _REGISTERED = re.compile(r"[^\s@]+@[^\s@]+")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreviewOptions:
-    """The parameters of a preview without the function, checked. Raises InvalidArgument."""
+    """The checked parameters of a preview, except the function. Raises InvalidArgument."""
 
     n: int = 5
     where: str | None = None
@@ -271,7 +271,7 @@ def is_registered(text: str) -> bool:
 def name_function(
     request: jobs_pb2.PreviewFunctionRequest, services: Services, function: UDF | str | SqlExpression
 ) -> None:
-    """Put a function into a request without registering it. A bundle that does not fit in is stored as content."""
+    """Add a function to a request without registering it. A bundle too large for a message is uploaded first."""
     if isinstance(function, SqlExpression):
         request.sql_expression = function.text
         if function.error_handling is not None:
@@ -292,7 +292,7 @@ def name_function(
 
 
 def call_preview(services: Services, request: jobs_pb2.PreviewFunctionRequest) -> Preview:
-    """Send the request, and return the preview. Raises LemanError."""
+    """Send the request and return the preview. Raises LemanError."""
     taken = seconds(request.timeout) if request.HasField("timeout") else _DEFAULT_SECONDS
     return _preview(request, services.jobs.PreviewFunction(request, timeout=taken + _MORE_SECONDS), taken)
 
@@ -322,7 +322,7 @@ def _preview(
 
 
 def _rows(answer: jobs_pb2.PreviewFunctionResponse, values: pa.Table) -> tuple[PreviewRow, ...]:
-    if not answer.rows:  # none was read in time, or there is none: nor are there columns
+    if not answer.rows:  # then there are no columns either
         return ()
     left_out, columns = set(answer.columns_left_out), iter(values.columns)
     inputs = [None if name in left_out else _python(next(columns)) for name in answer.input_columns]
@@ -347,7 +347,7 @@ def _rows(answer: jobs_pb2.PreviewFunctionResponse, values: pa.Table) -> tuple[P
 
 
 def _python(column: pa.ChunkedArray) -> list[Any]:
-    """Return the values of a column; Arrow's own if Python has no counterpart."""
+    """Return a column's values as Python objects, or as Arrow scalars if Python has no counterpart."""
     try:
         values: list[Any] = column.to_pylist()
     except (ValueError, OverflowError, pa.ArrowException):

@@ -1,7 +1,7 @@
-"""The program `leman`: the command line as a process, which starts and ends faster than plain Python.
+"""The program `leman`: the command line as a process that starts and ends faster than plain Python.
 
-In a command that reads some tables, a tenth of the time was garbage collection during imports, which leave no garbage,
-and a fifth was the end of Python, which frees one by one what the system frees at once.
+In a command that reads some tables, a tenth of the time was garbage collection during imports, which create no garbage.
+A fifth was the shutdown of Python, which frees memory object by object, although the system frees it at once.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ import threading
 from typing import Any, TextIO
 
 _ALLOCATIONS = 50_000
-"""Objects after which garbage is collected: many times Python's default, as most commands live for a moment."""
+"""New objects before a garbage collection: many times Python's default, as most commands are short."""
 _FAILED = 1
 
 
 class OutputFailed(OSError):
-    """Standard output cannot be written, for another reason than that its reader has gone."""
+    """Standard output cannot be written, although its reader is still there."""
 
     def __str__(self) -> str:
         return (
@@ -40,7 +40,7 @@ class _Output(io.FileIO):
 
 
 class _Remarks(io.FileIO):
-    """Standard error. A command does its work even if its remarks cannot be written."""
+    """Standard error, on which errors are ignored, so that a command also works without its remarks."""
 
     def write(self, data: Any, /) -> int:
         try:
@@ -53,7 +53,7 @@ def main() -> None:
     """Run the command that the arguments name, and end this process."""
     gc.set_threshold(_ALLOCATIONS)
     _open_streams()
-    from leman.cli import main as run  # noqa: PLC0415 - this is what takes time
+    from leman.cli import main as run  # noqa: PLC0415 - after the settings above, as this takes time
 
     try:
         run()
@@ -65,10 +65,10 @@ def main() -> None:
 
 
 def _open_streams() -> None:
-    """Distinguish errors of standard output from others, and ignore those of standard error.
+    """Make errors of standard output recognizable, and ignore those of standard error.
 
-    A descriptor that the caller has closed is opened on the null device: else it would be that of the next file or
-    socket.
+    A descriptor that the caller has closed is opened on the null device. Otherwise the next file or socket would get
+    its number.
     """
     stdout, stderr = sys.stdout, sys.stderr
     while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
@@ -82,14 +82,14 @@ def _open_streams() -> None:
 
 
 def _text(raw: io.FileIO, before: TextIO | None, *, by_line: bool) -> TextIO:
-    """Return a stream that can write any name in the encoding of the environment."""
+    """Return a stream that can write any text in the encoding of the environment."""
     encoding = "utf-8" if before is None else before.encoding
     buffered = io.BufferedWriter(raw)
     return io.TextIOWrapper(buffered, encoding=encoding, errors="backslashreplace", line_buffering=by_line)
 
 
 def _end(code: int) -> None:
-    """Run what is registered for the end, and end at once, unless Python has to wait for threads."""
+    """Run the exit handlers and end at once, unless Python has to wait for threads."""
     if any(not thread.daemon for thread in threading.enumerate() if thread is not threading.main_thread()):
         return
     atexit._run_exitfuncs()
@@ -97,7 +97,7 @@ def _end(code: int) -> None:
         for stream in (sys.stdout, sys.stderr):
             if stream is not None and not stream.closed:
                 stream.flush()
-    except BrokenPipeError:  # the reader has seen enough
+    except BrokenPipeError:  # the reader has closed the pipe
         code = code or _FAILED
     except OutputFailed as error:
         sys.stderr.write(f"leman: {error}\n")

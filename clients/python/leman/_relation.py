@@ -1,4 +1,4 @@
-"""What tables and views have in common, and the queries from which views are made."""
+"""The common base of tables and views, and the queries from which views are made."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ if TYPE_CHECKING:
 
 
 QueryColumn = UDF | str | tuple[UDF | str, Sequence[str]]
-"""A function, a SQL expression, or a pair of a function, also a registered one (`name@version`), and the source's
-columns that replace its inputs."""
+"""The definition of a column: a function, a SQL expression, or a pair of a function and the source's columns that
+replace its inputs. In a pair, the function may be a registered one (`name@version`)."""
 
-#: A registered function, where a SQL expression is expected.
+#: Matches a registered function that was given in place of a SQL expression.
 _REGISTERED = re.compile(r"\s*[\w.-]+@[\w.-]+\s*")
 
 View_co = TypeVar("View_co", covariant=True)
 
 
 class ViewMaker(Protocol[View_co]):
-    """The database in which a view is created."""
+    """A database that can create a view."""
 
     def create_materialized_view(
         self,
@@ -60,7 +60,7 @@ class ViewMaker(Protocol[View_co]):
 _JOINED = "a view reads one table. Bring the other's columns into it by key with merge_insert, or join what you read"
 _GROUPED = "a view has a row for each row of its source. Group what you read, for example to_arrow().group_by(...)"
 _SORTED = "rows of a view are in the order of its source, or shuffled. Sort what you read: to_arrow().sort_by(...)"
-#: What to do instead of methods that queries of other libraries have.
+#: Advice for methods that queries of other libraries have.
 _OTHER_WAYS = {
     **dict.fromkeys(["join", "merge"], _JOINED),
     **dict.fromkeys(["group_by", "groupby", "agg", "aggregate", "distinct"], _GROUPED),
@@ -134,18 +134,18 @@ class Query:
         return dataclasses.replace(self, functions=(*self.functions, FunctionColumn(name, udf, names)))
 
     def shuffle(self, seed: int = 0) -> Self:
-        """Put the rows in a random order, which depends on the seed alone. Rows that a refresh adds are shuffled among
+        """Put the rows in a random order, which depends only on the seed. Rows that a refresh adds are shuffled among
         themselves and come after the others."""
         _check_seed(seed)
         return dataclasses.replace(self, seed=seed)
 
     def limit(self, rows: int) -> Self:
-        """Keep at most this many rows, the first by row id of the table, before the shuffle. The limit stays exact when
+        """Keep at most this many rows, the first by the table's row ids, before the shuffle. The limit stays exact when
         the table changes."""
         return dataclasses.replace(self, most=_rows("limit", rows))
 
     def offset(self, rows: int) -> Self:
-        """Leave out this many rows, the first by row id of the table."""
+        """Skip this many rows, the first by the table's row ids."""
         return dataclasses.replace(self, skipped=_rows("offset", rows))
 
     def create_materialized_view(
@@ -157,7 +157,7 @@ class Query:
         exist_ok: bool = False,
         request_id: str | None = None,
     ) -> View_co:
-        """As `Database.create_materialized_view`. `conn`: the database in which the view is created."""
+        """Create a view in the database `conn`, see `Database.create_materialized_view`."""
         if not hasattr(conn, "create_materialized_view"):
             raise InvalidArgument(f"conn is the database for the view, not a {type(conn).__name__}")
         return conn.create_materialized_view(
@@ -190,7 +190,7 @@ def _check_seed(seed: Any) -> None:
 
 
 def query_message(query: Query, registration: Registration) -> catalog_pb2.ViewQuery:
-    """Return the query on the wire. Its functions are registered in the view's database after all possible checks."""
+    """Return the query for the wire. After all other checks, register its functions in the view's database."""
     table = query.table.describe()
     for column in query.functions:
         if isinstance(column.function, UDF):
@@ -199,7 +199,7 @@ def query_message(query: Query, registration: Registration) -> catalog_pb2.ViewQ
         source=query.table.ref(), where=query.filter, shuffle_seed=query.seed, limit=query.most, offset=query.skipped
     )
     columns = query.columns
-    if query.expressions and not columns:  # all columns of the source, and these
+    if query.expressions and not columns:  # the expressions are added to all columns of the source
         columns = tuple((name, "") for name in table.schema.names)
     for name, expression in [*columns, *query.expressions]:
         message.columns.add(name=name, expression=expression)
@@ -234,7 +234,7 @@ _A_DAY = 86400.0
 class Relation(Shown):
     """A table or a view of a database. The object caches nothing: each call reads the current state."""
 
-    #: A condition of all rows that reads show, and columns that they do not show.
+    #: A condition that all rows in reads fulfil, and columns that reads leave out.
     _shown: str = ""
     _hidden: tuple[str, ...] = ()
 
@@ -327,7 +327,7 @@ class Relation(Shown):
         span: dict[str, Any] = {"limit": limit, "offset": offset, "version": version}
         if self._services.direct and not include_checkpointed:
             rows = local.read_table(self.uri, columns, where, **span, shown=self._shown, hidden=self._hidden)
-            if rows is not None:  # the metadata of a view is not that of its rows
+            if rows is not None:  # a view's metadata would make a table of these rows a view
                 return rows.replace_schema_metadata() if self._hidden else rows
         request = read_request(self.ref(), columns, where, **span, include_checkpointed=include_checkpointed)
         return RowStream(self._services, request).read_all()
@@ -366,10 +366,10 @@ class Relation(Shown):
 
     @boundary
     def optimize_indices(self, columns: Sequence[str] | None = None) -> tuple[IndexCoverage, ...]:
-        """Bring the table's indexes on `columns` (None: all) up to date, and return what they cover.
+        """Add new rows to the table's indexes on `columns` (None: all), and return what the indexes cover.
 
         A backfill removes the fragments that it writes from the indexes on its column, and added rows are in no index
-        yet. A search still finds such rows, by scanning; a fast search misses them. The call takes as long as Lance
+        yet. A search still finds such rows by scanning, but a fast search misses them. The call takes as long as Lance
         needs to index these rows. Raises TableNotFound.
         """
         if isinstance(columns, str):
@@ -392,19 +392,19 @@ class Relation(Shown):
     def collect_checkpoints(
         self, *, older_than: str | datetime.timedelta | None = None, dry_run: bool = False, limit: int = 1000
     ) -> CheckpointCollection:
-        """Delete checkpoints, fragment records and staged column files that nothing can need any more.
+        """Delete checkpoints, fragment records and staged column files that are no longer needed.
 
-        `older_than`: garbage that is younger stays; a timedelta or a text such as `12h`, 7 days by default. Column
-        files stay for at least a day. Only with 0, by which you say that nothing writes to the table now, younger ones
-        are deleted too, if no job of the table is open. `dry_run`: only report what would be deleted. `limit`: how many
-        files the result names.
+        `older_than`: keep younger garbage; a timedelta or a text such as `12h`, 7 days by default. Column files stay
+        for at least a day. With 0 you assert that nothing writes to the table now: then younger ones are deleted too,
+        if no job of the table is open. `dry_run`: only report what would be deleted. `limit`: how many files the result
+        lists.
 
-        Files always stay if a version, tag or branch refers to them, an unfinished fragment can reuse them, or a job
-        that has not ended may need them. Raises TableNotFound, InvalidArgument.
+        Files are always kept if a version, tag or branch refers to them, if an unfinished fragment can reuse them, or
+        if a job that has not ended may need them. Raises TableNotFound, InvalidArgument.
         """
         request = _maintenance.make_request(self.ref(), older_than, limit, dry_run=dry_run, include_kept=False)
         return _maintenance.from_wire(self._services.commits.CollectGarbage(request), dry_run=dry_run)
 
     def ref(self) -> catalog_pb2.TableRef:
-        """Return its name on the wire."""
+        """Return the table's name for the wire."""
         return catalog_pb2.TableRef(database=self._database, table=self.name)

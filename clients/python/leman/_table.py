@@ -58,7 +58,7 @@ class MergeResult:
 
 
 def check_sql(given: object, what: str) -> str:
-    """Return SQL that a caller gave. Raises InvalidArgument if it is not a str."""
+    """Return the caller's SQL. Raises InvalidArgument if it is not a str."""
     if not isinstance(given, str):
         raise InvalidArgument(f"{what} is SQL in a str, such as 'n > 5', not a {type(given).__name__}")
     return given
@@ -74,7 +74,7 @@ def update_rows(
     values_sql: Mapping[str, str] | None,
     request_id: str | None,
 ) -> int:
-    """Update rows and return how many, see `Table.update`. `schema`: the table's, needed for `values`."""
+    """Update rows and return their number, see `Table.update`. `schema`: the table's, needed for `values`."""
     if not values and not values_sql:
         raise InvalidArgument("update() takes values={'column': value} or values_sql={'column': 'SQL'}")
     request = tables_pb2.UpdateRowsRequest(
@@ -148,10 +148,11 @@ class MergeInsert:
 
 
 NewColumn = UDF | str | SqlExpression | tuple[UDF | str, Sequence[str]]
-"""A function, a SQL expression, or a pair of a function and the columns that it reads in place of its inputs.
+"""The definition of a column: a function, a SQL expression, or a pair of a function and the columns that replace its
+inputs.
 
-An empty list stands for the columns that its parameters name. In a pair the function may be a registered one,
-`name@version`.
+An empty list of columns stands for those that the function's parameters name. In a pair, the function may be a
+registered one (`name@version`).
 """
 
 
@@ -495,7 +496,7 @@ class Table(Relation):
         request_id: str | None = None,
         **parameters: Unpack[BackfillParameters],
     ) -> JobFuture:
-        """Start a `backfill`, and return a future as soon as its job has begun. Raises as `plan_backfill`."""
+        """Start a `backfill`, and return a future once its job is created. Raises the errors of `plan_backfill`."""
         options = BackfillOptions.of(parameters)
         columns = (column,) if isinstance(column, str) else self._several(column, udf)
         if not columns:

@@ -1,4 +1,4 @@
-"""The values that describe tables and views to callers: columns, functions, row states, failed rows, indexes, plans."""
+"""The values that describe tables and views: columns, functions, row states, failed rows, indexes, plans."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ReasonCount:
-    """Fragments with one reason (`MISSING`, `REUSED`, `UDF_CHANGED`, …), and their rows."""
+    """Fragments with one reason (`MISSING`, `REUSED`, `UDF_CHANGED`, …), and the number of their rows."""
 
     reason: str
     fragments: int
@@ -25,7 +25,7 @@ class ReasonCount:
 
 @dataclass(frozen=True, slots=True)
 class StaleInput:
-    """A computed column that another one depends on, and how many of its rows are stale or were never computed."""
+    """A computed column that another one reads, and how many of its rows are stale or were never computed."""
 
     column: str
     rows: int
@@ -36,7 +36,7 @@ class StaleInput:
 
 @dataclass(frozen=True, slots=True)
 class KeptRows:
-    """Rows with values of an earlier version of the column's function, which the column keeps."""
+    """Rows whose values an earlier version of the column's function computed, and which the column keeps."""
 
     udf_name: str
     udf_version: str
@@ -45,14 +45,14 @@ class KeptRows:
 
 @dataclass(frozen=True, slots=True)
 class RowStates(Shown):
-    """Rows of a computed column by the state of their value; deleted rows do not count.
+    """Rows of a computed column by the state of their value, without deleted rows.
 
     `computed`: rows whose value the function computed from the current inputs. They include `null`, rows whose value is
     NULL, and `kept`, rows with values of earlier versions that the column keeps. `failed`: rows on which the function
-    failed. A plain backfill skips them unless the column got another function since. `not_computed`: rows without a
-    value in the table, or with a stale one. They include `checkpointed` rows, stored in checkpoints, and `ready` rows,
-    in finished files that wait for their commit: the running or next backfill brings both into the table without
-    calling the function. It computes all other `not_computed` rows.
+    failed. A backfill skips them unless the column has got another function since. `not_computed`: rows whose value is
+    missing from the table, or stale. They include `checkpointed` rows, whose values are in checkpoints, and `ready`
+    rows, whose values are in finished files that wait for their commit. The running or next backfill brings both into
+    the table without calling the function, and computes all other `not_computed` rows.
     """
 
     version: int
@@ -89,7 +89,7 @@ class RowError:
 
     @property
     def offset(self) -> int:
-        """The physical offset in the fragment: deleted rows count."""
+        """The physical offset in the fragment, which counts deleted rows, too."""
         return self.row_address & 0xFFFFFFFF
 
     def __str__(self) -> str:
@@ -98,16 +98,16 @@ class RowError:
 
 
 class RowErrors(list[RowError], Shown):
-    """Rows for which functions failed, by row address."""
+    """Failed rows, by row address."""
 
 
 @dataclass(frozen=True, slots=True)
 class RowErrorGroup:
-    """Rows on which the function failed with the same kind of error.
+    """Failed rows with the same kind of error.
 
-    They have the same class of exception, and first lines of messages that differ only in numbers and quoted texts. Of
-    a validation error by pydantic the fields and reasons belong to that line.
-    `error_message`: that line, with `…` for what differs. `examples`: the first of the rows, by address.
+    They have the same class of exception, and the first lines of their messages differ only in numbers and quoted
+    texts. For a validation error of pydantic, that line includes fields and reasons. `error_message` is that line, with
+    `…` for the differences. `examples`: the first of the rows, by address.
     """
 
     error_type: str
@@ -152,7 +152,7 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class IndexCoverage:
-    """How much of a table one of its indexes covers; `str` of it is a sentence.
+    """How many of a table's fragments one of its indexes covers. `str()` is a sentence.
 
     A search uses the index for covered rows and scans the other rows. A fast search leaves the other rows out.
     """
@@ -178,8 +178,9 @@ class IndexCoverage:
 class UdfInfo(Shown):
     """A registered function.
 
-    `kind`: `scalar`, `array`, `record_batch`, `sql`, with a `sql_expression`, or `remote`, with the `addresses` of its
-    servers. `options`: those of `leman.udf` that were given. `source`: its text; `Database.udfs` leaves it out.
+    `kind`: `scalar`, `array`, `record_batch`, `sql` (with its `sql_expression`) or `remote` (with the `addresses` of
+    its servers). `options`: the given options of `leman.udf`. `source`: its source text, without which `Database.udfs`
+    lists it.
     """
 
     name: str
@@ -198,7 +199,7 @@ class UdfInfo(Shown):
 class ComputedColumn:
     """A column of a table, and the function that computes it from other columns.
 
-    `kept_versions`: earlier functions, `name@version`, whose values it keeps.
+    `kept_versions`: earlier functions, as `name@version`, whose values the column keeps.
     """
 
     name: str
@@ -235,7 +236,7 @@ REASONS = {
     "PAST_INPUT": "inputs have moved on: gets the values of read_version, the next plain run makes them current",
     "HISTORY_LOST": "perhaps moved by compaction: the versions that would tell were cleaned away",
 }
-"""What each reason means for a fragment."""
+"""The meaning of each reason for a fragment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,11 +257,10 @@ class FragmentDecision:
 class Plan(Shown):
     """What a backfill would do, and why. `str()` is for people.
 
-    `fragments`: the first few fragments with work. `kept`: rows whose values stay although an earlier version of the
-    function computed them. `inputs_version`: the version given as `read_version`; 0 if none was given.
-    `expected_seconds`: about how long the backfill takes, judged by the column's last one; None if there was none.
-    `stale_inputs`: computed columns that the column depends on and that are not current, each before the columns that
-    read it.
+    `fragments`: the first few fragments with work. `kept`: rows that keep the values of an earlier version of the
+    function. `inputs_version`: the version given as `read_version`, or 0. `expected_seconds`: an estimate from the
+    column's last backfill; None if there was none. `stale_inputs`: computed columns that the column depends on and that
+    are not current, each before the columns that read it.
     """
 
     table: str
@@ -331,7 +331,7 @@ class ViewFunction:
 
 @dataclass(frozen=True, slots=True)
 class ViewQuery:
-    """The resolved query of a view. `limit` None: all rows; `shuffle_seed` None: not shuffled."""
+    """The resolved query of a view. `limit` is None for all rows, `shuffle_seed` if rows are not shuffled."""
 
     source_database: str
     source_table: str
@@ -431,7 +431,7 @@ class RefreshPlan(Shown):
 
 
 def columns_read(column: ComputedColumn) -> list[str]:
-    """Return the columns that a column reads, each once. For a field of a struct, return its column."""
+    """Return the columns that a column reads, each once. A struct's field counts as its column."""
     return list(dict.fromkeys(name.split(".")[0] for name in column.input_columns))
 
 
@@ -449,9 +449,9 @@ def inputs_first(columns: Sequence[ComputedColumn]) -> list[str]:
 
 
 def column_tree(table: TableInfo) -> list[str]:
-    """Return a tree as lines: under each column that is read, the columns that are computed from it.
+    """Return lines of a tree: each column that is read, with the columns below it that are computed from it.
 
-    A column that is computed from several columns is under each of them; its own tree occurs once.
+    A column that is computed from several columns is below each of them. Its own tree is shown once.
     """
     computed = {column.name: column for column in table.computed_columns}
     readers: dict[str, list[str]] = {}
@@ -475,7 +475,7 @@ def column_tree(table: TableInfo) -> list[str]:
 
 
 def _roots(table: TableInfo, readers: Iterable[str], computed: Iterable[str]) -> list[str]:
-    """Return the columns that are read and not computed: the table's, in its order, then those that it lacks."""
+    """Return the columns that are read but not computed: first the table's in its order, then missing ones."""
     found = [name for name in readers if name not in computed]
     there = [name for name in table.schema.names if name in found]
     return [*there, *(name for name in found if name not in there)]

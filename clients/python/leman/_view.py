@@ -1,4 +1,4 @@
-"""A materialized view: a table that a query over another one fills."""
+"""A materialized view: a table whose rows and columns a query over another table defines."""
 
 from __future__ import annotations
 
@@ -25,15 +25,16 @@ from leman.errors import FailedPrecondition, Internal, InvalidArgument, TableNot
 from leman.v1 import catalog_pb2, planner_pb2
 
 ViewFunctionColumn = UDF | tuple[UDF | str, Sequence[str]]
-"""A function, or a pair of a function and the source's columns that replace its inputs (empty: as before, or as the
-function names them). In a pair the function may be a registered one, `name` or `name@version`."""
+"""A function, or a pair of a function and the source's columns that replace its inputs. An empty list keeps the present
+inputs, or else stands for the columns that the parameters name. In a pair, the function may be registered (`name` or
+`name@version`)."""
 
 _COLUMNS = (
     "its query defines its columns: `View.alter_columns` gives them other functions, a new view has another query"
 )
 _VALUES = "a refresh computes it: `View.refresh`, `refresh_async` or `plan_refresh`"
 _ROWS = "its query defines its rows: change its source, and refresh it"
-#: What to do instead of calling a method that only tables have.
+#: Advice for methods that only tables have.
 _INSTEAD = {
     **dict.fromkeys(("add_columns", "add_plain_columns", "drop_columns", "rename_column", "retype_column"), _COLUMNS),
     **dict.fromkeys(("backfill", "backfill_async", "plan_backfill"), _VALUES),
@@ -45,18 +46,18 @@ _INSTEAD = {
 
 
 class _OnlyOfTables(FailedPrecondition, AttributeError, reason="IS_A_VIEW"):
-    """A view has no such method; `hasattr` is False."""
+    """Raised for a method that views do not have. As an AttributeError, it makes `hasattr` return False."""
 
 
 class View(Relation):
-    """A view of a database. It holds no state: each call asks for the current one. It shows rows with values only."""
+    """A view of a database. It caches nothing: each call reads the current state. It shows only rows with values."""
 
     _shown, _hidden = IS_SET, INTERNAL_COLUMNS
 
     def __repr__(self) -> str:
         return f"<leman.View {self.name} in {self._database}>"
 
-    if not TYPE_CHECKING:  # a type checker knows which attributes there are
+    if not TYPE_CHECKING:  # hidden from type checkers, which know the attributes
 
         def __getattr__(self, name: str) -> Any:
             if name in _INSTEAD:
@@ -65,7 +66,7 @@ class View(Relation):
 
     @boundary
     def describe(self) -> ViewInfo:
-        """Return its query, the source version that it is right for, and the rows and columns that queries show.
+        """Return the query, the source version that the view matches, and the rows and columns that queries show.
 
         Raises TableNotFound, FailedPrecondition (NOT_A_VIEW).
         """
@@ -89,20 +90,21 @@ class View(Relation):
         request_id: str | None = None,
         progress: bool | Callable[[Progress], object] | None = None,
     ) -> RefreshResult:
-        """Bring the view to a version of its source, wait, and return what was done.
+        """Update the view to a version of its source, wait, and return what was done.
 
         `src_version`: an earlier or later version; None: the latest. `max_rows_per_fragment`: rows in each new
-        fragment. `policy`: `auto` computes what changed, or everything if that is not known; `incremental` refuses the
-        latter; `full` computes everything. `concurrency`: at most this many worker processes. `cascade`: first refresh
-        the source if that is a view, and its source, and so on. `on_stale_input`: what to do if the view reads computed
-        columns of its source that are stale or not computed: `error` (also None) refuses, `first` computes them before,
-        `warn` uses the values as they are. `optimize_indices`: afterwards bring the view's indexes up to date, as
-        `optimize_indices()` does. `progress`, `env` and `request_id`: as for `Table.backfill`.
+        fragment. `policy`: `auto` computes what changed, or everything if the changes are unknown; `incremental`
+        refuses to compute everything; `full` always computes everything. `concurrency`: at most this many worker
+        processes. `cascade`: if the source is a view, refresh it first, and so on for its source. `on_stale_input`:
+        what to do if the view reads computed columns of its source that are stale or not computed: `error` (also None)
+        refuses, `first` computes them first, `warn` uses the existing values. `optimize_indices`: afterwards update the
+        view's indexes, as `optimize_indices()` does. `progress`, `env` and `request_id`: as for `Table.backfill`.
 
-        Rows for which a function failed have NULL there: the result counts them and names the jobs whose `get_errors`
-        say why, and the log has a warning. Ctrl-C cancels the refresh; what it computed is kept. Raises JobFailed,
-        TableNotFound, VersionNotFound, TypeMismatch, InvalidArgument, InputColumnStale, and FailedPrecondition whose
-        `reason` is STABLE_ROW_IDS_REQUIRED, FULL_REFRESH_NEEDED, SOURCE_COLUMN_MISSING or EXTERNAL_WRITES.
+        A function column is NULL in rows on which its function failed. The result counts these rows and names the jobs
+        whose `get_errors` returns the errors, and a warning is logged. Ctrl-C cancels the refresh; finished work is
+        kept. Raises JobFailed, TableNotFound, VersionNotFound, TypeMismatch, InvalidArgument, InputColumnStale, and
+        FailedPrecondition whose `reason` is STABLE_ROW_IDS_REQUIRED, FULL_REFRESH_NEEDED, SOURCE_COLUMN_MISSING or
+        EXTERNAL_WRITES.
         """
         asked: dict[str, Any] = {
             "src_version": src_version,
@@ -153,9 +155,9 @@ class View(Relation):
         env: Mapping[str, str] | None = None,
         request_id: str | None = None,
     ) -> JobFuture:
-        """Start a `refresh`, and return when its job has begun; `job().refresh_result` then has what it did.
+        """Start a `refresh`, and return once its job is created. `job().refresh_result` has its result when it ends.
 
-        `labels`, `priority`, `env` and `request_id`: as for `Table.backfill`. Raises as `plan_refresh`.
+        `labels`, `priority`, `env` and `request_id`: as for `Table.backfill`. Raises the errors of `plan_refresh`.
         """
         spec = refresh_spec(self.ref(), src_version, max_rows_per_fragment, policy, concurrency, on_stale_input)
         spec.optimize_indices = bool(optimize_indices)
@@ -178,9 +180,9 @@ class View(Relation):
 
     @boundary
     def sources(self) -> list[View]:
-        """Return the views that this one is made from, the nearest first, in any database.
+        """Return the views that this one reads, directly or through others, the nearest first, in any database.
 
-        It is empty if the source is a plain table or was dropped; a refresh then says so.
+        The list is empty if the source is a plain table, or was dropped. A refresh reports a dropped source.
         """
         found: list[View] = []
         seen = {self.uri}
@@ -195,17 +197,17 @@ class View(Relation):
                     return found
                 raise
             if here.uri in seen:
-                raise FailedPrecondition(f"view {self.name!r} rests on itself: drop one of {sorted(seen)}")
+                raise FailedPrecondition(f"view {self.name!r} reads itself: drop one of {sorted(seen)}")
             seen.add(here.uri)
             found.append(here)
 
     @boundary
     def alter_columns(self, columns: Mapping[str, ViewFunctionColumn], *, request_id: str | None = None) -> int:
-        """Give function columns of the view other functions, all of them or none, and return the view's new version.
+        """Replace the functions of function columns, all or nothing, and return the view's new version.
 
-        The next refresh computes these columns, and no others, for every row: all values of a view's column are of one
-        function. Until then they keep their values, and `describe().stale_columns` names them. `columns`: name to a
-        function, or to `(function, [columns of the source])`. `request_id`: as for `Table.add`.
+        The next refresh computes only these columns, for every row, as all values of a view's column come from one
+        function. Until then they keep their values, and `describe().stale_columns` lists them. `columns`: maps a name
+        to a function, or to `(function, [columns of the source])`. `request_id`: as for `Table.add`.
 
         Raises ColumnNotDefined, InputColumnMissing, TypeMismatch, UdfExists, UdfDefinitionError, InvalidArgument.
         """
@@ -222,7 +224,7 @@ class View(Relation):
     def _refresh(self, *, progress: bool | Callable[[Progress], object] | None, **asked: Any) -> RefreshResult:
         job = wait_for_job(self.refresh_async(**asked), self.name, progress=progress)
         if job.refresh_result is None:
-            raise Internal(f"job {job.job_id} ended without saying what it did")
+            raise Internal(f"job {job.job_id} ended without a result: report this as a bug in Leman")
         return job.refresh_result
 
     def _materialized(self) -> catalog_pb2.MaterializedView:
@@ -241,7 +243,7 @@ def create_view(
     exist_ok: bool,
     request_id: str | None,
 ) -> View:
-    """Create a view of placeholders, see `Database.create_materialized_view`."""
+    """Create a view without values, see `Database.create_materialized_view`."""
     check_name(name, "view")
     if not isinstance(query, Query):
         raise InvalidArgument(f"a view is made of a query, such as table.search(None).where(...), not {query!r}")

@@ -39,8 +39,8 @@ class _Rule:
 class Skip(_Rule):
     """Leave the row NULL, record it as failed, and continue. The job then ends as DONE_WITH_ERRORS.
 
-    `exceptions`: classes or names of exceptions that the rule covers, with their subclasses; empty: all. `match`: a
-    regular expression that is searched for in the message; empty: any message.
+    `exceptions`: classes or names of exceptions to which the rule applies, with their subclasses; empty: all. `match`:
+    a regular expression that is searched for in the message; empty: any message.
     """
 
     def proto(self) -> udf_pb2.ErrorRule:
@@ -57,10 +57,10 @@ class Fail(_Rule):
 
 @dataclass(frozen=True)
 class Retry(_Rule):
-    """Call the function again after a pause that doubles each time; after that the next matching rule holds.
+    """Call the function again after a pause that doubles each time. After the last, the next matching rule applies.
 
-    Arguments as in `Skip`, and: at most `max_attempts` calls, with the first one. The pause begins with
-    `initial_backoff_seconds` and never exceeds `max_backoff_seconds`.
+    Arguments as in `Skip`, and: `max_attempts`, which counts the first call. The first pause is
+    `initial_backoff_seconds`, and no pause exceeds `max_backoff_seconds`.
     """
 
     max_attempts: int = field(default=3, kw_only=True)
@@ -89,7 +89,7 @@ class Retry(_Rule):
 class ErrorHandlingConfig:
     """What to do with rows for which a function raises.
 
-    `on_error`: rules, of which the first that matches the exception holds; if none matches, the job fails.
+    `on_error`: rules, of which the first that matches the exception applies; if none matches, the job fails.
     `store_errors`: store failed rows with exception, message and traceback, for `Table.get_errors`. The row that ends a
     job and the places of failed rows, for `Table.get_failed_row_addresses`, are always stored. `max_errors`: the job
     fails if more rows fail: a count (int) or a fraction of the rows (float, 0 to 1); None: no limit.

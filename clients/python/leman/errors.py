@@ -73,14 +73,14 @@ class LemanError(Shown, Exception):
         self.code = self.default_code
         """Name of the gRPC code, also if no service was called."""
         self.fields: tuple[FieldViolation, ...] = ()
-        """The fields of the request that are wrong, as far as the services name them."""
+        """The wrong fields of the request, if the services report them."""
         self.retry_after: float | None = None
-        """Seconds after which the call may be retried, as far as the services say; None: they do not."""
+        """Seconds after which the services allow a retry, or None if they do not say."""
 
     def __str__(self) -> str:
         return self.message  # KeyError would show its repr
 
-    def _render_traceback_(self) -> list[str]:  # IPython shows these lines of an error that was not caught
+    def _render_traceback_(self) -> list[str]:  # IPython shows these lines for an uncaught error
         lines: list[str] = importlib.import_module("leman._notebook").error_lines(self)
         return lines
 
@@ -106,7 +106,7 @@ class TableNotFound(NotFound, reason="TABLE_NOT_FOUND"):
 
 
 class VersionNotFound(NotFound, reason="VERSION_NOT_FOUND"):
-    """The table has no such version (any more)."""
+    """The table has no such version, or no longer."""
 
 
 class UdfNotFound(NotFound, reason="UDF_NOT_FOUND"):
@@ -142,7 +142,7 @@ class FailedPrecondition(LemanError, reason="FAILED_PRECONDITION", code="FAILED_
 
 
 class ColumnChanged(FailedPrecondition, ValueError, reason="COLUMN_CHANGED"):
-    """Columns exist with another definition than `add_columns()` was given: `on_change` says what to do.
+    """Columns exist with another definition than `add_columns()` was given. Choose with `on_change` what to do.
 
     `facts` has `columns`, `rows_stale`, and the beginning of the sources' `diff`.
     """
@@ -268,7 +268,7 @@ BY_REASON: dict[str, type[LemanError]] = {
         *(UdfExists, UdfNotFound, VersionNotFound),
     )
 }
-"""Class by ErrorInfo.reason, which wins over the code."""
+"""Class by ErrorInfo.reason, which takes precedence over the code."""
 
 
 def make(
@@ -280,7 +280,7 @@ def make(
     fields: Sequence[FieldViolation] = (),
     retry_after: float | None = None,
 ) -> LemanError:
-    """Return the error for the name of a gRPC status code and an ErrorInfo reason (empty: none)."""
+    """Return the error for the name of a gRPC status code and an ErrorInfo reason, which may be ""."""
     kind = BY_REASON.get(reason) or BY_CODE.get(code, Internal)
     error = kind(message, reason=reason, facts=facts)
     error.code, error.fields, error.retry_after = code, tuple(fields), retry_after

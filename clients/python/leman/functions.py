@@ -50,13 +50,13 @@ _AUTH = "authorization"
 _LAST_PORT = 65_535
 
 _PLAIN = frozenset({"builtins", "__main__"})
-#: Types of immutable values.
+#: Immutable types, whose values need no copy.
 _LASTING = (type(None), bool, int, float, str, bytes, decimal.Decimal, dt.date, dt.time, dt.timedelta)
 _MOST_TEXT = 16_384
 
 
 class Served:
-    """A function with the types of its inputs, ready to be called. Made by `served`."""
+    """A function with the types of its inputs. Made by `served`."""
 
     def __init__(self, udf: UDF, inputs: pa.Schema, description: str) -> None:
         self.name = udf.name
@@ -69,7 +69,7 @@ class Served:
         self._function: Callable[..., Any] = loaded() if udf.stateful else loaded
 
     def described(self) -> bytes:
-        """Return the description of the function in the JSON that the action `describe` returns."""
+        """Return the description of the function as JSON, for the action `describe`."""
         output = pa.schema([pa.field("value", self.output)])
         told = {
             "function": self.name,
@@ -82,7 +82,7 @@ class Served:
     def call(self, batch: pa.RecordBatch) -> pa.Array:
         """Return the values for a batch whose columns are those of `inputs`.
 
-        Raises what the function raises, and ValueError or TypeError unless its result is one value of the declared type
+        Raises the function's errors, and ValueError or TypeError unless its result has one value of the declared type
         for each row.
         """
         if not batch.num_rows:
@@ -111,10 +111,10 @@ class Served:
             result = result.cast(self.output)
         if len(result) != rows:
             raise ValueError(f"function '{self.name}' returned {len(result)} values for {rows} rows")
-        return pa.concat_arrays([result, result.slice(0, 0)])  # the function may write to its own memory meanwhile
+        return pa.concat_arrays([result, result.slice(0, 0)])  # a copy, as the function may reuse its memory
 
     def _from_python(self, result: Any) -> pa.Array:
-        """Return the values of a batch by their position. Raises TypeError unless the result has one for each row."""
+        """Return the values of a batch in order. Raises TypeError unless the result has one for each row."""
         what = "None" if result is None else f"a {type(result).__name__}"
         if _is_frame(result):
             raise TypeError(f"function '{self.name}' returned {what}, which has columns: return one of its columns")
@@ -130,7 +130,7 @@ class Served:
 
 
 def _one_by_one(values: Iterable[Any], kind: pa.DataType) -> pa.Array:
-    """Return values as an array, converting mutable ones one by one: a function may yield one object again, changed."""
+    """Return values as an array. Convert mutable ones one by one, as a function may yield one object repeatedly."""
     results = [value if isinstance(value, _LASTING) else _array([_in_order(value, kind)], kind) for value in values]
     if not any(isinstance(value, pa.Array) for value in results):
         return _array(results, kind)
@@ -143,7 +143,7 @@ def _is_frame(result: Any) -> bool:
 
 
 def _in_order(value: Any, kind: pa.DataType) -> Any:
-    """Return a value whose lists are Python's own. Raises TypeError for sets, mappings and frames instead of lists.
+    """Return a value with Python lists in place of other sequences. Raises TypeError for sets, mappings and frames.
 
     pyarrow would take the items of a pandas Series by label, the items of a set in any order, and the column names of a
     data frame as its items.
@@ -173,7 +173,7 @@ def _in_order(value: Any, kind: pa.DataType) -> Any:
 def _array(values: Any, kind: pa.DataType) -> pa.Array:
     """Return Python values as an array.
 
-    Raises an error for 1.5 as an integer, which pyarrow alone would truncate to 1.
+    Raises an error for 1.5 as an integer, which pyarrow would truncate to 1.
     """
     made = pa.array(values).cast(kind) if pa.types.is_integer(kind) else pa.array(values, kind)
     made = made.combine_chunks() if isinstance(made, pa.ChunkedArray) else made
@@ -227,7 +227,7 @@ def _declared(udf: UDF) -> list[pa.DataType]:
 
 
 def error_metadata(error: BaseException) -> bytes:
-    """Return the error of a batch for which the function raised, as JSON for its caller."""
+    """Return the error of a batch on which the function raised, as JSON for its caller."""
     kind = type(error)
     bases = [_name(base) for base in kind.__mro__[1:] if base not in (object, BaseException, Exception)]
     trace = "".join(traceback.format_exception(kind, error, error.__traceback__))
@@ -248,7 +248,7 @@ def _text(error: BaseException) -> str:
 
 PROTOCOL = "leman.function.v1"
 DESCRIBE = f"{PROTOCOL}.describe"
-#: Most bytes of a batch in memory: the size limit of messages between Leman and function servers.
+#: The maximum size of a batch in memory: the size limit of messages between Leman and function servers.
 MOST_BATCH_BYTES = 256 << 20
 
 
@@ -268,14 +268,14 @@ class BearerTokens(flight.ServerMiddlewareFactory):  # type: ignore[misc]  # pya
 
 
 class FunctionFlight(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has no types
-    """A Flight server of functions. It serves from the moment it is made."""
+    """A Flight server of functions. It serves from its construction on."""
 
     def __init__(self, functions: Sequence[Served], **options: Any) -> None:
         self._functions = {function.name: function for function in functions}
         if len(self._functions) != len(functions):
             raise UdfDefinitionError("two functions have one name")
-        pa.array([])  # imports pandas if it is installed, which takes seconds: not while the first caller waits
-        #: Once set, no stream begins, and each ends after its current batch.
+        pa.array([])  # imports pandas, if installed, which takes seconds: now, before a caller waits
+        #: Once set, no new stream begins, and each open one ends after its current batch.
         self.stopping = threading.Event()
         self.batches_at_work = 0
         self._counting = threading.Lock()
@@ -298,7 +298,7 @@ class FunctionFlight(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow 
         reader: flight.MetadataRecordBatchReader,
         writer: flight.MetadataRecordBatchWriter,
     ) -> None:
-        """Answer each batch with a batch of values, or with the error of the function."""
+        """Answer each batch with a batch of values, or with the function's error."""
         if self.stopping.is_set():
             raise flight.FlightUnavailableError("the server is stopping")
         function = self._asked(descriptor)
@@ -330,7 +330,7 @@ class FunctionFlight(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow 
 
     @contextlib.contextmanager
     def _at_work(self) -> Iterator[None]:
-        """Count a batch as at work for the duration of the block."""
+        """Count a batch as being computed for the duration of the block."""
         with self._counting:
             self.batches_at_work += 1
         try:
@@ -341,13 +341,13 @@ class FunctionFlight(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow 
 
     def cut(self) -> None:
         """Break the connections of all callers. Flight has no other way to end an idle stream."""
-        with contextlib.suppress(FileNotFoundError):  # the system has no folder of descriptors
+        with contextlib.suppress(FileNotFoundError):  # the system does not list descriptors
             for path in list(Path("/dev/fd").iterdir()):
                 with contextlib.suppress(OSError):
                     self._cut(int(path.name))
 
     def _cut(self, descriptor: int) -> None:
-        """Break a connection if the file descriptor is that of a caller. Raises OSError for some other descriptors."""
+        """Break a connection if the descriptor is a caller's. Raises OSError for some other descriptors."""
         if not stat.S_ISSOCK(os.fstat(descriptor).st_mode):
             return
         with socket.socket(fileno=os.dup(descriptor)) as connection:
@@ -373,7 +373,7 @@ class FunctionFlight(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow 
 
 
 def _check_size(batch: pa.RecordBatch) -> None:
-    """Refuse a batch that is too large after decompression. Flight itself has no limit."""
+    """Refuse a batch that is too large after decompression, as Flight has no limit."""
     size = batch.get_total_buffer_size()
     if size > MOST_BATCH_BYTES:
         raise pa.ArrowInvalid(
@@ -382,7 +382,7 @@ def _check_size(batch: pa.RecordBatch) -> None:
 
 
 def _check_types(function: Served, schema: pa.Schema) -> None:
-    """Refuse batches whose columns have other types than the function reads. The names of the columns do not matter."""
+    """Refuse batches whose columns have other types than the function's inputs. Column names do not matter."""
     if schema.types != function.inputs.types:
         raise pa.ArrowInvalid(
             f"function '{function.name}' reads {_types_text(function.inputs)}, and is sent {_types_text(schema)}"
@@ -393,19 +393,19 @@ def _types_text(schema: pa.Schema) -> str:
     return ", ".join(str(type_) for type_ in schema.types) or "nothing"
 
 
-#: How long a server that stops waits without a batch at work, so that answers are sent.
+#: Seconds that a stopping server waits without a batch being computed, so that answers are sent; and between checks.
 _IDLE_SECONDS, _LOOK_SECONDS = 0.5, 0.05
 _LOOK_AT_FILES_SECONDS = 1.0
-#: Between attempts to listen, until a server that stops has left the port.
+#: Seconds between attempts to listen while a stopping server still occupies the port.
 _PORT_SECONDS = 0.02
 
 
 class Listener:
     """Listens on one port until `stop`, with a new Flight server whenever the certificates are renewed.
 
-    Flight reads its certificates only at its start. So renewed certificates need a new server. The earlier server
-    accepts no more connections, and serves its open ones until they end. `listen` starts a server at a port, with
-    certificates if there are `files`; its errors are raised to the caller.
+    Flight reads certificates only at its start, so renewed ones need a new server. The earlier server accepts no more
+    connections, and serves its open ones until they end. `listen` starts a server at a port, with certificates if there
+    are `files`; its errors are raised to the caller.
     """
 
     def __init__(self, port: int, files: TlsFiles | None, listen: Callable[[int, Pem | None], FunctionFlight]) -> None:
@@ -433,13 +433,13 @@ class Listener:
         while not self._over.is_set():
             try:
                 self._flight = self._listen(self.port, pem)
-            except pa.ArrowException:  # "did not start properly": the other one is about to leave the port
+            except pa.ArrowException:  # "did not start properly": the earlier server is about to leave the port
                 self._over.wait(_PORT_SECONDS)
             else:
                 return
 
     def stop(self, grace_seconds: float) -> bool:
-        """Take no more streams, end each after its current batch, and return whether all of these ended in time."""
+        """Accept no more streams, end each after its current batch, and return whether all ended in time."""
         self._over.set()
         if self._looking is not None:
             self._looking.join()
@@ -470,7 +470,7 @@ class Listener:
 
 
 def _shut_down(flight: FunctionFlight) -> threading.Thread:
-    """Make a server accept no more connections. Return a thread that ends with the server's last stream."""
+    """Have a server accept no more connections. Return a thread that ends with the server's last stream."""
     ending = threading.Thread(target=flight.shutdown, name="function-server-stop", daemon=True)
     ending.start()
     return ending
@@ -480,21 +480,22 @@ class FunctionServer:
     """Serves functions from its construction until `stop`, or the end of its `with` block.
 
     Args:
-        functions: Made by `leman.udf`, or by `served` if a function's annotations do not say which types it reads.
+        functions: Made by `leman.udf`, or by `served` if a function's annotations do not determine its input types.
         host: Address to listen on. Use a token and TLS unless it is a loopback address.
-        port: Port to listen on; 0: any free one, which the property `port` returns.
-        token: Callers have to send it as `authorization: Bearer <token>`; None: anyone who reaches the server may call.
-        tls_cert: Path of the certificate chain (PEM); with `tls_key` it turns TLS on.
+        port: Port to listen on. With 0 the system chooses a free one, which the property `port` returns.
+        token: Callers must send it as `authorization: Bearer <token>`. With None, anyone who reaches the server may
+            call.
+        tls_cert: Path of the certificate chain (PEM). TLS needs it and `tls_key`.
         tls_key: Path of its private key (PEM).
-        tls_client_ca: Path of the CA certificates (PEM) that callers' certificates are checked with; empty: callers
+        tls_client_ca: Path of the CA certificates (PEM) that callers' certificates are checked with. If empty, callers
             need no certificate.
 
     The three files may be renewed in place. After a second, new connections use the new files; running streams
     continue. While the files do not match, such as a new certificate with the old key, the earlier ones stay in use.
 
     Raises:
-        UdfDefinitionError: There is no function, two have one name, or one is not made by `leman.udf` or does not say
-            what it reads.
+        UdfDefinitionError: There is no function, two have the same name, or one is not made by `leman.udf` or does not
+            determine its input types.
         InvalidArgument: The token is empty or cannot be sent, the port is not possible, or options contradict.
         OSError: The port is taken, the host is not of this machine, or a file cannot be read.
     """
@@ -544,7 +545,7 @@ class FunctionServer:
         return self._listener.port
 
     def stop(self, grace_seconds: float = 10.0) -> bool:
-        """Take no more streams, end each after its current batch, and return whether all of these ended in time.
+        """Accept no more streams, end each after its current batch, and return whether all ended in time.
 
         Connections on which no batch is being computed are cut. Their callers then send the next batch to another
         server.

@@ -1,4 +1,4 @@
-"""Local access to tables: the extra `leman[lance]`. The only module of the SDK that imports lance while it runs."""
+"""Local access to tables: the extra `leman[lance]`. Only this module of the SDK imports lance."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ if TYPE_CHECKING:
     import lance
 
 INCARNATION = "leman.incarnation"
-"""Config key of a table, which tells it from another one that is created later under the same name."""
+"""Config key of a table with a value that differs in a table that is created later under the same name."""
 
 _BLOB = "lance.blob.v2"
-#: What Lance says if there is a table already, or if someone else creates one at the same time.
+#: Lance's messages if the table exists already, or if another process creates it concurrently.
 _THERE = ("already exists", "_versions/0.manifest was not found")
-#: Marks a struct whose fields Lance keeps together.
+#: Metadata keys of a struct whose fields Lance stores together.
 _PACKED_KEYS = (b"packed", b"lance-encoding:packed")
-#: How Lance refuses a table with flags that it does not know.
+#: Lance's message for a table with unknown feature flags.
 _TOO_NEW = "cannot be read by this version of Lance"
-#: Characters of Lance's message that are repeated: it repeats the caller's text.
+#: The maximum number of characters that an error quotes of Lance's message, which contains the caller's text.
 _LONGEST = 500
 _INPUT_REFUSED = "Invalid user input: "
-#: What it says of damaged files of a table, and of a missing one.
+#: Lance's messages for damaged files of a table, and for a missing one.
 _NONSENSE = re.compile(
     r"Encountered corrupt file|invalid magic|LanceError\(Arrow\).*/io/deletion\.rs:|Is a directory"
     r"|Invalid range \S+ for object of size"
@@ -73,13 +73,13 @@ def require() -> None:
 
 
 def spare_pandas() -> None:
-    """Import pylance without pandas, which takes longest to import, if the program has no data frames."""
-    global _with_pandas  # noqa: PLW0603 - of this process
+    """Import pylance without pandas, its slowest import, if the program has no data frames."""
+    global _with_pandas  # noqa: PLW0603 - one value for the process
     _with_pandas = False
 
 
 def prepare() -> None:
-    """Import pylance, if it is installed. The import takes a second, so call this while waiting for something else."""
+    """Import pylance, if installed. The import takes a second, so call this while waiting for something else."""
     with contextlib.suppress(MissingDependency):
         _lance()
 
@@ -90,7 +90,7 @@ def open_table(uri: str, version: int | str | None = None) -> lance.LanceDataset
     Raises TableNotFound, VersionNotFound, Unavailable, MissingDependency.
     """
     if isinstance(version, int) and version < 0:
-        raise InvalidArgument(f"version is {version}, below 0: give the number of a version", reason="BAD_NUMBER")
+            raise InvalidArgument(f"version is {version}, below 0: give the number of a version", reason="BAD_NUMBER")
     if isinstance(version, int) and version >= _MOST_VERSIONS:
         raise VersionNotFound(f"the table at {uri} has no version {version}")
     with _lance_errors(uri, version):
@@ -109,11 +109,11 @@ def read_table(
     shown: str = "",
     hidden: Collection[str] = (),
 ) -> pa.Table | None:
-    """Read rows as an Arrow table. Return None if Lance would read the filter differently: ask the services then.
+    """Read rows as an Arrow table. Return None if Lance would misread the filter, so that the services must read.
 
-    `version`: a number or a tag; None: the latest. `shown`: a condition of Leman's own that all rows must fulfil.
-    `hidden`: columns that are left out if `columns` is None. Raises TableNotFound, VersionNotFound, InvalidArgument,
-    Unavailable, MissingDependency.
+    `version`: a number or a tag; None: the latest. `shown`: a condition by Leman that all rows must fulfil. `hidden`:
+    columns that are left out if `columns` is None. Raises TableNotFound, VersionNotFound, InvalidArgument, Unavailable,
+    MissingDependency.
     """
     if where and (problem := sql_limits.nesting_problem(where)):
         raise InvalidArgument(f"Invalid filter: {problem}", reason="INVALID_FILTER")
@@ -133,7 +133,7 @@ def read_table(
 
 
 def _reads_otherwise(schema: pa.Schema, columns: Iterable[str], where: str) -> str:
-    """Return a column that Lance itself would read wrongly, and that the services refuse; empty if there is none.
+    """Return a column that Lance would read wrongly without an error, and the services refuse, or "" if there is none.
 
     In Lance's SQL, JSON is binary; and Lance returns wrong values for single fields of packed structs.
     """
@@ -173,7 +173,7 @@ def create_table(uri: str, data: Any, *, overwrite: bool, stable_row_ids: bool, 
 
 
 def _give_incarnation(lance: Any, uri: str, table: Any) -> None:
-    """Give a new table its identity, unless a job that began right after the table's creation has done so."""
+    """Give a new table its identity, unless a job that began right after the table's creation has done that already."""
     try:
         table.update_config({INCARNATION: uuid.uuid4().hex})
     except OSError:
@@ -212,7 +212,7 @@ def _check_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _created(lance: Any, uri: str, rows: pa.Table | pa.RecordBatchReader, options: dict[str, Any]) -> Any:
-    """Create a table if none exists. Of several concurrent creators one succeeds.
+    """Create a table if none exists. Of several concurrent calls, only one succeeds.
 
     Lance's `write_dataset` alone would overwrite a table that another process creates after its check.
     """
@@ -222,7 +222,7 @@ def _created(lance: Any, uri: str, rows: pa.Table | pa.RecordBatchReader, option
 
 
 def plain_rows(rows: pa.Table | pa.RecordBatchReader) -> pa.Table | pa.RecordBatchReader:
-    """Return rows without a view's metadata, which would make a table of them a view."""
+    """Return rows without a view's metadata, as it would make a view of a table of these rows."""
     metadata = rows.schema.metadata or {}
     kept = {key: value for key, value in metadata.items() if not key.startswith(PREFIX.encode())}
     if len(kept) == len(metadata):
@@ -247,7 +247,7 @@ def append(uri: str, data: Any, *, max_rows_per_file: int | None) -> None:
 
 
 def as_arrow(data: Any, table: pa.Schema | None = None) -> pa.Table | pa.RecordBatchReader:
-    """Return rows as Arrow; with `table`, in the types of its columns.
+    """Convert rows to Arrow, with `table` to the types of its columns.
 
     `data`: an Arrow table, batch, reader or schema (no rows), a list of dicts, a dict of lists, or an object that
     exports an Arrow stream (pandas, polars). Raises InvalidArgument, ColumnNotFound, TypeMismatch.
@@ -293,9 +293,9 @@ def _from_columns(columns: Mapping[str, Any], table: pa.Schema | None) -> pa.Tab
 
 
 def _from_python(values: Any, kind: pa.DataType | None) -> pa.Array | pa.ChunkedArray:
-    """Return Python values for a column of a type.
+    """Convert Python values to a column's type.
 
-    Raises an error of pyarrow or of Python for a value that the column would change.
+    Raises an error of pyarrow or Python for a value that the conversion would change.
     """
     from leman._format.value_casts import infinities  # noqa: PLC0415 - imports pyarrow
 
@@ -314,9 +314,9 @@ def _from_python(values: Any, kind: pa.DataType | None) -> pa.Array | pa.Chunked
 
 
 def _in_own_type(values: Any, kind: pa.DataType) -> pa.Array | None:
-    """Return numbers, times and truth values as an array of a type, by a cast from the values' own Arrow type.
+    """Convert numbers, times and truth values to a type by a cast from their own Arrow type.
 
-    Return None if the type is of another sort, or Arrow has no type for the values. Without the cast, pyarrow would
+    Return None if the type holds other kinds of values, or Arrow has no type for these. Without the cast, pyarrow would
     truncate fractions and times of day, accept a number as a time, and read a time without a zone as UTC.
     """
     from leman._format.value_casts import cast_advice, castable, exact_cast  # noqa: PLC0415 - imports pyarrow
@@ -328,37 +328,37 @@ def _in_own_type(values: Any, kind: pa.DataType) -> pa.Array | None:
         values = [_time(value, kind) for value in values]
     found = set() if hasattr(values, "dtype") else set(map(type, values))
     if bool in found and not pa.types.is_boolean(kind):
-        raise TypeError(f"a truth value is not a number, the column is {kind}: give int(...) of it")
+        raise TypeError(f"a truth value is not a number, and the column is {kind}: convert it with int(...)")
     nanoseconds = any(hasattr(sort, "nanosecond") or hasattr(sort, "nanoseconds") for sort in found)
     try:
         made = pa.array(values, _in_nanoseconds(kind) if nanoseconds else None)
-    except OverflowError:  # an integer beyond int64
+    except OverflowError:  # an integer above 64 bits
         if any(issubclass(sort, float) for sort in found):
             raise
         return None
     chunks = made.chunks if isinstance(made, pa.ChunkedArray) else [made]
     if not castable(made.type, kind):
-        raise TypeError(f"the values are {made.type}, the column is {kind}{cast_advice(made.type, kind)}")
+        raise TypeError(f"the values are {made.type}, and the column is {kind}{cast_advice(made.type, kind)}")
     return pa.chunked_array([exact_cast(chunk, kind) for chunk in chunks], kind).combine_chunks()
 
 
 def _time(value: Any, kind: pa.DataType) -> Any:
-    """Return a date or time as a column's type has it: a date as its midnight, or a midnight as its date.
+    """Convert a date or time to a column's type. A date becomes its midnight, and a midnight its date.
 
-    Raises TypeError if only one of value and type has a time zone, and for a time of day in a date.
+    Raises TypeError if only one of value and type has a time zone, and if a date would lose a time of day.
     """
     if not isinstance(value, dt.date):
         return value
-    if value != value:  # noqa: PLR0124 - NaT of pandas
+    if value != value:  # noqa: PLR0124 - true for pandas.NaT
         return None
     zoned = getattr(value, "tzinfo", None) is not None
     if pa.types.is_timestamp(kind):
         if zoned is not bool(kind.tz):
-            raise TypeError(f"{value!r} has {'a' if zoned else 'no'} time zone, the column is {kind}")
+            raise TypeError(f"{value!r} has {'a' if zoned else 'no'} time zone, and the column is {kind}")
         return value if isinstance(value, dt.datetime) else dt.datetime.combine(value, dt.time())
     if pa.types.is_date(kind) and isinstance(value, dt.datetime):
         if zoned or value.time() != dt.time() or bool(getattr(value, "nanosecond", None)):
-            raise TypeError(f"{value!r} has a time of day, the column is {kind}")
+            raise TypeError(f"{value!r} has a time of day, and the column is {kind}")
         return value.date()
     return value
 
@@ -370,7 +370,7 @@ def _in_nanoseconds(kind: pa.DataType) -> pa.DataType | None:
 
 
 def _is_plain_floats(kind: pa.DataType) -> bool:
-    """Return whether a type is a list of floats. In these, pyarrow changes only floats that are too large."""
+    """Return whether a type is a list of floats, in which pyarrow changes only numbers that are too large."""
     inner = kind
     while pa.types.is_list(inner) or pa.types.is_large_list(inner) or pa.types.is_fixed_size_list(inner):
         inner = inner.value_type
@@ -404,13 +404,13 @@ def _check_inside(values: Iterable[Any], kind: pa.DataType) -> None:
         other, how = ((bytes, bytearray, memoryview), "decode() it") if is_text(kind) else (str, "encode() it")
         for value in present:
             if isinstance(value, other):
-                raise TypeError(f"{value!r} is of type {type(value).__name__}, the column is {kind}: {how}")
+                raise TypeError(f"{value!r} is of type {type(value).__name__}, and the column is {kind}: {how}")
     else:
         _in_own_type(present, kind)
 
 
 def _items(value: Any, what: str) -> Iterable[Any]:
-    """Return the items of a list, or the pairs of a map, by their position. Raises TypeError for other values."""
+    """Return the items of a list, or the pairs of a map, in order. Raises TypeError for other values."""
     if what == "map" and isinstance(value, Mapping):
         return value.items()
     if isinstance(value, str | bytes | bytearray | Mapping | Set) or hasattr(value, "columns"):
@@ -419,7 +419,7 @@ def _items(value: Any, what: str) -> Iterable[Any]:
 
 
 def _fields(value: Any, kind: pa.StructType) -> Mapping[str, Any]:
-    """Return the fields of a struct: a dict, a tuple of all of them in order, or pairs. Raises TypeError."""
+    """Return a struct's fields, given as a dict, as a tuple of all values in order, or as pairs. Raises TypeError."""
     names = [field.name for field in kind]
     if isinstance(value, str | bytes):
         raise TypeError(f"a {type(value).__name__} is not a struct")
@@ -444,7 +444,8 @@ def _fitted(rows: pa.Table | pa.RecordBatchReader, table: pa.Schema) -> pa.Table
         have, want = rows.schema.field(name).type, _taken(rows.schema.field(name), table.field(name)).type
         if not convertible(have, want):
             raise TypeMismatch(
-                f"Type mismatch for column {name}: the data is {have}, the column is {want}{cast_advice(have, want)}"
+                f"Type mismatch for column {name}: the data is {have}, and the column is {want}"
+                f"{cast_advice(have, want)}"
             )
     wanted = pa.schema([_taken(rows.schema.field(name), table.field(name)) for name in rows.schema.names])
     if rows.schema.equals(wanted, check_metadata=True):
@@ -469,7 +470,7 @@ def _fitted_batch(batch: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:
 
 
 def _taken(given: pa.Field, column: pa.Field) -> pa.Field:
-    """Return the field in which Lance accepts values for a column of a table. Blobs may also be given as bytes."""
+    """Return the field in which Lance accepts values for a table's column. Blobs may also be given as bytes."""
     return column.remove_metadata() if given.type.equals(column.type) else _plain(column)
 
 
@@ -481,20 +482,20 @@ def _plain(column: pa.Field) -> pa.Field:
 
 @contextlib.contextmanager
 def _lance_errors(uri: str, version: int | str | None = None) -> Iterator[None]:
-    """Translate what Lance raises in this block into this package's errors."""
+    """Translate Lance's errors in this block to Leman's."""
     try:
         yield
     except LemanError:
         raise
     except (OSError, ValueError) as error:
         mismatch = _MISMATCH.search(_first_line(error))
-        if mismatch is not None:  # raised for a batch of a reader, and passed on by Lance
+        if mismatch is not None:  # a reader raised it for a batch, and Lance passed it on
             raise TypeMismatch(mismatch[0]) from None
         raise _translated(error, uri, version) from error
 
 
 def _first_line(error: BaseException) -> str:
-    """Return Lance's message, without the place in its own source that follows."""
+    """Return Lance's message without the place in its source code."""
     return str(error).partition(", /")[0].partition("\n")[0][:_LONGEST]
 
 
@@ -511,7 +512,7 @@ def _translated(error: OSError | ValueError, uri: str, version: int | str | None
     damaged = _file_error(error, uri)
     if damaged is not None:
         return damaged
-    if said.startswith(_INPUT_REFUSED):  # such as a field that is "not found in struct"
+    if said.startswith(_INPUT_REFUSED):  # checked first, as it may contain "not found", such as for a struct's field
         return InvalidArgument(f"Lance refuses this for {uri}: {said}")
     if "not found" in said.lower() and version is not None:
         return VersionNotFound(f"the table at {uri} has no version {version} (any more)")
@@ -523,13 +524,13 @@ def _translated(error: OSError | ValueError, uri: str, version: int | str | None
 
 
 def _file_error(error: BaseException, uri: str) -> LemanError | None:
-    """Return the error for a damaged or missing file of a table; None if Lance reports another problem."""
+    """Return the error for a damaged or missing file of a table, or None for other problems."""
     text = str(error)
     missing = _NO_FILE.search(text)
     if _NONSENSE.search(text) or (missing is not None and _is_needed(uri, missing[1])):
         return DataLoss(
-            f"{uri} is damaged: a file of it is missing or cannot be decoded ({_first_line(error)}). Put the file that "
-            "`leman verify` names back from a copy, or restore an earlier version",
+            f"{uri} is damaged: a file of it is missing or cannot be decoded ({_first_line(error)}). Restore the file "
+            "that `leman verify` names from a copy, or restore an earlier version",
             reason="TABLE_DAMAGED",
         )
     if missing is not None:
@@ -538,7 +539,7 @@ def _file_error(error: BaseException, uri: str) -> LemanError | None:
 
 
 def _is_needed(uri: str, file: str) -> bool:
-    """Return whether the table's latest version still refers to a file. If not, cleanup may have removed the file."""
+    """Return whether the table's latest version refers to a file. Otherwise cleanup may have removed the file."""
     try:
         fragments = _lance().dataset(uri).get_fragments()
     except (OSError, ValueError):
@@ -552,7 +553,7 @@ def _is_needed(uri: str, file: str) -> bool:
 
 
 def storage_refusal(error: BaseException) -> str:
-    """Return the services' reason for a storage that refuses until someone fixes it; empty for other errors."""
+    """Return the services' reason for a storage error that lasts until someone fixes its cause, or "" for others."""
     number = getattr(error, "errno", None)
     found = _OS_ERROR.search(str(error))
     return _REFUSALS.get(number or (int(found[1]) if found else 0), "")
@@ -579,7 +580,7 @@ def _lance() -> Any:
 
 
 class _NoPandas:
-    """A finder of modules that hides pandas, and leaves others to other finders."""
+    """A module finder that hides pandas, and leaves all other modules to other finders."""
 
     def find_spec(self, name: str, *_where: Any) -> None:
         if name == "pandas":
@@ -587,7 +588,7 @@ class _NoPandas:
 
 
 def _import_arrow() -> None:
-    """Import the parts of pyarrow that pylance imports, and keep pyarrow from importing pandas."""
+    """Import the parts of pyarrow that pylance needs, without pandas."""
     finder: Any = _NoPandas()
     sys.meta_path.insert(0, finder)
     try:

@@ -1,6 +1,6 @@
-"""Displays of a job's progress: live on a terminal, as lines elsewhere, by a function, or none.
+"""Displays of a job's progress: live on a terminal, as lines elsewhere, through a function, or none.
 
-rich is slow to import: it is imported where a terminal shows progress.
+rich is slow to import, so it is imported only to show progress on a terminal.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ __all__ = [
 ]
 
 QUIET_SECONDS = 0.3
-"""A live display appears only for jobs that take longer: others would make the screen flicker."""
+"""A live display appears only for jobs that take longer than this, so that the screen does not flicker."""
 
 _RENEWAL_SECONDS = 0.25
 _BAR_WIDTHS = (8, 40)
@@ -55,7 +55,7 @@ _STYLES = {"committed": "green", "ready to commit": "yellow", "checkpointed": "b
 
 
 class Display:
-    """Shows a job. Used as a context manager; this one shows nothing."""
+    """Shows a job's progress. Used as a context manager. This base class shows nothing."""
 
     tells_result = False
     """True if the display reports failed rows at the end."""
@@ -66,7 +66,7 @@ class Display:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """End the display, also if the job failed."""
+        """End the display, even if the job failed."""
 
     def update(self, job: Job, events: Iterable[JobEvent]) -> None:
         """Show the job's current state, and the events since the last call."""
@@ -83,10 +83,10 @@ class CallbackDisplay(Display):
 
 
 class LineDisplay(Display):
-    """Prints a line for each event except changes of state, and one for the result.
+    """Prints a line for each event, except changes of state, and one for the result.
 
-    If a job plans again with the same result, that is printed only once. If a job fails, the exception says why, here
-    and in the live display.
+    If a job plans repeatedly with the same result, it is printed once. The reason of a failure is not printed, here or
+    in the live display, because the exception contains it.
     """
 
     tells_result = True
@@ -110,10 +110,10 @@ class LineDisplay(Display):
 
 
 class LiveDisplay(Display):
-    """A bar with the three row states, rate, time left and bottleneck; a single line once the job has ended.
+    """A bar with the three row states, rate, time left and bottleneck. When the job ends, a single line replaces it.
 
-    It shows what the job waits for, until there is progress again. Missing resources (events of kind `resources`) have
-    a line that stays.
+    It shows what the job waits for until there is progress again. Missing resources (events of kind `resources`) get a
+    line that stays.
     """
 
     tells_result = True
@@ -244,9 +244,9 @@ def _result_text(job: Job) -> Text:
 
 
 def render(name: str, job: Job | None, width: int, wait: str = "") -> Group:
-    """Return the live display of a job: lines of at most `width` characters.
+    """Return the live display of a job, with lines of at most `width` characters.
 
-    They show a bar, the counts of the row states, the speed, and what does not move or what the job waits for.
+    It shows a bar, the counts of the row states, the speed, and what has no progress or what the job waits for.
     """
     from rich.console import Group  # noqa: PLC0415
 
@@ -279,7 +279,7 @@ def _line(name: str, text: str) -> Text:
 
 
 def row_states(progress: Progress) -> dict[str, int]:
-    """Count rows by their current state; each row counts once.
+    """Count rows by their current state, each row once.
 
     `computed` counts rows that are not in a checkpoint yet.
     """

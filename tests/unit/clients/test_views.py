@@ -375,7 +375,7 @@ def test_cascade_goes_to_other_databases(db, fake):
 def test_views_that_rest_on_each_other_do_not_hang(db, fake):
     fake.views["a"] = make_view("a", source="b", database=db.uri)
     fake.views["b"] = make_view("b", source="a", database=db.uri)
-    with pytest.raises(errors.FailedPrecondition, match="rests on itself"):
+    with pytest.raises(errors.FailedPrecondition, match="reads itself"):
         db.open_view("a").refresh(cascade=True)
 
 

@@ -1,9 +1,9 @@
 """The bundle of a function: its code and the user's own code that it uses, pickled by value.
 
-The standard library makes objects of a user's functions and types that pickle sends by a name that workers do not have,
-or not at all: these are taken apart. Pydantic, SQLModel, msgspec and beartype keep in a class what they derived from
-it: schemas with addresses of objects, compiled validators, generated code. None of that is the same in another process:
-versions digest what the user wrote instead, that is, fields, settings, and which method checks which field.
+Pickle sends some objects that the standard library makes of a user's functions and types by a name that workers do not
+have, or not at all. This module takes them apart. Pydantic, SQLModel, msgspec and beartype store derived data in a
+class: schemas with addresses of objects, compiled validators, generated code. All of that differs between processes. A
+version therefore digests what the user wrote instead: fields, settings, and which method checks which field.
 """
 
 from __future__ import annotations
@@ -33,23 +33,23 @@ import cloudpickle
 from leman._functions.source_code import is_installed, is_installed_code, loaded_user_modules
 from leman.errors import UdfDefinitionError
 
-#: Libraries whose wrappers keep results of earlier calls in a dictionary.
+#: Libraries whose wrappers store results of earlier calls in a dictionary.
 CACHES = frozenset({"cachetools", "toolz", "cytoolz"})
 
-#: Attributes in which objects of a class keep results of calls, or addresses; they work without these as well.
+#: Attributes in which objects of a class store results of calls, or addresses. The objects also work without them.
 _LEFT_BY_CALLS = {
     ("numpy", "vectorize"): ("_ufunc",),
     ("sklearn", "CountVectorizer"): ("_stop_words_id",),
     ("sklearn", "TfidfVectorizer"): ("_stop_words_id",),
 }
-_WITH_STATE = 3  # parts of what pickle makes of an object
+_WITH_STATE = 3  # items of a reduced object that has a state
 
 _DERIVED = ("__pydantic_", "_sa_", "__sqlmodel_")
 _DERIVED_NAMES = {"__signature__", "__table__", "__mapper__", "__class_vars__", "__hash__", "__fields__"}
 
 
 def described(value: type) -> list[Any] | None:
-    """Return the fields and settings of a class of pydantic, SQLModel or msgspec; None for others."""
+    """Return the fields and settings of a class of pydantic, SQLModel or msgspec, or None for other classes."""
     kind = _base(value, "pydantic", "BaseModel")
     if kind is not None:
         return _pydantic(value)
@@ -60,14 +60,14 @@ def described(value: type) -> list[Any] | None:
 
 
 def is_derived(name: str, item: Any) -> bool:
-    """Return whether the library made this attribute of a class from what `described` gives."""
+    """Return whether the library derived this attribute of a class from what `described` returns."""
     if name.startswith(_DERIVED) or name in _DERIVED_NAMES or name == "__is_pydantic_dataclass__":
         return True
     return type(item).__module__.partition(".")[0] == "sqlalchemy"
 
 
 def described_object(value: Any) -> Any | None:
-    """Return the arguments of an object of such a library that keeps compiled validators; None for others."""
+    """Return the arguments of a library's object that stores compiled validators, or None for other objects."""
     home, name = type(value).__module__.partition(".")[0], type(value).__name__
     made: list[Any] | None = None
     match home, name:
@@ -78,11 +78,11 @@ def described_object(value: Any) -> Any | None:
             made.append(list(getattr(value.function, "__annotations__", {}).items()))
         case "msgspec", "Factory":
             made = [value.factory]
-        case "cachetools", _ if hasattr(value, "maxsize"):  # what a call left in a cache is no edit
+        case "cachetools", _ if hasattr(value, "maxsize"):  # cached results are not part of the code
             made = [value.maxsize, getattr(value, "ttl", None)]
-        case "jsonschema", _ if hasattr(value, "iter_errors"):  # it also keeps an index that hash seeds order
+        case "jsonschema", _ if hasattr(value, "iter_errors"):  # it also has an index whose order depends on hash seeds
             made = [value.schema, value.format_checker]
-        case "loguru", "Logger":  # where it writes to is not part of the function
+        case "loguru", "Logger":  # its destinations are not part of the function
             made = list(value._options)
         case "typing", "ForwardRef":
             made = [value.__forward_arg__]
@@ -93,8 +93,8 @@ def described_object(value: Any) -> Any | None:
 
 
 def before_calls(value: Any, parts: Any) -> Any:
-    """Return the pickled form of an object without the state that calls left in it, such as caches."""
-    if type(value) is decimal.Context:  # what was inexact, by rules that it has
+    """Return the pickled form of an object without state that calls left in it, such as caches."""
+    if type(value) is decimal.Context:  # drop its flags, which earlier operations have set
         return parts[0], (*parts[1][:6], [], *parts[1][7:])
     if type(value).__name__ == "ModelPrivateAttr" and type(value).__module__.partition(".")[0] == "pydantic":
         return type(value)(value.default, default_factory=value.default_factory).__reduce_ex__(4)
@@ -105,7 +105,7 @@ def before_calls(value: Any, parts: Any) -> Any:
 
 
 def compiler_options(value: Any) -> dict[str, Any]:
-    """Return numba's options of a function that change what it computes; empty for other objects."""
+    """Return numba's options of a function that change its results, or {} for other objects."""
     if type(value).__module__.partition(".")[0] != "numba":
         return {}
     options = getattr(value, "targetoptions", {})
@@ -113,13 +113,13 @@ def compiler_options(value: Any) -> dict[str, Any]:
 
 
 def made_from_seeds(name: str, item: Any) -> bool:
-    """Return whether attrs generated a method that contains a number which differs between processes."""
+    """Return whether attrs generated a method with a number in it that differs between processes."""
     code = getattr(item, "__code__", None)
     return name == "__hash__" and code is not None and code.co_filename.startswith("<attrs generated")
 
 
 def checked_function(value: FunctionType) -> tuple[FunctionType, list[Any]] | None:
-    """Return the function inside one that beartype generated, and its settings; None for others."""
+    """Return the function inside one that beartype generated, with its settings, or None for other functions."""
     if not value.__code__.co_filename.startswith("<@beartype("):
         return None
     inner = value.__dict__.get("__wrapped__")
@@ -165,24 +165,24 @@ _OF_TYPED_DICT = {
     "__optional_keys__", "__orig_bases__", "__parameters__", "__qualname__", "__readonly_keys__", "__required_keys__",
     "__total__",
 }  # fmt: skip
-_WITHOUT_STATE = 2  # parts of what pickle makes of an object
+_WITHOUT_STATE = 2  # items of a reduced object without a state
 _MAKES = ("__new_member__", "__init__")
 _ALSO_MADE = {"cache_parameters", "__wrapped__", *functools.WRAPPER_ASSIGNMENTS}
 
 
 def cached_function(value: Any) -> Any | None:
-    """Return the function in a cache that is sent by value; None for anything else."""
+    """Return the function in a cache that is sent by value, or None for anything else."""
     return value.__wrapped__ if type(value) is _CACHE and not has_name(value) else None
 
 
 def implementations(value: Any) -> dict[type, Callable[..., Any]] | None:
-    """Return the functions of a `functools.singledispatch` that is sent by value; None for anything else."""
+    """Return the functions of a `functools.singledispatch` that is sent by value, or None for anything else."""
     made = isinstance(value, FunctionType) and value.__code__ is _DISPATCH
     return dict(value.registry) if made and not has_name(value) else None
 
 
 def taken_apart(value: Any) -> tuple[Any, ...] | None:
-    """Return how a worker recreates such an object, as `object.__reduce__` does; None if pickle can do it."""
+    """Return how a worker recreates such an object, as `object.__reduce__` does, or None if pickle can send it."""
     way = _WAYS.get(type(value)) or (_derived if issubclass(type(value), tuple(_DESCRIPTORS)) else None)
     if way is None and type(value).__name__ == "Meta" and type(value).__module__ == "msgspec":
         way = _struct_meta
@@ -191,10 +191,10 @@ def taken_apart(value: Any) -> tuple[Any, ...] | None:
 
 
 def proxied(value: Any) -> tuple[Any, ...] | None:
-    """Return how a worker recreates a proxy of a function, or a curried function; None for anything else.
+    """Return how a worker recreates a proxy of a function, or a curried function, or None for anything else.
 
-    Pickle takes such an object for its function and loses what it adds. Raises UdfDefinitionError for one
-    that cannot be taken apart.
+    Pickle would send only the function and lose what the proxy adds. Raises UdfDefinitionError for a proxy that cannot
+    be taken apart.
     """
     kind: Any = type(value)
     if kind.__name__ == "curry" and kind.__module__.partition(".")[0] in ("toolz", "cytoolz"):
@@ -226,7 +226,7 @@ def pickled_form(value: Any, registered: Any, protocol: int) -> Any:
 
     Attributes of a user's class are kept even if its base class, such as numpy's array, does not pickle them.
     """
-    if type(value).__module__.startswith("beartype.vale"):  # what it pickles can be neither loaded nor compared
+    if type(value).__module__.startswith("beartype.vale"):  # its pickled form can neither be loaded nor be compared
         raise UdfDefinitionError(
             f"a value of type {type(value).__qualname__} of beartype.vale cannot be sent to workers. Check it in a"
             " function of your own."
@@ -257,9 +257,9 @@ def member_attributes(value: enum.Enum) -> dict[str, Any]:
 
 
 def class_apart(kind: Any, parts: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return how a worker recreates a class of the user's own, from what cloudpickle sends of it.
+    """Return how a worker recreates a class of the user's own, from the parts that cloudpickle sends.
 
-    cloudpickle cannot send some classes, and sorts their attributes by name.
+    cloudpickle cannot send some classes, and sorts the attributes of the others by name.
     """
     if len(parts) <= _WITHOUT_STATE:
         return parts
@@ -278,7 +278,7 @@ def class_apart(kind: Any, parts: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def _struct_apart(kind: Any, parts: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return how a worker recreates a Struct of msgspec, whose fields come from its annotations and defaults alone."""
+    """Return how a worker recreates a Struct of msgspec, whose fields come only from its annotations and defaults."""
     names = dict(zip(kind.__struct_fields__, kind.__struct_encode_fields__, strict=True))
     defaults = dict(zip(reversed(kind.__struct_fields__), reversed(kind.__struct_defaults__), strict=False))
     hints = vars(kind).get("__annotations__", {})
@@ -307,9 +307,9 @@ def _struct_meta(value: Any) -> tuple[Any, ...]:
 
 
 def _enum_apart(kind: Any, parts: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return how a worker recreates an enum of the user's own, from what cloudpickle sends of it.
+    """Return how a worker recreates an enum of the user's own, from the parts that cloudpickle sends.
 
-    cloudpickle leaves out aliases and attributes of members, and calls `__new__` and `__init__` with the value alone.
+    cloudpickle drops aliases and attributes of members, and calls `__new__` and `__init__` with the value alone.
     """
     held = {name: member_attributes(member) for name, member in kind.__members__.items()}
     has_own_code = any(isinstance(vars(base).get(name), FunctionType) for base in _own_bases(kind) for name in _MAKES)
@@ -330,13 +330,13 @@ def _own_bases(kind: type) -> Iterator[type]:
 
 
 def descriptor_attributes(value: Any) -> dict[str, Any]:
-    """Return the attributes, without functions, of an object whose class derives from one of Python's descriptors."""
+    """Return the attributes, except functions, of an object whose class derives from one of Python's descriptors."""
     made = {*_ALSO_MADE, "func", "lock"}
     return {name: item for name, item in getattr(value, "__dict__", {}).items() if name not in made}
 
 
 def pickled_module(value: Any, name: str) -> str:
-    """Return the module by which pickle sends an object if workers do not have that module; else an empty text."""
+    """Return the module by whose name pickle sends an object if workers do not have that module, or else ""."""
     module = pickle.whichmodule(value, name)  # type: ignore[attr-defined]
     return "" if is_installed(module) else module
 
@@ -448,7 +448,7 @@ def _dispatcher(value: FunctionType) -> tuple[Any, ...] | None:
 _WAYS: dict[type, Callable[[Any], tuple[Any, ...] | None]] = {
     _CACHE: _cache,
     FunctionType: _dispatcher,
-    functools.cached_property: lambda v: (type(v), (v.func,), {"attrname": v.attrname}),  # up to 3.11 it holds a lock
+    functools.cached_property: lambda v: (type(v), (v.func,), {"attrname": v.attrname}),  # before 3.12 it has a lock
     struct.Struct: lambda v: (type(v), (v.format,)),
     typing.NewType: lambda v: (type(v), (v.__name__, v.__supertype__), dict(vars(v))),
     typing.ParamSpec: lambda v: (type(v), (v.__name__,)),
@@ -464,7 +464,7 @@ def _derived(value: Any) -> tuple[Any, ...] | None:
     return descriptor, (type(value), base, functions, descriptor_attributes(value))
 
 
-#: Descriptors, and those of their functions that pickle leaves out of an object of a derived class.
+#: Descriptors, and those of their functions that pickle drops from an object of a derived class.
 _DESCRIPTORS: dict[type, tuple[str, ...]] = {
     property: ("fget", "fset", "fdel", "__doc__"),
     staticmethod: ("__func__",),
@@ -484,16 +484,16 @@ def has_name(value: Any) -> bool:
     return found is value
 
 
-#: The advice for a value that cannot be sent.
+#: Advice for a value that cannot be sent.
 BUILD_IT_THERE = "Build what it holds inside the function, or in __init__ of a class."
-#: Python's messages if another thread changes a dictionary while it is pickled, and how often that is retried.
+#: Python's messages if another thread changes a dictionary during pickling, and the number of retries then.
 _CHANGED, _TRIES = ("changed size during iteration", "keys changed during iteration"), 10
-_PLACE_OF_FILE = 10  # among the arguments of CodeType, since Python 3.11
+_PLACE_OF_FILE = 10  # the index of the file name in the arguments of CodeType, since Python 3.11
 
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """Pickled code. `sha256` detects damage; it is not an identity, as pickles of equal code differ."""
+    """Pickled code. `sha256` detects damage. It does not identify the code, as pickles of equal code may differ."""
 
     data: bytes
     sha256: str
@@ -502,7 +502,7 @@ class Bundle:
 def make_bundle(target: Any) -> Bundle:
     """Pickle a callable so that workers need none of the user's modules.
 
-    Raises UdfDefinitionError for what cannot be pickled, and for imports that workers cannot follow.
+    Raises UdfDefinitionError for objects that cannot be pickled, and for imports that would fail on workers.
     """
     for tries_left in reversed(range(_TRIES)):
         try:
@@ -510,7 +510,7 @@ def make_bundle(target: Any) -> Bundle:
             break
         except UdfDefinitionError:
             raise
-        except Exception as error:  # noqa: BLE001 - objects may refuse to be pickled in any way they like
+        except Exception as error:  # noqa: BLE001 - an object may raise anything when it is pickled
             changed = isinstance(error, RuntimeError) and str(error).endswith(_CHANGED)
             if not tries_left or not changed:
                 raise UdfDefinitionError(
@@ -527,7 +527,7 @@ def _pickled(target: Any) -> bytes:
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
-    """Raises UdfDefinitionError for each object that it would send as a name that workers do not have."""
+    """Raises UdfDefinitionError for an object that would be sent as a name that workers do not have."""
 
     def reducer_override(self, obj: Any) -> Any:
         parts = proxied(obj)
@@ -549,7 +549,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         return reduced
 
     def _reduced(self, obj: Any) -> Any:
-        """Reduce an object as pickle does. Raises UdfDefinitionError for a name in a module of the user's own."""
+        """Reduce an object as pickle does. Raises UdfDefinitionError if that is a name in one of the user's modules."""
         reduced = pickled_form(obj, self.dispatch_table, self.proto)
         if isinstance(obj, CodeType):
             return _with_file(obj, reduced)
@@ -575,7 +575,7 @@ def by_name_only(kind: type, name: str) -> str:
 
 
 def _with_file(code: CodeType, reduced: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Recreate code with its file name, which tracebacks show: cloudpickle drops it since 3.1.3."""
+    """Recreate code with its file name, for tracebacks: cloudpickle drops it since 3.1.3."""
     make, arguments = reduced
     at = _PLACE_OF_FILE
     return make, (*arguments[:at], code.co_filename, *arguments[at + 1 :])
@@ -610,7 +610,7 @@ def _class_bodies(code: CodeType) -> Iterator[CodeType]:
             yield from _class_bodies(item)
 
 
-#: The process has one registry of cloudpickle: of two threads, one would remove what the other needs.
+#: cloudpickle has one registry for the process, so a thread must not remove what another one needs.
 _registry = threading.RLock()
 
 

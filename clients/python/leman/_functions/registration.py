@@ -1,4 +1,4 @@
-"""Registers functions in a database: bundles, which are sent, and installed and remote functions, which are named."""
+"""Registration of functions in a database: bundles, which are uploaded, and installed and remote functions by name."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from leman.errors import DataLoss, InvalidArgument, UdfDefinitionError, UdfExist
 from leman.v1 import catalog_pb2, udf_pb2
 
 INLINE_BYTES = 512 << 10
-"""A bundle of this size fits into a message, whatever limit the services have."""
+"""A bundle of at most this size fits into one message, whatever limit the services have."""
 
 _SERVICE = "planner"
 _PIECE_BYTES = 512 << 10
@@ -29,13 +29,13 @@ _AN_HOUR = 3600.0
 
 
 def upload_bundle(services: Services, database: str, bundle: udf_pb2.PythonBundle, data: bytes) -> None:
-    """Store a bundle that does not fit into a message, in pieces, with retries. Raises LemanError."""
+    """Store a bundle that does not fit into one message, in pieces, with retries. Raises LemanError."""
     header = catalog_pb2.UploadBundleHeader(database=database, sha256=bundle.sha256, size_bytes=bundle.size_bytes)
     patience = services.patient()
     while True:
         try:
             services.catalog.UploadBundle(_messages(header, data), timeout=_AN_HOUR)
-        except (grpc.RpcError, ValueError) as error:  # ValueError: the channel is closed
+        except (grpc.RpcError, ValueError) as error:  # the channel raises ValueError when closed
             services.wait_or_raise(_SERVICE, error, patience, repeatable=True)
         else:
             return
@@ -85,7 +85,10 @@ def remote_definition(
     input_columns: Sequence[str] | None,
     options: UdfOptions,
 ) -> udf_pb2.UdfDefinition:
-    """Return the definition of a remote function, without what its servers say. Raises UdfDefinitionError."""
+    """Return the definition of a remote function as far as its caller gives it. Raises UdfDefinitionError.
+
+    The services add what the servers report.
+    """
     if isinstance(addresses, str) or not all(isinstance(address, str) for address in addresses):
         raise UdfDefinitionError(f"addresses is a list of texts, such as ['grpc://host:7815'], not {addresses!r}")
     columns = () if input_columns is None else check_columns(input_columns, "input_columns")
@@ -99,19 +102,19 @@ def remote_definition(
     )
 
 
-#: Words in the names of environment variables that hold secrets; shorter values may be in code by chance.
+#: Words in names of environment variables that hold secrets. Values below the minimum length may be in code by chance.
 _SECRET_WORDS, _SHORTEST_SECRET = ("KEY", "TOKEN", "SECRET", "PASSWORD", "CREDENTIAL"), 8
 
 
 class Registration:
-    """Registers functions of one database and finds registered ones."""
+    """Registers functions in one database, and finds registered ones."""
 
     def __init__(self, services: Services, database: str) -> None:
         self._services = services
         self._database = database
 
     def resolve(self, udf: UDF | str) -> udf_pb2.UdfDefinition:
-        """Return the stored definition of a function, which is registered if needed, or of `name[@version]`.
+        """Return the stored definition of a function, or of `name[@version]`. Register the function if needed.
 
         Raises UdfNotFound, UdfExists, UdfDefinitionError, InvalidArgument.
         """
@@ -127,7 +130,7 @@ class Registration:
         wanted = udf.describe()
         try:
             found = self._find(wanted.name, wanted.version)
-        except (UdfNotFound, DataLoss):  # this one replaces a damaged definition
+        except (UdfNotFound, DataLoss):  # a damaged definition is replaced
             return self._upload(udf, wanted)
         stored = found.definition
         _check_same(wanted, stored)
@@ -137,8 +140,8 @@ class Registration:
             stored = self._set_options(wanted, stored)
         if udf.has_explicit_version and udf.bundle()[0].sha256 != stored.python_bundle.sha256:
             warnings.warn(
-                f"UDF '{udf.name}' was registered before with version {udf.version!r}: that code is used."
-                " If the code has changed since, give it another version=.",
+                f"UDF '{udf.name}' was registered before with version {udf.version!r}, and that code is used."
+                " If you have changed the code since, change version= too.",
                 stacklevel=6,
             )
         return stored
@@ -180,10 +183,10 @@ class Registration:
                 raise
             raise InvalidArgument(
                 f"UDF '{udf.name}' is too large to send ({len(data):,} bytes). Load large data in __init__ of a class"
-                f" instead of holding it in a global. ({error.message})",
+                f" instead of keeping it in a global. ({error.message})",
                 reason=error.reason,
             ) from None
-        except UdfExists:  # registered concurrently by another process, where the same code pickles differently
+        except UdfExists:  # another process registered it concurrently, and its pickle of the same code differs
             stored = self._get(definition.name, definition.version)
             _check_same(definition, stored)
             return stored
@@ -198,19 +201,19 @@ class Registration:
 
 
 def _warn_of_secrets(name: str, bundle: bytes) -> None:
-    """Warn if a function's code holds the value of an environment variable that is named like a secret."""
+    """Warn if a function's code contains the value of an environment variable whose name suggests a secret."""
     for variable, value in os.environ.items():
         secret = len(value) >= _SHORTEST_SECRET and any(word in variable.upper() for word in _SECRET_WORDS)
         if secret and value.encode(errors="surrogateescape") in bundle:
             warn(
-                f"UDF '{name}' holds the value of the environment variable {variable}, for example in a global: it is"
-                f" stored readable in the database, and another value makes a new version. Read os.environ inside the"
-                f" function, and give backfill() env={{'{variable}': …}}."
+                f"UDF '{name}' contains the value of the environment variable {variable}, for example in a global."
+                f" The database stores it in plain text, and another value makes a new version. Read os.environ inside"
+                f" the function, and pass env={{'{variable}': …}} to backfill()."
             )
 
 
 def _check_same(wanted: udf_pb2.UdfDefinition, stored: udf_pb2.UdfDefinition) -> None:
-    """Raise UdfExists if the registered function differs in more than the bytes of its pickle and its options."""
+    """Raise UdfExists if the registered function differs in more than its pickled bytes and its options."""
     who = f"UDF '{wanted.name}' is registered with version {wanted.version!r}"
     changed = _differences(_interface(wanted), _interface(stored))
     if changed:
@@ -222,7 +225,7 @@ def _differences(wanted: dict[str, object], stored: dict[str, object]) -> str:
 
 
 def _interface(definition: udf_pb2.UdfDefinition) -> dict[str, object]:
-    # Types are compared, not their encodings.
+    # Compare the types, not their encodings.
     declared = schema(definition.input_schema).types if definition.input_schema else []
     return {
         "what it is called with": definition.kind,

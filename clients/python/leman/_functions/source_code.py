@@ -1,7 +1,7 @@
-"""Source of loaded code, in a normal form and as text for people; whether code is installed or the user's own.
+"""The source of loaded code, as a normal form and as text for people, and whether code is installed.
 
-Comments, layout and docstrings do not change the normal form. The digest of a plain value is the same on every machine.
-Values of different types never have the same digest.
+The normal form does not depend on comments, layout and docstrings. The digest of a plain value is the same on every
+machine, and values of different types never have the same digest.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ def is_installed(name: str) -> bool:
     """Return True for a module of the standard library, of an installed distribution or of Leman itself.
 
     Workers have such code, so it is sent by name only. All other code is the user's own and is sent by value. That
-    includes distributions in editable mode, whose code changes without their version. The path of the module's file
-    decides, not its name: a user's `profile.py` is not part of Python.
+    includes distributions in editable mode, whose code can change while their version does not. The path of the
+    module's file decides, not its name: a user's `profile.py` is not part of Python.
     """
     top = name.partition(".")[0]
     if top == "__main__" or not name:
@@ -48,13 +48,13 @@ def is_installed(name: str) -> bool:
     if top == "leman" or top in _PACKAGES or _is_built_in(name):
         return True
     places = _locations(name)
-    if not places:  # parts of a module that have no file, and modules that this platform lacks
+    if not places:  # parts of a module that have no file, and modules that this platform does not have
         return is_installed(top) if top != name else name in sys.stdlib_module_names
     return any(_is_installed_path(path) for path in places)
 
 
 def is_installed_code(namespace: dict[str, Any]) -> bool:
-    """Return True if the module with these globals is installed, whatever `sys.modules` has under its name."""
+    """Return True if the module with these globals is installed, even if `sys.modules` has another one by its name."""
     name = str(namespace.get("__name__") or "")
     module = sys.modules.get(name)
     file = namespace.get("__file__")
@@ -66,9 +66,9 @@ def is_installed_code(namespace: dict[str, Any]) -> bool:
 def is_installed_class(value: type) -> bool:
     """Return True for a class that workers have.
 
-    The standard library names `types` as the module of classes that it makes for others, such as those of
-    `dataclasses.make_dataclass`; metaclasses name their own. A class of a file that was loaded under the name of an
-    installed module is known by its methods.
+    The module name of a class may mislead. Classes that the standard library makes for others, such as by
+    `dataclasses.make_dataclass`, have the module `types`, and metaclasses set their own module. A user's file may be
+    loaded under the name of an installed module. In this last case, the class's methods show where it comes from.
     """
     if value.__module__ == "types":
         return getattr(types, value.__qualname__, None) is value
@@ -80,7 +80,7 @@ def is_installed_class(value: type) -> bool:
 
 
 def _is_named_by_metaclass(value: type) -> bool:
-    """Return True for a class that got the module of the code that made it: `type("C", (abc.ABC,), {})` is in `abc`."""
+    """Return True for a class with the module of the code that made it: `type("C", (abc.ABC,), {})` is in `abc`."""
     home = value.__module__
     if home == "builtins" or home not in [kind.__module__ for kind in type.mro(type(value))]:
         return False
@@ -88,12 +88,12 @@ def _is_named_by_metaclass(value: type) -> bool:
 
 
 def loaded_user_modules() -> list[ModuleType]:
-    """Return all loaded modules of the user's own except `__main__`."""
+    """Return all loaded modules of the user except `__main__`."""
     return [module for name, module in list(sys.modules.items()) if _is_user(name, module)]
 
 
 def _is_built_in(name: str) -> bool:
-    """Return True for a module of the interpreter itself, which has no file, or does not read it."""
+    """Return True for a module of the interpreter itself, which has no file, or whose file is not read."""
     module = sys.modules.get(name)
     if module is None:
         return name in sys.builtin_module_names
@@ -125,7 +125,7 @@ def _is_installed_path(path: str) -> bool:
 
 @functools.cache
 def _folders() -> frozenset[Path]:
-    """Return the folders of this Python, also with links resolved, and its archive, if it has one."""
+    """Return the folders of this Python, also with links resolved, and its archive, if any."""
     kinds = ("purelib", "platlib", "stdlib", "platstdlib")
     found = {Path(folder) for kind in kinds if (folder := sysconfig.get_paths().get(kind))}
     found.add(Path(functools.__file__).parent)
@@ -139,10 +139,10 @@ def _is_user(name: str, module: ModuleType | None) -> bool:
 
 
 def plain(value: Any) -> tuple[bytes, ...] | None:
-    """Return type and content of a value that holds no others; None for anything else."""
+    """Return the type and content of a value that contains no other values, or None for anything else."""
     kind = type(value)
     if kind is int:
-        return (b"int", hex(value).encode())  # repr refuses very long ones
+        return (b"int", hex(value).encode())  # repr refuses very long integers
     if value is None or value is ... or value is NotImplemented or kind in (bool, str, complex, range):
         return (kind.__name__.encode(), repr(value).encode())
     if kind is slice and {type(part) for part in (value.start, value.stop, value.step)} <= {int, type(None)}:
@@ -157,12 +157,12 @@ def plain(value: Any) -> tuple[bytes, ...] | None:
 
 
 def _arrow_notes(value: Any) -> list[bytes]:
-    """Return what the text of an Arrow type, field or schema lacks: metadata, and parameters of extension types."""
+    """Return what the text of an Arrow type, field or schema omits: metadata, and parameters of extension types."""
     found = []
     if not isinstance(value, pa.DataType) and value.metadata:
         found.append(of_parts(*(part for pair in value.metadata.items() for part in pair)))
     if isinstance(value, pa.BaseExtensionType):
-        serialize = getattr(value, "__arrow_ext_serialize__", bytes)  # the text of Arrow's own types leaves nothing out
+        serialize = getattr(value, "__arrow_ext_serialize__", bytes)  # the text of Arrow's own types is complete
         found += [type(value).__name__.encode(), serialize(), *_arrow_notes(value.storage_type)]
     inner: list[Any] = []
     if isinstance(value, pa.Schema):
@@ -186,7 +186,7 @@ def of_tree(tree: Any) -> bytes:
 
 
 def of_parts(*parts: bytes) -> bytes:
-    """Return the sha256 of the parts, each with its length before it."""
+    """Return the sha256 of the parts, each of which is preceded by its length."""
     digest = hashlib.sha256()
     for part in parts:
         digest.update(struct.pack(">Q", len(part)) + part)
@@ -195,17 +195,17 @@ def of_parts(*parts: bytes) -> bytes:
 
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 
-_OWN_FLAGS = 0xFFFF  # those above are of __future__ imports
-_FLAGS = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT  # notebooks have it
+_OWN_FLAGS = 0xFFFF  # higher bits stand for __future__ imports
+_FLAGS = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT  # as in notebooks
 _IGNORED_FIELDS = {"ctx", "type_comment", "kind"}
 _PARSES = 5
-_parsing = threading.RLock()  # a finalizer may parse in the midst of a parse
+_parsing = threading.RLock()  # reentrant, because a finalizer may parse during a parse
 
 
 def function_node(function: FunctionType) -> FunctionNode | None:
-    """Return the syntax tree of a loaded function; None if it has no file (`python -c`, a REPL, `exec`).
+    """Return the syntax tree of a loaded function, or None if it has no file (`python -c`, a REPL, `exec`).
 
-    Raises VersionRequired if its file cannot be read, or is not what was loaded.
+    Raises VersionRequired if its file cannot be read, or does not contain the loaded code.
     """
     code = function.__code__
     linecache.checkcache(code.co_filename)
@@ -228,7 +228,7 @@ def function_node(function: FunctionType) -> FunctionNode | None:
 def normal_form(node: FunctionNode) -> list[Any]:
     """Return the parameters and the body of a function as nested lists.
 
-    Docstrings, decorators, defaults and the function's own annotations are left out: they change nothing, or are
+    Docstrings, decorators, defaults and the function's own annotations are omitted: they either have no effect, or are
     digested as values.
     """
     body = [node.body] if isinstance(node, ast.Lambda) else _without_docstring(node.body)
@@ -238,14 +238,14 @@ def normal_form(node: FunctionNode) -> list[Any]:
 
 
 def attribute_chains(node: ast.AST) -> dict[str, set[tuple[str, ...]]]:
-    """Return how each name is used: `a.b.c` gives {"a": {("b", "c")}}, a bare `a` gives {"a": {()}}."""
+    """Return how each name is used. `a.b.c` is {"a": {("b", "c")}}, and a bare `a` is {"a": {()}}."""
     chains: dict[str, set[tuple[str, ...]]] = {}
     _collect(node, (), chains)
     return chains
 
 
 def order_free(node: ast.AST) -> set[str]:
-    """Return names whose only uses do not depend on the order of keys: `a[k]`, `k in a`, `a.get(k)`, `len(a)`."""
+    """Return names whose uses never depend on the order of keys: `a[k]`, `k in a`, `a.get(k)`, `len(a)`."""
     free: dict[str, bool] = {}
     blind: set[int] = set()
     for item in ast.walk(node):
@@ -280,7 +280,7 @@ def _dotted(node: ast.AST) -> str:
 
 
 def names_in(text: str) -> set[str]:
-    """Return the names in an annotation that is written in quotes."""
+    """Return the names in a quoted annotation."""
     try:
         return {node.id for node in ast.walk(_tree(text.strip())) if isinstance(node, ast.Name)}
     except SyntaxError:
@@ -288,7 +288,7 @@ def names_in(text: str) -> set[str]:
 
 
 def is_plain_hint(hint: Any) -> bool:
-    """Return whether the text of an annotation says all about it: it holds no user's class, and no object."""
+    """Return whether an annotation's text describes it fully: it contains no user's class and no object."""
     if isinstance(hint, type) and not typing.get_args(hint):
         return is_installed(hint.__module__)
     if typing.get_origin(hint) is typing.Literal:
@@ -305,7 +305,7 @@ def text_of(function: FunctionType, node: FunctionNode) -> str:
     return "".join(lines[first - 1 : node.end_lineno])
 
 
-#: A mentioned name for one that code computes, as in `getattr(x, NAMES[0])`.
+#: Stands for a name that code computes, as in `getattr(x, NAMES[0])`.
 ANY_NAME = "getattr(...)"
 _BY_NAME = {"getattr", "hasattr"}
 
@@ -325,7 +325,7 @@ _Functions = list[tuple[CodeType, FunctionNode]]
 
 
 class _Parsed:
-    """A source file: its functions and lambdas as (code, node) pairs."""
+    """A source file with its functions and lambdas as (code, node) pairs."""
 
     def __init__(self, tree: ast.Module, code: CodeType) -> None:
         self._tree = tree
@@ -343,7 +343,7 @@ class _Parsed:
         self.functions = self._in(code)
 
     def of_cell(self) -> _Functions:
-        """Return the functions compiled as in a notebook's cell, each statement by itself, which changes their code."""
+        """Return the functions compiled as in a notebook's cell: one statement at a time, which changes their code."""
         alone = (ast.Module([statement], type_ignores=[]) for statement in self._tree.body)
         codes = (compile(module, "<cell>", "exec", _FLAGS, dont_inherit=True) for module in alone)
         return [found for code in codes for found in self._in(code)]
@@ -369,9 +369,9 @@ def _parse(filename: str, text: str) -> _Parsed | None:
 def _tree(text: str) -> ast.Module:
     """Parse `text`, one thread at a time.
 
-    Up to 3.11.7 and 3.12.1, CPython counts the depth of all parses together (its issue 106905): two concurrent ones,
-    also one of a finalizer (tracebacks parse), can fail with a SystemError. The lock does not cover the parses of
-    other code, so a parse is retried.
+    Up to 3.11.7 and 3.12.1, CPython counts the depth of all parses together (its issue 106905). Two concurrent parses
+    can therefore fail with a SystemError; finalizers parse too, as tracebacks do. Other code parses without this lock,
+    so a failed parse is retried.
     """
     with _parsing:
         for _ in range(_PARSES - 1):
@@ -381,7 +381,7 @@ def _tree(text: str) -> ast.Module:
 
 
 def _find(functions: _Functions, code: CodeType) -> FunctionNode | None:
-    if "TypeCheckMemo" in code.co_names:  # typeguard recompiles functions with its checks, without decorators
+    if "TypeCheckMemo" in code.co_names:  # typeguard recompiles functions with its checks and without decorators
         at = (code.co_qualname, code.co_firstlineno)
         return next((node for nested, node in functions if (nested.co_qualname, node.lineno) == at), None)
     rewritten = any(name.startswith("@") for name in (*code.co_names, *code.co_varnames))
@@ -391,18 +391,18 @@ def _find(functions: _Functions, code: CodeType) -> FunctionNode | None:
         for nested, node in functions
         if nested.co_name == code.co_name and wanted == (_place(nested) if rewritten else _essence(nested))
     ]
-    # Equal code has equal source; the line only picks the right one for reading imports.
+    # Equal code has equal source. The line only decides which one is used to read imports.
     same.sort(key=lambda pair: abs(pair[0].co_firstlineno - code.co_firstlineno))
     return same[0][1] if same else None
 
 
 def _place(code: CodeType) -> tuple[Any, ...]:
-    """Return where code stands, to find it in test modules, whose assertions were rewritten on import."""
+    """Return where code stands. It finds code of test modules, whose assertions pytest rewrites on import."""
     return (code.co_qualname, code.co_firstlineno)
 
 
 def _essence(code: CodeType) -> CodeType:
-    """Return code without its place in the file, and without marks of `__future__` imports, which cells inherit."""
+    """Return code without its place in the file, and without the flags of `__future__` imports, which cells inherit."""
     constants = tuple(_essence(item) if isinstance(item, CodeType) else item for item in code.co_consts)
     return code.replace(
         co_filename="",
@@ -422,13 +422,13 @@ def _nested(code: CodeType) -> Iterator[CodeType]:
 
 
 def _lambda_of(code: CodeType, candidates: list[ast.Lambda]) -> ast.Lambda | None:
-    """Return the lambda of this code: the innermost on its line whose body spans all of its instructions."""
+    """Return the syntax tree of a lambda: the innermost one on its line whose body spans all of its instructions."""
     if code.co_name != "<lambda>":
         return None
     places = [
         ((line, start), (end_line, end))
         for line, end_line, start, end in code.co_positions()
-        if line is not None and end_line is not None and start is not None and end  # end 0: of the frame
+        if line is not None and end_line is not None and start is not None and end  # end is 0 for frame setup
     ]
     spans = [(_span(node.body), node) for node in candidates]
     around = [(span, node) for span, node in spans if all(span[0] <= p[0] and p[1] <= span[1] for p in places)]
@@ -447,7 +447,7 @@ def _without_docstring(body: list[ast.stmt]) -> list[ast.stmt]:
 
 
 def _dump(item: Any) -> Any:
-    """Return a syntax tree as nested lists, without empty fields: those that later Pythons add change nothing."""
+    """Return a syntax tree as nested lists without empty fields, so that fields of later Pythons change nothing."""
     if isinstance(item, list):
         return [_dump(child) for child in item]
     if not isinstance(item, ast.AST):
@@ -473,16 +473,16 @@ def _collect(node: ast.AST, tail: tuple[str, ...], chains: dict[str, set[tuple[s
         _collect(child, (), chains)
 
 
-#: The services take a source of this size.
+#: The services accept a source of at most this size.
 MAX_BYTES = 64 << 10
 _SHOWN = (bool, int, float, complex, type(None))
 _NAMED = (str, bytes, list, tuple, dict, set, frozenset)
-#: Stands in the names of files that Jupyter gives to cells.
+#: Part of the file names that Jupyter gives to cells.
 _CELL = "ipykernel"
 
 
 class SourceText:
-    """The text of functions and values in the order in which they are met, each once."""
+    """The text of functions and values, each once, in the order in which they are added."""
 
     def __init__(self) -> None:
         self._functions: dict[tuple[str, int], str] = {}
@@ -490,7 +490,7 @@ class SourceText:
         self._values: dict[str, str] = {}
 
     def function(self, function: FunctionType, node: FunctionNode | None) -> None:
-        """Add a function by its syntax tree; None: it has no source."""
+        """Add a function by its syntax tree, which is None if it has no source."""
         if node is None:
             return
         first = min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", []))])
@@ -500,11 +500,11 @@ class SourceText:
             self._functions[place] = textwrap.dedent("".join(lines[first - 1 : node.end_lineno])).rstrip()
 
     def declared(self, value: type) -> None:
-        """Add a class for the fields that it declares; its methods are added as functions."""
+        """Add the fields that a class declares. Its methods are added as functions."""
         self._classes[value] = None
 
     def value(self, name: str, value: Any) -> None:
-        """Add a constant that a function reads, unless it is of another type."""
+        """Add a constant that a function reads. Other values are ignored."""
         if type(value) in (*_SHOWN, *_NAMED):
             self._values.setdefault(name, constant(value))
 
@@ -516,7 +516,7 @@ class SourceText:
 
 
 def _declaration(value: type) -> str:
-    """Return the fields of a class as declared, with decorators and settings; empty if it has none, or no source."""
+    """Return the declared fields of a class with decorators and settings, or "" if it has none, or no source."""
     node = _class_node(value)
     if node is None:
         return ""
@@ -531,14 +531,14 @@ def _is_made_by_call(item: ast.stmt) -> bool:
 
 
 def _without_text(item: ast.stmt) -> ast.stmt:
-    """Return a field in which a mark replaces a default that is a text, because texts may be secret."""
+    """Return a field in which a mark replaces a default that is text, which may be secret."""
     if isinstance(item, ast.AnnAssign) and isinstance(item.value, ast.Constant):
         return ast.AnnAssign(item.target, item.annotation, ast.Name(constant(item.value.value)), item.simple)
     return item
 
 
 def _class_node(value: type) -> ast.ClassDef | None:
-    """Return the last class of this name and these fields in the files that may declare it; None: there is none."""
+    """Return the last class of this name with these fields in the files that may declare it, or None."""
     fields = set(vars(value).get("__annotations__", {}))
     for file in _files_of(value):
         parsed = _parse(file, "".join(linecache.getlines(file)))
@@ -553,7 +553,7 @@ def _annotated_name(item: ast.stmt) -> str:
 
 
 def _files_of(value: type) -> Iterator[str]:
-    """Yield the file of a class's module; for a notebook, which has none, its cells, the latest first."""
+    """Yield the file of a class's module. In a notebook, yield the cells instead, the latest first."""
     file = getattr(sys.modules.get(value.__module__), "__file__", None)
     if file:
         linecache.checkcache(file)
@@ -563,9 +563,9 @@ def _files_of(value: type) -> Iterator[str]:
 
 
 def constant(value: Any) -> str:
-    """Return the text of a constant: a number in full.
+    """Return the text of a constant.
 
-    For texts and containers, which may be secret, return a mark that shows only changes.
+    A number is written in full. Text and containers may be secret, so only a mark is returned that changes with them.
     """
     if type(value) in _SHOWN:
         return repr(value)
@@ -573,17 +573,17 @@ def constant(value: Any) -> str:
 
 
 def _mark(value: Any) -> str:
-    """Return four hex digits: enough to see that something changed, too few to guess what it is."""
-    held = value.copy() if type(value) is set else value  # other threads may write to it
+    """Return four hex digits: enough to show that something changed, too few to guess the value."""
+    held = value.copy() if type(value) is set else value  # other threads may change it meanwhile
     try:
         parts = sorted(map(_mark, held)) if isinstance(held, set | frozenset) else repr(held)
-    except Exception:  # noqa: BLE001 - it may hold objects of the user's classes
+    except Exception:  # noqa: BLE001 - it may contain objects of the user's classes
         parts = type(held).__name__
     return hashlib.sha256(str(parts).encode(errors="replace")).hexdigest()[:4]
 
 
 def own_text(target: Any) -> str:
-    """Return the text of a function, or of a class's methods, without what they use; empty if it cannot be read."""
+    """Return the text of a function, or of a class's methods, without the code that they use, or "" if unreadable."""
     found = SourceText()
     for function in vars(target).values() if isinstance(target, type) else [target]:
         if isinstance(function, FunctionType):

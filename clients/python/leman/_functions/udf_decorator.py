@@ -24,15 +24,15 @@ from leman.v1 import udf_pb2
 
 _MEMORY = re.compile(r"(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>[kmgt]?)(?:i?b)?", re.IGNORECASE)
 _UNITS = ("", "k", "m", "g", "t")
-#: Limits of the wire: of cores, and of bytes and rows.
+#: Limits of the API: the number of cores, and of bytes and rows.
 _MOST_CORES, _MOST = 2**31 - 1, 2**63 - 1
-#: Spark lets tasks share a GPU in equal parts.
+#: Spark lets tasks share a GPU only in equal parts.
 _SHARED_GPU = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class UdfOptions:
-    """The options of a function, as described at `udf`. None stands for an option that was not given."""
+    """The options of a function, as `udf` describes them. None means that an option was not given."""
 
     batch_size: int | None = None
     checkpoint_size: int | None = None
@@ -58,7 +58,7 @@ class UdfOptions:
         }
 
     def resources(self) -> udf_pb2.Resources | None:
-        """Return the resources for the wire; None if none are given, so that the message is absent."""
+        """Return the resources for the wire, or None if none are given, so that the message is absent."""
         asked = udf_pb2.Resources(
             num_cpus=self.num_cpus,
             num_gpus=self.num_gpus,
@@ -77,7 +77,7 @@ class UdfOptions:
 
 
 def bytes_of(memory: Any) -> int:
-    """Return a number of bytes; texts like `512m` or `1.5 GiB` have units of 1024. Raises UdfDefinitionError."""
+    """Return a number of bytes. Text such as `512m` or `1.5 GiB` has units of 1024. Raises UdfDefinitionError."""
     found = _MEMORY.fullmatch(memory.strip()) if isinstance(memory, str) else None
     if found:
         asked = float(found["number"]) * 1024 ** _UNITS.index(found["unit"].lower())
@@ -133,10 +133,10 @@ _NAME_RULE = "1 to 128 letters, digits, '_', '.' and '-', not beginning with '.'
 
 
 class UDF(Shown):
-    """A function that computes one column. Made by `leman.udf`; immutable.
+    """A function that computes one column. Made by `leman.udf`. Immutable.
 
-    Call it like the function it was made from. If it was made from a class, call it with the constructor's arguments:
-    that returns a UDF that is bound to them, which can be called with values.
+    Call it like the function it was made from. If it was made from a class, call it with the constructor's arguments.
+    That returns a UDF that is bound to them and that can be called with values.
     """
 
     def __init__(
@@ -162,12 +162,12 @@ class UDF(Shown):
 
     @property
     def stateful(self) -> bool:
-        """True for a class, which each worker process builds once."""
+        """True for a class, which each worker process instantiates once."""
         return isinstance(self._target, type)
 
     @property
     def func(self) -> Callable[..., Any]:
-        """The callable that workers load: the function, or one without arguments that builds the class's object."""
+        """The callable that workers load: the function, or for a class a function that builds its object."""
         args, kwargs = self._bound or ((), {})
         return functools.partial(self._target, *args, **kwargs) if args or kwargs else self._target
 
@@ -178,7 +178,7 @@ class UDF(Shown):
 
     @property
     def data_type(self) -> pa.DataType:
-        """Type of the values it returns."""
+        """Type of the values that it returns."""
         return self._signature.output_type
 
     @property
@@ -188,14 +188,14 @@ class UDF(Shown):
 
     @property
     def version(self) -> str:
-        """The given version, or one derived from the current code. Raises VersionRequired if that is not possible."""
+        """The given version, or one derived from the current code. Raises VersionRequired if it cannot be derived."""
         return self._explicit_version or derive_version(*self._identity)
 
     @property
     def source(self) -> str:
-        """Its source text. If a column gets a changed function, the difference of the sources is shown.
+        """Its source text. If a column's function changes, users see the difference of the sources.
 
-        If the version is derived, it includes your own helpers and the constants that it reads.
+        For a derived version, it includes the user's own helpers and the constants that the code reads.
         """
         text = own_text(self._target) if self._explicit_version else source_text(*self._identity)
         return text if self._bound is None else f"{self._called()}\n\n{text}"
@@ -204,7 +204,7 @@ class UDF(Shown):
     def _identity(self) -> tuple[Any, ...]:
         s = self._signature
         interface: tuple[Any, ...] = (self.kind, s.input_columns, s.input_types, s.output_type)
-        if self.blob:  # others keep the version that they had before there were blobs
+        if self.blob:  # without blobs, versions stay as they were before blobs existed
             interface = (*interface, "blob")
         return interface, self._target, self._bound_identity
 
@@ -241,7 +241,7 @@ class UDF(Shown):
         return f"<leman.UDF {self.name}({', '.join(self.input_columns)}) -> {self.data_type}>"
 
     def __getattr__(self, name: str) -> Any:
-        # A class refers to itself by its name, which now means this object.
+        # In a class body, the class's own name now refers to this UDF.
         if name.startswith("_"):
             raise AttributeError(name)
         return getattr(self._target, name)
@@ -250,19 +250,19 @@ class UDF(Shown):
         return {**self.__dict__, "_instance": None}
 
     def __leman_identity__(self) -> object:
-        """The part of this function on which the version of a function that calls it depends."""
+        """The part of this function that the version of a function that calls it depends on."""
         return [self.name, self._explicit_version] if self._explicit_version else [self._target, self._bound_identity]
 
     def check_inputs(self, table: pa.Schema, columns: Sequence[str]) -> None:
-        """Raise TypeMismatch if a scalar function's annotation contradicts the column that it is given.
+        """Raise TypeMismatch if the annotation of a scalar function's parameter contradicts its column's type.
 
-        The service reports columns that the table does not have.
+        The services report columns that the table does not have.
         """
         for annotation, column in zip(self._signature.input_values, columns, strict=False):
             if column in table.names and not accepts(annotation, values_type(table.field(column))):
                 wanted = getattr(annotation, "__name__", str(annotation))
                 raise TypeMismatch(
-                    f"Type mismatch for column {column}: UDF '{self.name}' declares {wanted}, the column is"
+                    f"Type mismatch for column {column}: UDF '{self.name}' declares {wanted}, and the column is"
                     f" {values_type(table.field(column))}. Fix the annotation or cast the column."
                 )
 
@@ -286,9 +286,9 @@ class UDF(Shown):
         )
 
     def bundle(self) -> tuple[udf_pb2.PythonBundle, bytes]:
-        """Return the description of the pickled callable, and the callable. For a class, calling it builds the object.
+        """Return the pickled callable and its description. For a class, calling the callable builds the object.
 
-        Raises UdfDefinitionError for what cannot be pickled.
+        Raises UdfDefinitionError if it cannot be pickled.
         """
         self._check_constructible()
         made = make_bundle(self.func)
@@ -427,8 +427,8 @@ def _make(
     function = target.__call__ if isinstance(target, type) else target  # unbound: the class's own method
     if any(check(function) for check in _NO_VALUE):
         raise UdfDefinitionError(
-            f"{target.__name__} is a generator or a coroutine: a UDF returns its value. Write it as a plain def;"
-            " asyncio.run(...) inside awaits what it needs."
+            f"{target.__name__} is a generator or a coroutine, and a UDF must return its value: write a plain def."
+            " It may await with asyncio.run(...)"
         )
     if name is None and target.__name__ == "<lambda>":
         raise UdfDefinitionError(

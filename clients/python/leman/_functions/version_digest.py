@@ -1,16 +1,16 @@
 """The derived version of a function: a digest of its source and of everything that source uses.
 
-It covers the source of the function, and of every function and class of the user's own that it uses, however far away,
-without comments, layout and docstrings; and the values of globals, closures, defaults and bound arguments. Of installed
-code (standard library, distributions) only the name counts. The same sources give the same version in any session and
-on any machine, because no pickled bytes are digested. For code without a source file, such as code typed into a shell,
-the compiled code is digested. It is the same in any session of one Python release.
+It covers the source of the function, and of every function and class of the user's own that it uses directly or
+indirectly, without comments, layout and docstrings. It also covers the values of globals, closures, defaults and bound
+arguments. Of installed code (standard library, distributions) only the name counts. The same sources have the same
+version in any session and on any machine, because no pickled bytes are digested. For code without a source file, such
+as code typed into a shell, the compiled code is digested, which is the same in any session of one Python release.
 
 Docstrings, annotations, attributes of functions, names of classes and the like count only if the digested code can read
-them: if it mentions the name by which they are read (`__doc__`, `getdoc`, the attribute's own name). A module,
-dictionary key or value that happens to have such a name (`schema`) does not count as a mention. A mention can bring in
-more code, so the walk repeats until it finds no new one. Most code mentions none of these names, so its version does
-not depend on docstrings and the like.
+them, that is, if it mentions a name that reads them (`__doc__`, `getdoc`, the attribute's own name). A module,
+dictionary key or value that happens to have such a name (`schema`) is not a mention. A mention can bring in more code,
+so the walk repeats until it finds no new one. Most code mentions none of these names, and its version does not depend
+on docstrings and the like.
 """
 
 from __future__ import annotations
@@ -61,9 +61,9 @@ from leman.errors import UdfDefinitionError, VersionRequired
 VERSION_LENGTH = 16
 
 _LOADS_GLOBAL = {"LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"}
-#: Mappings with the entries of the dictionary that they are; others may compute theirs.
+#: Mappings that contain exactly the entries of their dictionary. Other mappings may compute theirs.
 _PLAIN_MAPPINGS = (dict, collections.Counter, collections.OrderedDict, collections.defaultdict)
-#: Names by which code reads what is otherwise not part of a version; `_Walker.reads` asks for them.
+#: Names by which code reads parts that a version usually omits. `_Walker.reads` looks for them.
 _READS_ATTRIBUTES = ("vars", "__dict__", "getmembers", "getmembers_static")
 _READS_DOCSTRINGS = ("__doc__", "getdoc", "render_doc", "getmembers", "model_json_schema", "json_schema", "schema")
 _READS_HINTS = (
@@ -79,24 +79,24 @@ _READS_BASES = ("__orig_bases__", "get_original_bases", "__parameters__")
 _READS_NAMES = ("__name__", "__qualname__", "__module__")
 _READS_MATCH_ARGS = ("__match_args__", "MATCH_CLASS")
 _READS_CACHES = ("cache_parameters", "cache_info")
-#: Those that are plain words, which modules, values and keys have as names too. See `_words_read`.
+#: Those of them that are plain words, which modules, values and keys may also have as names. See `_words_read`.
 _PLAIN_WORDS = frozenset(
     name
     for names in (_READS_ATTRIBUTES, _READS_DOCSTRINGS, _READS_FIELD_TYPES, _READS_SOURCE, _READS_BASES, _READS_CACHES)
     for name in names
     if not name.startswith("__")
 )
-#: Code that takes the name of an attribute as a text.
+#: Functions that take the name of an attribute as text.
 _TAKES_NAMES = (getattr, hasattr, vars, operator.attrgetter, operator.methodcaller, inspect.getattr_static)
 _TAKES_NAMES_BY = {
     "getattr", "hasattr", "vars", "__dict__", "__getattribute__", "attrgetter", "methodcaller", "getattr_static",
 }  # fmt: skip
-#: Packages with functions of such a name (`pyarrow.schema`) that read nothing of the code that they are given.
+#: Packages with functions of such names (`pyarrow.schema`) that read nothing of the code that is passed to them.
 _READS_DATA_ONLY = ("PIL", "_codecs", "codecs", "numpy", "pandas", "polars", "pyarrow")
 _PICKLED_BY_OBJECT = ("__reduce_ex__", "__reduce__", "__getstate__")
 _DESCRIPTORS: tuple[type, ...] = (staticmethod, classmethod, property, functools.cached_property)
 _NAMED = (BuiltinFunctionType, MethodDescriptorType, WrapperDescriptorType)
-_NOT_CODE = {  # written by Python itself; annotations matter only where a decorator reads them
+_NOT_CODE = {  # attributes that Python writes itself; annotations matter only if a decorator reads them
     "__abstractmethods__", "__annotations__", "__dataclass_fields__", "__dict__", "__doc__",
     "__firstlineno__", "__match_args__", "__module__", "__orig_bases__", "__parameters__", "__qualname__", "__slots__",
     "__static_attributes__", "__weakref__", "_abc_impl",
@@ -104,21 +104,21 @@ _NOT_CODE = {  # written by Python itself; annotations matter only where a decor
 
 
 def derive_version(*parts: Any) -> str:
-    """Return the version of a function that is made of `parts` (functions, classes, plain values), in lower-case hex.
+    """Return the version of a function that consists of `parts` (functions, classes, plain values), in lower-case hex.
 
-    Raises VersionRequired, which names the value and its place, if a value cannot be digested. Raises
-    UdfDefinitionError if that value cannot be sent to workers either.
+    Raises VersionRequired if a value cannot be digested, with the value and its place. Raises UdfDefinitionError if
+    that value cannot be sent to workers either.
     """
     return _walk(parts)[0].hex()[:VERSION_LENGTH]
 
 
 def unordered(value: dict[str, Any]) -> dict[str, Any]:
-    """Mark a dictionary whose order the function cannot see, such as keyword arguments."""
+    """Mark a dictionary whose order the function cannot see, such as that of keyword arguments."""
     return _Unordered(value)
 
 
 def _walk(parts: tuple[Any, ...]) -> tuple[bytes, _Walker]:
-    """Repeat the walk until it finds no further name by which the code reads docstrings and the like."""
+    """Repeat the walk until it finds no new name by which the code reads docstrings and the like."""
     read: frozenset[str] = frozenset()
     while True:
         walker = _Walker(read)
@@ -131,7 +131,7 @@ def _walk(parts: tuple[Any, ...]) -> tuple[bytes, _Walker]:
 
 
 def source_text(*parts: Any) -> str:
-    """Return the source that `derive_version` covers as text for people: functions, and the constants that they read.
+    """Return the source that `derive_version` digests as text for people: functions, and the constants that they read.
 
     The text ends before the first value that cannot be digested.
     """
@@ -142,7 +142,7 @@ def source_text(*parts: Any) -> str:
 
 
 class _Unordered(dict[Any, Any]):
-    """A dictionary whose order does not count for the digest."""
+    """A dictionary whose order does not affect the digest."""
 
 
 class _Walker:
@@ -153,7 +153,7 @@ class _Walker:
     """
 
     def __init__(self, read: frozenset[str], within: _Walker | None = None) -> None:
-        self.read = read  # names by which the code reads what would be left out otherwise
+        self.read = read  # names by which the code reads parts that are usually omitted
         self.mentioned: set[str] = within.mentioned if within is not None else set()
         self.asked: set[str] = within.asked if within is not None else set()
         self.active: dict[int, int] = within.active if within is not None else {}
@@ -162,14 +162,14 @@ class _Walker:
         self.pickled: set[type] = within.pickled if within is not None else set()
         self.by_name: set[int] = within.by_name if within is not None else set()  # classes and functions, by id
         self.classes: set[type] = within.classes if within is not None else set()  # the user's own
-        self.done: dict[int, tuple[Any, bytes]] = {}  # with the object: ids are unique only while it lives
+        self.done: dict[int, tuple[Any, bytes]] = {}  # keeps the object too, as ids are unique only while it lives
 
     def digest(self, value: Any) -> bytes:
         """Return the digest of any value."""
         content = plain(value)
         if content is not None:
             if type(value) is str and source_code.ANY_NAME in self.read and value.isidentifier():
-                self.mentioned.add(value)  # `getattr` may be given it
+                self.mentioned.add(value)  # it may be passed to `getattr`
             return of_parts(*content)
         if id(value) in self.active:
             return of_parts(b"within", str(self.active[id(value)]).encode())
@@ -216,13 +216,13 @@ class _Walker:
         return of_parts(self._container(value), *items, *self._own_state(value))
 
     def _unordered(self, value: set[Any] | frozenset[Any]) -> bytes:
-        held = set.copy(value) if isinstance(value, set) else frozenset.copy(value)  # other threads may write to it
+        held = set.copy(value) if isinstance(value, set) else frozenset.copy(value)  # other threads may change it
         items = sorted(self._apart(item) for item in held)
         return of_parts(self._container(value), *items, *self._own_state(value))
 
     def _mapping(self, value: dict[Any, Any]) -> bytes:
         held = dict.copy(value) if type(value) in _PLAIN_MAPPINGS else value  # likewise
-        met = [(self._apart(key), key, item) for key, item in list(held.items())]  # what pickle sends
+        met = [(self._apart(key), key, item) for key, item in list(held.items())]  # the entries that pickle sends
         keys = sorted(met, key=lambda entry: entry[0])
         items = [of_parts(digest, self._at(f"[{_shown(key)}]", item)) for digest, key, item in keys]
         if type(value) is not _Unordered and [entry[0] for entry in met] != [entry[0] for entry in keys]:
@@ -241,11 +241,11 @@ class _Walker:
         return kind.__name__.encode() if kind.__module__ == "builtins" else self.digest(kind)
 
     def _apart(self, item: Any) -> bytes:
-        """Return the digest of an item of an unordered collection, independent of values digested before it."""
+        """Return the digest of an unordered collection's item, independent of values that were digested before."""
         return _Walker(self.read, self).digest(item)
 
     def check_subclasses(self) -> None:
-        """Raise an error if the code asks a class for its subclasses and workers would find fewer of them."""
+        """Raise an error if the code asks a class for its subclasses and workers would find fewer."""
         if "__subclasses__" not in self.mentioned:
             return
         for owner in self.classes:
@@ -258,7 +258,7 @@ class _Walker:
                     )
 
     def reads(self, *names: str) -> bool:
-        """Return whether the digested code reads something by one of these names."""
+        """Return whether the digested code uses one of these names to read something."""
         self.asked.update(names)
         return not self.read.isdisjoint(names)
 
@@ -285,7 +285,7 @@ class _Walker:
         return self._all(b"partial", value.func, value.args, keywords, *own)
 
     def _attributes_read(self, value: Any) -> list[bytes]:
-        """Digest the attributes that a function was given, if the code reads them."""
+        """Digest the attributes that were set on a function, if the code reads them."""
         every = self.reads(*_READS_ATTRIBUTES, source_code.ANY_NAME)
         own = {
             name: item
@@ -328,7 +328,7 @@ class _Walker:
         parts.append(self.digest(type(value)))
         described = bundle.described(value)
         held = {name: item for name, item in vars(value).items() if name != "__slotnames__"}
-        if value in self.pickled:  # pickle notes it in the class, and versions had it since
+        if value in self.pickled:  # pickle has added it to the class, and existing versions include it
             held["__slotnames__"] = copyreg._slotnames(value)  # type: ignore[attr-defined]
         for attribute, item in sorted(held.items()):
             if attribute in _NOT_CODE or isinstance(item, MemberDescriptorType) or _generated(item):
@@ -349,7 +349,7 @@ class _Walker:
         return of_parts(b"class", *parts, *self._read_of_class(value, by_library=_made_by_library(value)))
 
     def _read_of_class(self, value: type, *, by_library: bool) -> list[bytes]:
-        """Digest the parts of a class other than its code that its library or the digested code reads."""
+        """Digest the parts of a class besides its code that its library or the digested code reads."""
         own = vars(value)
         parts: list[bytes] = []
         if own.get("__annotations__") and (self.reads(*_READS_HINTS) or by_library or typing.is_typeddict(value)):
@@ -369,14 +369,14 @@ class _Walker:
         return parts + self._name_read(value)
 
     def _name_read(self, value: Any) -> list[bytes]:
-        """Digest the own name of a class or function that is used under another name, if the digested code reads it."""
+        """Digest the own name of a class or function that is used by another name, if the digested code reads it."""
         if id(value) in self.by_name or not self.reads(*_READS_NAMES):
             return []
         own = value.__name__ if value.__name__ != value.__qualname__.rpartition(".")[2] else ""
         return [of_parts(b"called", value.__qualname__.encode(), *([own.encode()] if own else []))]
 
     def _hint(self, value: Any, module: str) -> bytes:
-        """Digest an annotation. For one in quotes, digest the user's own code in `module` that it mentions."""
+        """Digest an annotation. For a quoted one, digest the user's own code in `module` that it mentions."""
         if not isinstance(value, str):
             return self.digest(value)
         namespace = vars(sys.modules[module]) if module in sys.modules else {}
@@ -445,7 +445,7 @@ class _Walker:
         return of_parts(b"function", *parts)
 
     def _names_read(self, value: FunctionType) -> set[str]:
-        """Return the names by which a function may read something, without plain words that it uses otherwise."""
+        """Return the names by which a function may read something, without plain words that it uses in other ways."""
         names = _mentions(value.__code__)
         words = names & _PLAIN_WORDS
         if not words:
@@ -454,7 +454,7 @@ class _Walker:
         return names - words | _words_read(value.__code__, words, value, by_text=by_text)
 
     def _check_patches(self, function: FunctionType, node: source_code.FunctionNode | None) -> None:
-        """Raise an error if the function uses code that the program put into installed modules: workers lack it."""
+        """Raise an error if the function uses code that the program has patched into installed modules."""
         names = _mentions(function.__code__)
         for name, chains in ({} if node is None else source_code.attribute_chains(node)).items():
             found: Any = function.__globals__.get(name)
@@ -471,7 +471,7 @@ class _Walker:
                     )
 
     def _read_of_function(self, value: FunctionType, node: source_code.FunctionNode | None) -> list[bytes]:
-        """Digest the parts of a function other than its code, such as its docstring, that the digested code reads."""
+        """Digest the parts of a function besides its code, such as its docstring, that the digested code reads."""
         parts = self._attributes_read(value)
         if value.__doc__ is not None and self.reads(*_READS_DOCSTRINGS):
             parts.append(of_parts(b"docstring", self.digest(value.__doc__)))
@@ -483,7 +483,7 @@ class _Walker:
         return parts + self._name_read(value)
 
     def _code(self, code: CodeType) -> bytes:
-        """Digest compiled code, without the lines and the file that it came from."""
+        """Digest compiled code without its lines and its file."""
         shape = (code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags)
         names = (code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars)
         constants = [self._code(item) if isinstance(item, CodeType) else self.digest(item) for item in code.co_consts]
@@ -491,16 +491,16 @@ class _Walker:
         return self._all(b"typed in", python, shape, names, (code.co_code, code.co_exceptiontable), *constants)
 
     def _installed(self, home: str, value: FunctionType) -> bytes:
-        """Digest a function of a library: its name, and what it encloses if the library's decorator made it."""
+        """Digest a library's function: its name, and its closure if the library's decorator made it."""
         name = f"{home}:{value.__code__.co_qualname}".encode()
-        self.mentioned.add(value.__name__)  # such as `from inspect import getdoc as words`
+        self.mentioned.add(value.__name__)  # for imports such as `from inspect import getdoc as words`
         found: Any = sys.modules.get(value.__module__ or "")
         for part in value.__qualname__.split("."):
             found = getattr(found, part, None)
         if found is value and is_installed(value.__module__):
             return of_parts(b"named", name)
         held = dict(_closure(value))
-        if home.partition(".")[0] in bundle.CACHES:  # what a call leaves in a cache is no edit
+        if home.partition(".")[0] in bundle.CACHES:  # cached results are not part of the code
             held = {key: {} if isinstance(item, dict) else item for key, item in held.items() if key != "cache_info"}
         own = {key: item for key, item in vars(value).items() if key != "__wrapped__" and self.reads(key)}
         own = {key: item for key, item in own.items() if _is_plain(item)}
@@ -516,7 +516,7 @@ class _Walker:
             raise self._refuse(error.message) from None
 
     def _used(self, function: FunctionType, node: source_code.FunctionNode | None) -> Iterator[tuple[str, Any]]:
-        """Yield names and values of the closure and of the globals that it and its inner functions read."""
+        """Yield the names and values of the closure, and of the globals that the function and its inner ones read."""
         chains = {} if node is None else source_code.attribute_chains(node)
         found = dict(_closure(function))
         missing = object()
@@ -569,7 +569,7 @@ class _Walker:
     def _settings(self, value: Any, wrapped: FunctionType) -> list[bytes]:
         """Digest the state of an object that wraps a function, without that function.
 
-        An object of a library may hold caches, so only its plain public values and the user's own code in it count.
+        A library's object may contain caches, so only its plain public values and the user's own code in it count.
         """
         ours = is_installed_class(type(value))
         own = {
@@ -590,13 +590,13 @@ class _Walker:
         return of_parts(b"builtin", name, self.digest(owner) if bound else b"")
 
     def _reduced(self, value: Any) -> bytes:
-        """Digest any other object: its class and its state, which is what pickle would need to copy it."""
+        """Digest any other object: its class and its state, as pickle would copy them."""
         apart = bundle.taken_apart(value)
         try:
             parts = bundle.pickled_form(value, copyreg.dispatch_table, 4) if apart is None else apart[:2]
         except UdfDefinitionError as error:
             raise UdfDefinitionError(f"{error.message} (at {self._place()})") from None
-        except Exception:  # noqa: BLE001 - objects may refuse in any way they like
+        except Exception:  # noqa: BLE001 - an object may raise anything
             raise self._unreadable(value) from None
         if all(getattr(type(value), name) is getattr(object, name, None) for name in _PICKLED_BY_OBJECT):
             self.pickled.add(type(value))
@@ -612,7 +612,7 @@ class _Walker:
         return self._all(b"object", make, arguments, content)
 
     def _state(self, kind: type, state: Any) -> Any:
-        """Return the attributes of an object that count. Their order counts if the code reads it.
+        """Return the attributes of an object that count, in their order if the code reads the order.
 
         Values that cached properties stored never count.
         """
@@ -656,9 +656,9 @@ class _Walker:
 
 
 def _generated(item: Any) -> bool:
-    """Return whether dataclass, namedtuple or the like generated this method; its input then counts instead.
+    """Return whether dataclass, namedtuple or the like generated this method. Its input counts instead.
 
-    A generated method got its name after it was compiled. A method typed into a shell was compiled under its own name.
+    A generated method gets its name after it is compiled. A method typed into a shell is compiled under its own name.
     """
     function = inspect.unwrap(item.__func__ if isinstance(item, staticmethod | classmethod) else item)
     if not isinstance(function, FunctionType) or not function.__code__.co_filename.startswith("<string>"):
@@ -667,7 +667,7 @@ def _generated(item: Any) -> bool:
 
 
 def _shown(key: Any) -> str:
-    """Return a key as text for the path to a value, without calling code of the user's own."""
+    """Return a key as text for the path to a value, without calling the user's code."""
     try:
         return repr(key)
     except Exception:  # noqa: BLE001
@@ -675,14 +675,14 @@ def _shown(key: Any) -> str:
 
 
 def _slots(value: Any) -> dict[str, Any]:
-    """Return the attributes of an object that slots of the user's own classes hold."""
+    """Return the attributes of an object that are stored in slots of the user's classes."""
     own = [kind for kind in type(value).__mro__ if "__slots__" in vars(kind) and not is_installed_class(kind)]
     held = (name for kind in own for name, item in vars(kind).items() if isinstance(item, MemberDescriptorType))
     return {name: getattr(value, name) for name in held if hasattr(value, name)}
 
 
 def _registered(value: type) -> list[type]:
-    """Return the classes that were registered with an abstract class."""
+    """Return the classes that were registered with an abstract base class."""
     if not issubclass(type(value), abc.ABCMeta):
         return []
     found = (reference() for reference in abc._get_dump(value)[0])  # type: ignore[attr-defined]
@@ -690,14 +690,14 @@ def _registered(value: type) -> list[type]:
 
 
 def _is_own_code(item: Any) -> bool:
-    """Return whether a value is a function or class of the user's own."""
+    """Return whether a value is a user's function or class."""
     if isinstance(item, FunctionType):
         return not is_installed_code(item.__globals__)
     return isinstance(item, type) and not is_installed_class(item)
 
 
 def _reached(module: ModuleType, chain: tuple[str, ...]) -> Any:
-    """Follow a chain of attributes of an installed module to the first that is not a module."""
+    """Follow a chain of attributes of an installed module to the first value that is not a module."""
     found: Any = module
     for name in chain:
         if not isinstance(found, ModuleType):
@@ -707,13 +707,13 @@ def _reached(module: ModuleType, chain: tuple[str, ...]) -> Any:
 
 
 def _patched(value: Any, names: set[str]) -> str:
-    """Return the first of `names` that is the user's own code in an installed class; empty if none is."""
+    """Return the first of `names` that is a user's code in an installed class, or ""."""
     for base in value.__mro__ if isinstance(value, type) else ():
         if base.__module__ == "builtins" or not is_installed_class(base):
             continue
         for name in names & vars(base).keys():
             item = vars(base)[name]
-            made_of = [item, *getattr(item, "__dict__", {}).values()]  # pandas keeps a class in an accessor
+            made_of = [item, *getattr(item, "__dict__", {}).values()]  # a pandas accessor contains a class
             if not isinstance(item, type) and any(map(_is_own_code, made_of)):
                 return name
     return ""
@@ -738,12 +738,12 @@ def _is_plain(value: Any) -> bool:
 
 
 def _only_looked_up(name: str, value: dict[Any, Any], node: source_code.FunctionNode) -> bool:
-    """Return whether a function cannot see the order of a dictionary's keys, nor of anything that it holds."""
+    """Return whether a function cannot see the order of a dictionary's keys, nor of those in the values it contains."""
     return all(map(_is_plain, value.copy().values())) and name in source_code.order_free(node)
 
 
 def _made_by_library(value: type) -> bool:
-    """Return whether the metaclass comes from an installed library. It may then read any attribute of the class."""
+    """Return whether the metaclass is from an installed library. It may then read any attribute of the class."""
     home = type(value).__module__
     return home.partition(".")[0] not in sys.stdlib_module_names and is_installed(home)
 
@@ -759,12 +759,11 @@ def _mentions(code: CodeType) -> set[str]:
 def _words_read(code: CodeType, words: set[str], function: FunctionType, *, by_text: bool) -> set[str]:
     """Return those of `words` that code uses to read an attribute, or to name a library function that may read one.
 
-    A module or function of the user's own that has such a name does not count, because its code is digested itself. A
-    plain value that has such a name does not count either. An attribute of that name counts if its object is unknown
-    here.
+    A user's module or function with such a name does not count, because its code is digested itself. Nor does a plain
+    value with such a name. An attribute counts if it has such a name and its object is unknown here.
 
     Args:
-        by_text: whether texts may be names of attributes.
+        by_text: Whether texts may be names of attributes.
     """
     unknown = object()
     enclosed = dict(_closure(function))
@@ -772,8 +771,8 @@ def _words_read(code: CodeType, words: set[str], function: FunctionType, *, by_t
     texts = {item for item in code.co_consts if type(item) is str} & words
     found = set(texts) if by_text else set()
     steps = [step for step in dis.get_instructions(code) if step.opname not in ("EXTENDED_ARG", "PUSH_NULL")]
-    held: Any = unknown  # the value that the step before has loaded
-    source = ""  # the module that is imported from
+    held: Any = unknown  # the value that the previous instruction loaded
+    source = ""  # the module of an import
     for index, step in enumerate(steps):
         name = str(step.argval)
         if step.opname in _LOADS_GLOBAL:
@@ -799,7 +798,7 @@ def _words_read(code: CodeType, words: set[str], function: FunctionType, *, by_t
 
 
 def _may_read(value: Any) -> bool:
-    """Return whether a value is code of a library that may read docstrings, annotations or the like."""
+    """Return whether a value is library code that may read docstrings, annotations or the like."""
     if isinstance(value, ModuleType) or not callable(value) or _is_own_code(value):
         return False
     home = str(getattr(value, "__module__", None) or type(value).__module__)
@@ -819,7 +818,7 @@ def _global_names(code: CodeType) -> set[str]:
 
 
 def _attributes(name: str, module: ModuleType, chains: set[tuple[str, ...]]) -> Iterator[tuple[str, Any]]:
-    """Yield the parts of a user's module that the code uses; all if it passes on the module itself."""
+    """Yield the parts of a user's module that the code uses, or all parts if it passes on the module itself."""
     for chain in sorted(chains):
         value: Any = module
         path = name

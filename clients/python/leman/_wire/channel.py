@@ -1,4 +1,4 @@
-"""Channels to the services: find the services, wait for them, and retry calls while they restart."""
+"""Channels to the services. They find the services, wait for them, and retry calls while services restart."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ from leman.v1 import (
 
 _FIRST_PAUSE = 0.05
 _LONGEST_PAUSE = 1.0
-_BUSY_TRIES = 5  # as in the published retry policy
-_LOSSES = 2  # of connections; as in the clients of the other languages
+_BUSY_TRIES = 5  # equals the published retry policy
+_LOSSES = 2  # lost connections of one call; equals the clients in other languages
 
 
 def check_timeout(timeout: float | None) -> None:
-    """Raise InvalidArgument unless it is a time to wait, or None."""
-    if timeout is not None and not timeout >= 0:  # which NaN is not, either
+    """Raise InvalidArgument unless the timeout is None or a number of seconds that is not negative."""
+    if timeout is not None and not timeout >= 0:  # false for NaN, too
         raise InvalidArgument(f"timeout is a number of seconds from 0 on, or None, not {timeout:g}")
 
 
@@ -57,12 +57,12 @@ class RetryBudget:
         self._losses = _LOSSES
 
     def may_renew(self) -> bool:
-        """Return whether the token may still be renewed for this call, which is allowed once."""
+        """Return whether the token may be renewed for this call. That is allowed once."""
         self._renewals -= 1
         return self._renewals >= 0
 
     def may_stand_in_line(self) -> bool:
-        """Return whether an overloaded service may be asked again."""
+        """Return whether the call may be repeated although the service is overloaded."""
         self._turns -= 1
         return self._turns >= 0
 
@@ -75,7 +75,7 @@ class RetryBudget:
         return self._losses > 0
 
     def pause(self, at_least: float = 0.0) -> bool:
-        """Wait. Return False, without waiting, if the time is used up."""
+        """Pause before the next attempt. If the time is used up, return False without waiting."""
         wanted = max(at_least, self._next * random.uniform(0.5, 1.0))
         if time.monotonic() + wanted > self._end:
             return False
@@ -91,12 +91,12 @@ _LEVEL = descriptor_pb2.MethodOptions.IdempotencyLevel
 
 
 def is_repeatable(path: str) -> bool:
-    """Return whether a method, `/package.Service/Method`, may be repeated by the published retry policy."""
+    """Return whether the published retry policy allows to repeat a method, `/package.Service/Method`."""
     return is_read(path) or _level(path) == _LEVEL.Value("IDEMPOTENT")
 
 
 def is_read(path: str) -> bool:
-    """Return whether a method changes nothing."""
+    """Return whether a method only reads."""
     options = _options(path)
     return _level(path) == _LEVEL.Value("NO_SIDE_EFFECTS") or bool(options.Extensions[annotations_pb2.access].reads)
 
@@ -111,23 +111,23 @@ def _options(path: str) -> descriptor_pb2.MethodOptions:
     return options
 
 
-os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # gRPC's own notes on standard error are not for users
+os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # users should not see gRPC's own messages on standard error
 
 
 PATIENCE = 60.0
 """Seconds that a call waits for a service that is being restarted."""
 
 _SILENCE = 60.0
-"""Seconds of silence after which services that were watched did not end just now."""
+"""Seconds since the last message of a watch after which its services did not end just now, but earlier."""
 
 _MAX_MESSAGE = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoints:
-    """The addresses of the services, as host:port, with the token and certificates for them.
+    """The addresses of the services, as host:port, with the token and the certificates for them.
 
-    `tls_ca`: PEM file; empty: no TLS. `tls_cert`, `tls_key`: PEM files of a client certificate; empty: none.
+    `tls_ca`: PEM file; empty for no TLS. `tls_cert`, `tls_key`: PEM files of a client certificate, if any.
     `plaintext`: the token may be sent to other machines without TLS.
     """
 
@@ -141,15 +141,15 @@ class Endpoints:
     plaintext: bool = False
 
     def exposes(self, address: str) -> bool:
-        """Return whether a call to that address would send the token in the clear although that is not permitted."""
+        """Return whether a call to that address would send the token in the clear without permission."""
         return bool(self.token) and not (self.tls_ca or self.plaintext or is_loopback(address))
 
 
 class Locator:
-    """Finds the services. This base class is for services that others run: it starts none."""
+    """Finds the services. This base class never starts any."""
 
     def locate(self) -> Endpoints:
-        """Return their current addresses, without waiting for a service that does not answer."""
+        """Return the current addresses, without waiting for a service that does not answer."""
         raise NotImplementedError
 
     def locate_first(self) -> Endpoints:
@@ -157,21 +157,21 @@ class Locator:
         return self.locate()
 
     def find_restarted(self) -> Endpoints | None:
-        """Do as `locate` for a watch.
+        """Return the current addresses for a watch that lost its connection.
 
         Return None if the services have ended and this process may not start new ones.
         """
         return self.locate()
 
-    def check(self, *, reads: bool) -> Endpoints | None:  # noqa: ARG002 - for those that start services
+    def check(self, *, reads: bool) -> Endpoints | None:  # noqa: ARG002 - used by locators that start services
         """Raise an error if the next call must not be made. Return the addresses if the services may have moved.
 
-        `reads`: the call changes nothing.
+        `reads`: the call only reads.
         """
         return None
 
     def expect_writes(self) -> None:
-        """Note that calls which change something follow soon, so that the processes for them can start early."""
+        """Announce calls that write, so that the processes for them can start early."""
 
     def would_start(self) -> bool:
         """Return whether a call that only reads would have to start the services."""
@@ -186,7 +186,7 @@ class PatientChannel:
     """
 
     def __init__(self, services: Services, service: str, timeout: float) -> None:
-        """`timeout`: in seconds, for unary calls that give none."""
+        """`timeout`: in seconds, for unary calls without a timeout."""
         self._services = services
         self._service = service
         self._timeout = timeout
@@ -201,7 +201,7 @@ class PatientChannel:
                 send = channel.unary_unary(method, *codecs, **options)
                 try:
                     return send(request, timeout=timeout or self._timeout, metadata=self._services.metadata())
-                except (grpc.RpcError, ValueError) as error:  # ValueError: the channel is closed
+                except (grpc.RpcError, ValueError) as error:  # the channel raises ValueError when closed
                     failure = error
                 self._services.wait_or_raise(self._service, failure, patience, repeatable=repeatable)
 
@@ -226,11 +226,11 @@ class PatientChannel:
 
 
 class Services:
-    """The generated stubs of the services, over channels that are opened when first needed. Thread-safe.
+    """The generated stubs of the services. Their channels are opened when first needed. Thread-safe.
 
-    Every call of the API may be sent twice: it reads, carries a request id, or is idempotent. So each unary call is
-    retried for `patience` seconds while the service cannot be reached, and gets a deadline if the caller sets none.
-    Streams are opened once.
+    Every call of the API may be sent twice, because it only reads, carries a request id, or is idempotent. So each
+    unary call is retried for `patience` seconds while the service cannot be reached. It gets a deadline if the caller
+    sets none. Streams are opened once.
 
     `direct`: this process reads and writes rows itself, with pylance, and not through the services.
     """
@@ -246,7 +246,7 @@ class Services:
         self._lock = threading.Lock()
         self._finding = threading.Lock()
         self._closed = False
-        #: Until when a watch that begins now takes services that are away for just ended.
+        #: A watch that loses its connection before this time assumes that the services ended just now.
         self.heard_until = 0.0
         planner, catalog = self._stub_channel("planner", 300.0), self._stub_channel("planner", 60.0)
         coordinator = self._stub_channel("commit_coordinator", 600.0)
@@ -267,12 +267,12 @@ class Services:
         return RetryBudget(self._patience)
 
     def hear(self) -> float:
-        """Note that a watch received something from the services now. Return the time for its `heard_until`."""
+        """Record that a watch received a message now. Return the time for its `heard_until`."""
         self.heard_until = time.monotonic() + _SILENCE + self._patience
         return self.heard_until
 
     def look_again(self) -> bool:
-        """Ask the locator for the addresses again. Return whether the services have moved, or were restarted."""
+        """Get the addresses from the locator again. Return whether the services moved or were restarted."""
         return self._moved_to(self._locator.locate())
 
     def _moved_to(self, found: Endpoints) -> bool:
@@ -280,7 +280,7 @@ class Services:
             if found == self._endpoints:
                 return False
             self._endpoints = found
-            self._channels.clear()  # not closed: calls that other threads have on them end by themselves
+            self._channels.clear()  # not closed, so that calls of other threads on them can end
             return True
 
     def _check(self, *, reads: bool) -> None:
@@ -289,7 +289,7 @@ class Services:
             self._moved_to(found)
 
     def close(self) -> None:
-        """Close all channels; calls fail from now on."""
+        """Close all channels. Later calls fail."""
         with self._lock:
             self._closed = True
             for channel in self._channels.values():
@@ -307,9 +307,9 @@ class Services:
     ) -> None:
         """Wait before a failed call is retried. If a retry would not help, raise the call's Leman error.
 
-        gRPC raises ValueError on a closed channel. A call that lost its connection twice while it ran is not retried:
-        it may crash the service. `repeatable`: if the service is overloaded and says when to retry, retry a few times.
-        `stands_in_line`: in that case, retry as long as patience lasts.
+        gRPC raises ValueError on a closed channel. A call that lost its connection twice while it ran is not retried,
+        as it may crash the service. With `repeatable`, an overloaded service that says when to retry is called a few
+        more times; with `stands_in_line`, as long as patience lasts.
         """
         if not isinstance(error, grpc.RpcError):
             raise (_closed_error() if self._closed else error) from None
@@ -327,10 +327,10 @@ class Services:
         raise self.explain(service, error) from None
 
     def wait_as_watch(self, service: str, error: grpc.RpcError, patience: RetryBudget, heard_until: float) -> None:
-        """Do as `wait_or_raise`, after the connection of a watch broke.
+        """Wait, as `wait_or_raise` does, after the connection of a watch broke.
 
-        If the services ended just now, wait for their restart, and start none: the restart would find these running.
-        `heard_until`: the time when this watch began or last received something, as of `hear`.
+        If the services ended just now, wait for their restart instead of starting others, which would be in its way.
+        `heard_until`: the time that `hear` returned when this watch began or last received a message.
         """
         is_away = conversions.code_of(error) is grpc.StatusCode.UNAVAILABLE and time.monotonic() < heard_until
         if self._closed or not is_away:
@@ -361,7 +361,7 @@ class Services:
                 self._endpoints = self._locator.locate_first()
 
     def expect_writes(self) -> None:
-        """Note that a call which changes something follows."""
+        """Announce a call that writes."""
         self._locator.expect_writes()
 
     def reads_alone(self) -> bool:
@@ -369,14 +369,14 @@ class Services:
         return self.direct and self._endpoints is None and not self._closed and self._locator.would_start()
 
     def start(self) -> None:
-        """Start the services if they do not run, and have them serve a local database. Raises as the locator."""
+        """Start the services if they do not run, and have them serve a local database. Raises the locator's errors."""
         self._check(reads=False)
         self.begin()
 
     def channel(self, service: str, *, reads: bool = False) -> grpc.Channel:
-        """Return the channel to a service, opened when first needed. `reads`: for a call that changes nothing.
+        """Return the channel to a service, opened when first needed. `reads`: the call only reads.
 
-        Raises InvalidArgument (CLOSED), and as the locator.
+        Raises InvalidArgument (CLOSED), and the locator's errors.
         """
         if not self._closed:
             self._check(reads=reads)
@@ -400,10 +400,10 @@ class Services:
         pem = self._tls.current()
         if pem is not self._pem:
             self._pem = pem
-            self._channels.clear()  # not closed: calls that other threads have on them end by themselves
+            self._channels.clear()  # not closed, so that calls of other threads on them can end
 
     def metadata(self) -> Metadata:
-        """Return what each call carries: the token, and an id of its own."""
+        """Return the metadata of a call: the token, and a new id."""
         return metadata(self._endpoints.token if self._endpoints else "")
 
     def _stub_channel(self, service: str, timeout: float) -> grpc.Channel:
@@ -419,7 +419,7 @@ def _closed_error() -> InvalidArgument:
 
 
 def metadata(token: str | Token) -> Metadata:
-    """Return what each call carries."""
+    """Return the metadata of a call."""
     carried = (("x-request-id", uuid.uuid4().hex), *_trace())
     text = token() if isinstance(token, Token) else token
     return (*carried, ("authorization", f"Bearer {text}")) if text else carried
@@ -430,7 +430,7 @@ def _trace() -> Metadata:
     if "opentelemetry.trace" not in sys.modules:
         return ()
     carrier: dict[str, str] = {}
-    with contextlib.suppress(Exception):  # no call fails because of the program's tracing
+    with contextlib.suppress(Exception):  # a failure of the program's tracing must not fail a call
         from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator  # noqa: PLC0415
 
         TraceContextTextMapPropagator().inject(carrier)
@@ -446,7 +446,7 @@ def tls_files(shown: Endpoints) -> TlsFiles:
 
 
 def open_channel(address: str, shown: Endpoints, pem: Pem | None = None) -> grpc.Channel:
-    """Open a channel that detects a hanging peer, and reconnects soon.
+    """Open a channel that detects a hanging peer and reconnects quickly.
 
     `pem`: the contents of the TLS files, if known.
     """
@@ -455,15 +455,15 @@ def open_channel(address: str, shown: Endpoints, pem: Pem | None = None) -> grpc
         ("grpc.max_receive_message_length", _MAX_MESSAGE),
         ("grpc.keepalive_time_ms", 20_000),
         ("grpc.keepalive_timeout_ms", 10_000),
-        ("grpc.http2.ping_timeout_ms", 10_000),  # without it gRPC waits a minute for a ping's answer
+        ("grpc.http2.ping_timeout_ms", 10_000),  # otherwise gRPC waits a minute for a ping's answer
         ("grpc.initial_reconnect_backoff_ms", 100),
         ("grpc.min_reconnect_backoff_ms", 500),
         ("grpc.max_reconnect_backoff_ms", 1_000),
-        ("grpc.use_local_subchannel_pool", 1),  # a new channel tries at once, whatever others have seen
-        ("grpc.enable_retries", 0),  # one layer of retries: ours
+        ("grpc.use_local_subchannel_pool", 1),  # a new channel connects at once, even if others wait after failures
+        ("grpc.enable_retries", 0),  # only this module retries
     ]
     if is_loopback(address):
-        options.append(("grpc.enable_http_proxy", 0))  # a proxy reaches its own machine, not this one
+        options.append(("grpc.enable_http_proxy", 0))  # a proxy would connect to its own loopback
     if not shown.tls_ca:
         return grpc.insecure_channel(address, options)
     credentials = grpc.ssl_channel_credentials(*(pem or tls_files(shown).current()))
@@ -471,16 +471,16 @@ def open_channel(address: str, shown: Endpoints, pem: Pem | None = None) -> grpc
 
 
 FIRST_CONTACT = 2.0
-"""Seconds in which an endpoint given by the user must answer for the first time."""
+"""Seconds within which an endpoint given by the user must answer for the first time."""
 
-_TRY_SECONDS = 1.0  # in which a named address must answer to be called instead of the endpoint
+_TRY_SECONDS = 1.0  # a reported address that answers within this time is called directly
 
 
 class Remote(Locator):
-    """Locator for `endpoint`, the address of any one service, or of several such as two executors.
+    """Finds the services through `endpoint`, the address of any one of them, or several such as two executors.
 
     That service forwards calls to the other services and returns their addresses. Services that can be reached from
-    here are called directly. Of several endpoints, one is used until it does not answer, then the first one that does.
+    here are called directly. Of several endpoints, one is used until it does not answer, then the first that does.
     """
 
     def __init__(
@@ -510,7 +510,7 @@ class Remote(Locator):
         self._known: Endpoints | None = None
 
     def locate(self) -> Endpoints:
-        """Ask the endpoint for addresses, and try these. If it does not answer, use its last answer."""
+        """Get the addresses from the endpoint, and try them. If it does not answer, use its last answer."""
         seconds = 1.0 if self._known else FIRST_CONTACT
         self._endpoint = self._answering_endpoint()
         info = fetch_service_info(self._endpoint, self._given, timeout=seconds)
@@ -526,7 +526,7 @@ class Remote(Locator):
             "commit_coordinator": info.commit_coordinator_address,
         }
         if info.service in found:
-            found[info.service] = self._endpoint  # this address works, even if the service names another
+            found[info.service] = self._endpoint  # this address works, even if the service reports another one
         named = {place for place in found.values() if place and not self._given.exposes(place)}
         answering = {self._endpoint, *self._answering(named - {self._endpoint})}
         planner, executor, coordinator = (place if place in answering else self._endpoint for place in found.values())
@@ -534,7 +534,7 @@ class Remote(Locator):
         return self._known
 
     def _answering_endpoint(self) -> str:
-        """Return the endpoint that was used last if it answers or is the only one; else the first one that answers."""
+        """Return the last used endpoint if it answers or is the only one, or else the first one that answers."""
         if len(self._endpoints) == 1:
             return self._endpoint
         answering = self._answering({*self._endpoints})
@@ -579,7 +579,7 @@ def _in_the_clear(address: str) -> InvalidArgument:
 
 
 def _no_contact(error: grpc.RpcError, endpoints: Sequence[str], *, tls: bool) -> LemanError:
-    """Return the error for endpoints that did not answer. It says how they were called, and what came back."""
+    """Return the error for endpoints that did not answer, with how they were called and what came back."""
     address = " or ".join(endpoints)
     told = conversions.from_rpc(error, service="endpoint", address=address)
     if conversions.code_of(error) is grpc.StatusCode.UNIMPLEMENTED:

@@ -45,23 +45,23 @@ from leman.errors import InvalidArgument
 from leman.v1 import catalog_pb2, commit_pb2, jobs_pb2, planner_pb2, udf_pb2
 
 MAX_MESSAGE = 4000
-#: What gRPC says of TLS that cannot come about, and what that means.
+#: Messages of gRPC if TLS fails, and what they mean.
 _TLS_FAILURES = {
     "WRONG_VERSION_NUMBER": "the server there does not use TLS: leave tls_ca out, or give the address of one that does",
     "CERTIFICATE_VERIFY_FAILED": "its certificate is not signed by those in tls_ca, or not for this host: check both",
 }
 
-#: What gRPC or a proxy says of a connection that ends during a call.
+#: Messages of gRPC or a proxy if a connection ends during a call.
 _LOST = (
     *("socket closed", "connection reset", "broken pipe", "stream removed", "recvmsg", "rst_stream"),
-    "connection termination",  # in Envoy's words
+    "connection termination",  # from Envoy
 )
 
 
 def from_rpc(error: grpc.RpcError, *, service: str, address: str) -> errors.LemanError:
-    """Return the Leman error for a failed call of `service` at `address`. Raise it `from None`, to hide gRPC's error.
+    """Return the Leman error for a failed call of `service` at `address`. Raise it `from None` to hide gRPC's error.
 
-    `error` is what a call of a stub raised (it carries code, details and trailers).
+    `error` is the exception of a stub's call, with code, details and trailers.
     """
     status = status_of(error)
     if status is not None and _details(status)[0].reason:
@@ -97,7 +97,7 @@ def from_status(status: status_pb2.Status) -> errors.LemanError:
 
 
 def code_of(error: grpc.RpcError) -> grpc.StatusCode:
-    """Return the code of a failed call; UNAVAILABLE if its connection broke."""
+    """Return the code of a failed call, which is UNAVAILABLE if its connection broke."""
     code: grpc.StatusCode = error.code()
     return grpc.StatusCode.UNAVAILABLE if _was_cut(error) else code
 
@@ -106,7 +106,7 @@ def _was_cut(error: grpc.RpcError) -> bool:
     """Return whether the connection of a call broke, so that neither the service nor this program ended the call.
 
     Either a proxy lost the service in the middle of an answer, which gRPC reports in its own words, or the channel was
-    closed to open another one. The services give every INTERNAL and CANCELLED a reason.
+    closed to open another one. An INTERNAL or CANCELLED from the services always has a reason.
     """
     code, details = error.code(), error.details() or ""
     if code is grpc.StatusCode.CANCELLED:
@@ -118,7 +118,7 @@ def _was_cut(error: grpc.RpcError) -> bool:
 
 
 def lost_connection(error: Exception) -> bool:
-    """Return whether a connection was lost while a call ran on it. A call that found no connection was not made."""
+    """Return whether a connection was lost while a call ran on it. Without a connection, no call was made."""
     if not isinstance(error, grpc.RpcError) or code_of(error) is not grpc.StatusCode.UNAVAILABLE:
         return False
     details = (error.details() or "").lower()
@@ -126,36 +126,36 @@ def lost_connection(error: Exception) -> bool:
 
 
 def retry_after(error: grpc.RpcError) -> float:
-    """Return the seconds that the service asks to wait before a retry; 0 if it does not say."""
+    """Return the seconds that the service asks to wait before a retry, or 0."""
     status = status_of(error)
     return 0.0 if status is None else seconds(_details(status)[2].retry_delay)
 
 
 def tls_failure(error: grpc.RpcError) -> str:
-    """Return why TLS with the peer fails for good; empty if TLS is not the cause."""
+    """Return why TLS with the peer fails permanently, or "" if TLS is not the cause."""
     details = error.details() or ""
     return next((meaning for word, meaning in _TLS_FAILURES.items() if word in details), "")
 
 
 def is_of_function_server(error: grpc.RpcError) -> bool:
-    """Return whether the services answered but a function server did not, which the caller has to start."""
+    """Return whether the services answered but a function server, which the caller has to start, did not."""
     status = status_of(error)
     return status is not None and _details(status)[0].reason == "FUNCTION_UNAVAILABLE"
 
 
 def status_of(error: grpc.RpcError) -> status_pb2.Status | None:
-    """Return the google.rpc.Status that came with a failed call; None if there is none."""
+    """Return the google.rpc.Status of a failed call, or None if there is none."""
     try:
         status: status_pb2.Status | None = rpc_status.from_call(cast("grpc.Call", error))
         return status
-    except ValueError:  # trailers that contradict the status line: not ours
+    except ValueError:  # its trailers contradict the status line, so the services did not send them
         return None
 
 
 def _details(
     status: status_pb2.Status,
 ) -> tuple[error_details_pb2.ErrorInfo, error_details_pb2.BadRequest, error_details_pb2.RetryInfo]:
-    """Return the details of a status; empty messages for those that it does not have."""
+    """Return the details of a status, with empty messages for those that it does not have."""
     found = (error_details_pb2.ErrorInfo(), error_details_pb2.BadRequest(), error_details_pb2.RetryInfo())
     for detail in status.details:
         for message in found:
@@ -171,13 +171,13 @@ _Seen = TypeVar("_Seen")
 
 @functools.cache
 def _shared_fields(kind: Any, descriptor: Any) -> tuple[str, ...]:
-    """Return the fields with plain values that a dataclass and a message both have."""
+    """Return the plain fields that a dataclass and a message have in common."""
     names = {field.name for field in dataclasses.fields(kind)}
     return tuple(f.name for f in descriptor.fields if f.name in names and f.message_type is f.enum_type is None)
 
 
 def seen(kind: type[_Seen], message: Any, /, **others: Any) -> _Seen:
-    """Return a message as a dataclass: `others` are fields to set; fields of equal name are copied from the message."""
+    """Convert a message to a dataclass. Fields with equal names are copied; `others` are added."""
     values = {
         name: getattr(message, name)
         for name in _shared_fields(cast("Any", kind), message.DESCRIPTOR)
@@ -191,12 +191,11 @@ def _time_of(message: Any, field: str) -> datetime.datetime | None:
 
 
 def seconds_of(message: Any, field: str) -> float | None:
-    """Return an optional duration in seconds; None if it is not set."""
+    """Return an optional duration in seconds, or None if it is not set."""
     return seconds(getattr(message, field)) if message.HasField(field) else None
 
 
 def job(message: jobs_pb2.Job) -> Job:
-    """Convert a job."""
     backfill = message.backfill
     table = message.refresh.view if message.HasField("refresh") else backfill.table
     return seen(
@@ -241,12 +240,10 @@ def _state(message: jobs_pb2.Job) -> JobState:
 
 
 def commit(message: commit_pb2.Commit) -> Commit:
-    """Convert a version that Leman committed."""
     return seen(Commit, message)
 
 
 def index_coverage(message: planner_pb2.IndexCoverage) -> IndexCoverage:
-    """Convert the coverage of an index."""
     return seen(IndexCoverage, message)
 
 
@@ -261,7 +258,7 @@ def _stall(message: jobs_pb2.Stall) -> Stall:
 
 
 def refresh_result(job: jobs_pb2.Job) -> RefreshResult:
-    """Convert the result of a refresh, with the failed rows of its job."""
+    """Convert the result of a refresh, together with the job's counts of failed rows."""
     message = job.refresh_result
     return seen(
         RefreshResult,
@@ -285,23 +282,19 @@ def _refresh_reason(value: int) -> str:
 
 
 def event(message: jobs_pb2.JobEvent) -> JobEvent:
-    """Convert an event of a job."""
     kind = enum_word(jobs_pb2.JobEvent.Kind, message.kind, "KIND_")
     return JobEvent(message.sequence, time(message.event_time), kind, message.message)
 
 
 def row_error(message: jobs_pb2.RowError) -> RowError:
-    """Convert a failed row."""
     return seen(RowError, message, row_id=or_none(message, "row_id"))
 
 
 def row_error_group(message: jobs_pb2.RowErrorGroup) -> RowErrorGroup:
-    """Convert failed rows with one cause."""
     return seen(RowErrorGroup, message, examples=tuple(map(row_error, message.examples)))
 
 
 def udf_info(message: udf_pb2.UdfDefinition) -> UdfInfo:
-    """Convert a registered function."""
     output = schema(message.output_schema).field(0)
     bounds, resources = message.checkpoint, message.resources
     options = {
@@ -326,7 +319,6 @@ def udf_info(message: udf_pb2.UdfDefinition) -> UdfInfo:
 
 
 def table_info(name: str, message: catalog_pb2.DescribeTableResponse) -> TableInfo:
-    """Convert a table."""
     computed = (
         ComputedColumn(
             c.name, c.udf.name, c.udf.version, tuple(c.input_columns), tuple(f"{k.name}@{k.version}" for k in c.kept)
@@ -337,7 +329,6 @@ def table_info(name: str, message: catalog_pb2.DescribeTableResponse) -> TableIn
 
 
 def plan(table: str, message: planner_pb2.ExplainPlanResponse) -> Plan:
-    """Convert the answer of a dry run."""
     return seen(
         Plan,
         message,
@@ -357,7 +348,6 @@ def _stale_inputs(messages: Iterable[planner_pb2.StaleInput]) -> tuple[StaleInpu
 
 
 def row_states(message: planner_pb2.GetRowStatesResponse) -> RowStates:
-    """Convert counts of rows by state."""
     return seen(
         RowStates,
         message,
@@ -407,7 +397,7 @@ _POLICIES = ("auto", "incremental", "full")
 
 
 def view_info(table: TableInfo, message: catalog_pb2.MaterializedView) -> ViewInfo:
-    """Convert a view, of which `table` is its table."""
+    """Convert a view that is stored as `table`."""
     return seen(
         ViewInfo,
         message,
@@ -423,7 +413,6 @@ def view_info(table: TableInfo, message: catalog_pb2.MaterializedView) -> ViewIn
 
 
 def view_summary(message: catalog_pb2.MaterializedViewSummary) -> ViewSummary:
-    """Convert a view in a list."""
     rows_set = or_none(message, "rows_set")
     return seen(
         ViewSummary,
@@ -456,7 +445,6 @@ def _view_query(message: catalog_pb2.ViewQuery) -> ViewQuery:
 
 
 def refresh_plan(name: str, message: planner_pb2.ExplainRefreshResponse) -> RefreshPlan:
-    """Convert the plan of a refresh."""
     kinds = planner_pb2.SourceChangeKind
     return seen(
         RefreshPlan,
@@ -477,7 +465,7 @@ def refresh_spec(
     concurrency: int | None,
     on_stale_input: OnStaleInput | None = None,
 ) -> planner_pb2.RefreshSpec:
-    """Return the request of a refresh. Raises InvalidArgument."""
+    """Return the message for a refresh. Raises InvalidArgument."""
     if policy not in _POLICIES:
         raise InvalidArgument(f"policy is one of {', '.join(_POLICIES)}, not {policy!r}", facts={"field": "policy"})
     return planner_pb2.RefreshSpec(
@@ -491,7 +479,7 @@ def refresh_spec(
 
 
 def count(name: str, value: object, *, least: int = 1, bits: int = 63) -> int | None:
-    """Return a whole number for the wire; None leaves it out. Raises InvalidArgument."""
+    """Check a whole number for the wire. None leaves the field out. Raises InvalidArgument."""
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value < 1 << bits:

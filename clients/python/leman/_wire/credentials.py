@@ -1,4 +1,4 @@
-"""Addresses of services, tokens, and the PEM files of TLS. Without grpc: function servers use it."""
+"""Addresses of services, tokens, and the PEM files of TLS. Does not import grpc, as function servers use it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SUCH_AS = "such as 'leman.internal:7443'"
 
 
 def parse_addresses(endpoint: str | Sequence[str]) -> tuple[str, ...]:
-    """Return the given endpoints, each once; a str may have several with commas. Raises InvalidArgument."""
+    """Return the endpoints, each once. A str may list several with commas. Raises InvalidArgument."""
     given: Any = endpoint
     if isinstance(given, bytes) or not isinstance(given, Iterable):
         raise _bad(given, f"is not host:port, {_SUCH_AS}, nor several of these")
@@ -61,14 +61,14 @@ def _bad(given: Any, what: str) -> InvalidArgument:
 
 
 class Token:
-    """A token, or a source of tokens.
+    """A fixed token, or a function that returns tokens.
 
-    A source is called before the first call, and again if its token was refused. Thread-safe: all threads use the token
-    that a source returned last.
+    The function is called before the first call, and again whenever its token is refused. Thread-safe: all threads use
+    the token that it returned last.
     """
 
     def __init__(self, given: str | Callable[[], str] | None) -> None:
-        """None: no token. Raises InvalidArgument, also for an empty token."""
+        """None means no token. Raises InvalidArgument, also for an empty token."""
         if given is not None and not isinstance(given, str) and not callable(given):
             raise InvalidArgument(f"token is a text, or a function that returns one, not a {type(given).__name__}")
         if given == "":
@@ -77,17 +77,17 @@ class Token:
         self._last = None if callable(given) else checked_token(given or "")
 
     def __bool__(self) -> bool:
-        """Whether there is a token, or a source of tokens."""
+        """Whether there is a token, or a function that returns one."""
         return self._source is not None or bool(self._last)
 
     def __call__(self) -> str:
-        """Return the token for calls; empty: none."""
+        """Return the token for calls, or "" for none."""
         if self._last is None:
             self.renew()
         return self._last or ""
 
     def renew(self) -> bool:
-        """Call the source again. Return False if there is none. Raises InvalidArgument, and what the source raises."""
+        """Call the function again. Return False if there is none. Raises InvalidArgument, and the function's errors."""
         if self._source is None:
             return False
         found = self._source()
@@ -100,7 +100,7 @@ class Token:
 
 
 def checked_token(token: str) -> str:
-    """Return the token. Raises InvalidArgument, which does not show it, for one that no call can carry."""
+    """Return the token. Raises InvalidArgument, without the token in its text, if no call can carry it."""
     if not all("!" <= letter <= "~" for letter in token):
         raise InvalidArgument(
             "the token has a blank, a line end or a letter beyond ASCII, and calls cannot carry it: remove these, for"
@@ -113,7 +113,7 @@ _LOOK_SECONDS = 1.0
 
 
 class Pem(NamedTuple):
-    """Contents of files; None: there is no such file."""
+    """Contents of the PEM files, each None if there is no such file."""
 
     ca: bytes | None
     key: bytes | None
@@ -121,10 +121,10 @@ class Pem(NamedTuple):
 
 
 class TlsFiles:
-    """PEM files that may be replaced at any time; they are checked on use, at most once a second.
+    """PEM files that may be replaced at any time. They are checked on use, at most once a second.
 
-    While they do not fit one another, because only some are replaced yet, the earlier ones are used. An empty path is
-    no file. Raises OSError if they cannot be used at first.
+    While the files do not match, because only some are replaced yet, the earlier contents are used. An empty path means
+    no file. Raises OSError if the files cannot be used at first.
     """
 
     def __init__(self, ca: str, cert: str, key: str) -> None:
@@ -134,7 +134,7 @@ class TlsFiles:
         self._pem = self._read()
 
     def current(self) -> Pem:
-        """Return the content of the files; the same object while they have not changed."""
+        """Return the contents of the files, the same object as long as they are unchanged."""
         with self._lock:
             if time.monotonic() - self._looked >= _LOOK_SECONDS:
                 self._looked = time.monotonic()
@@ -150,11 +150,11 @@ class TlsFiles:
         ca, key, cert = self._paths
         pem = self._contents()
         tried = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        tried.set_ciphers("ALL:@SECLEVEL=0")  # gRPC says itself what is too weak
+        tried.set_ciphers("ALL:@SECLEVEL=0")  # gRPC reports weak keys itself
         if ca:
             tried.load_verify_locations(ca)
         if cert and key:
-            tried.load_cert_chain(cert, key, password="")  # else it asks anyone who sits at the terminal
+            tried.load_cert_chain(cert, key, password="")  # without a password, OpenSSL would ask on the terminal
         if self._contents() != pem:
             raise OSError("they are being replaced")
         return pem

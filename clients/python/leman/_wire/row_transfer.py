@@ -1,4 +1,4 @@
-"""Rows that are read and written through the services, as Arrow IPC streams, by callers without access to the files."""
+"""Reads and writes of rows through the services, as Arrow IPC streams, for callers without access to the files."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SERVICE = "commit_coordinator"
 
 
 class _Incoming:
-    """A file for pyarrow with the bytes of a stream's answers."""
+    """A file for pyarrow that reads the bytes of a stream of answers."""
 
     closed = False
 
@@ -28,7 +28,7 @@ class _Incoming:
         self.incarnation = ""
 
     def read(self, size: int = -1) -> bytes:
-        """Return the next `size` bytes, fewer at the end."""
+        """Return the next `size` bytes, or fewer at the end."""
         parts, wanted = [], size if size >= 0 else 1 << 62
         while wanted:
             if not self._left:
@@ -52,7 +52,8 @@ class _Incoming:
 class RowStream:
     """The rows of one version of a table.
 
-    An interrupted read resumes where it was; one with checkpointed values restarts, as there may be more by then.
+    An interrupted read resumes at its next row. A read with checkpointed values restarts instead, because there may be
+    more of them by then.
     """
 
     def __init__(self, services: Services, request: tables_pb2.ReadRowsRequest) -> None:
@@ -71,7 +72,7 @@ class RowStream:
         return self._incoming.version
 
     def reader(self) -> pa.RecordBatchReader:
-        """Return the rows as a reader. If it cannot resume after its first rows, it raises the error."""
+        """Return the rows as a reader, which raises an error if the read cannot resume after its first rows."""
         return pa.RecordBatchReader.from_batches(self.schema, self._batches(None))
 
     def read_all(self) -> pa.Table:
@@ -82,7 +83,7 @@ class RowStream:
         return pa.Table.from_batches(found, self.schema)
 
     def _batches(self, forget: Callable[[], None] | None) -> Iterator[pa.RecordBatch]:
-        """`forget` drops the batches so far when the read restarts; None: it cannot restart after its first rows."""
+        """`forget` drops earlier batches when the read restarts. Without it, a read cannot restart later."""
         first = tables_pb2.ReadRowsRequest()
         first.CopyFrom(self._request)
         can_resume = not first.include_checkpointed
@@ -98,7 +99,7 @@ class RowStream:
                             self._request.limit -= batch.num_rows
                         patience = self._services.patient() if can_resume else patience
                     return
-                except (grpc.RpcError, ValueError) as error:  # ValueError: the channel is closed
+                except (grpc.RpcError, ValueError) as error:  # the channel raises ValueError when closed
                     failure = error
                 if given and not can_resume and forget is None and isinstance(failure, grpc.RpcError):
                     raise self._services.explain(_SERVICE, failure) from None
@@ -135,7 +136,6 @@ def read_request(
     batch_size: int = 0,
     include_checkpointed: bool = False,
 ) -> tables_pb2.ReadRowsRequest:
-    """Return the request of a read. Raises InvalidArgument."""
     if isinstance(columns, str):
         raise InvalidArgument(f"columns is a list of names, not {columns!r}")
     request = tables_pb2.ReadRowsRequest(table=table, columns=columns or (), where=where or "", offset=offset)
@@ -165,8 +165,8 @@ def append_rows(
 ) -> tables_pb2.AppendRowsResponse:
     """Add rows to a table, all or none.
 
-    A table of rows is sent again if the service was away or had too many uploads; a reader is not, as its rows are
-    gone. Raises LemanError, and what the reader raises.
+    A table of rows is sent again if the service was unreachable or had too many uploads. A reader is not, because its
+    rows were consumed. Raises LemanError, and the reader's errors.
     """
     header = tables_pb2.AppendRowsHeader(
         table=table, request_id=checked_request_id(request_id), max_rows_per_fragment=max_rows or 0
@@ -208,7 +208,7 @@ def _sent(
         messages = _Messages(message, header, rows)
         try:
             return call(messages, timeout=_A_DAY)
-        except (grpc.RpcError, ValueError) as error:  # ValueError: the channel is closed
+        except (grpc.RpcError, ValueError) as error:  # the channel raises ValueError when closed
             failure = error
         if messages.error is not None:
             raise messages.error
@@ -218,7 +218,7 @@ def _sent(
 
 
 class _Messages:
-    """The messages of one call. It keeps an error of the rows, of which gRPC would only say that it was raised."""
+    """The messages of one call. It keeps an error that the rows raise, because gRPC would hide it."""
 
     def __init__(self, message: Callable[..., Any], header: Any, rows: pa.Table | pa.RecordBatchReader) -> None:
         self._messages = _messages(message, header, rows)
@@ -238,7 +238,7 @@ class _Messages:
 
 
 class _Sink:
-    """A file for pyarrow that keeps what is written until `taken` returns it."""
+    """A file for pyarrow that buffers what is written until `taken` yields it."""
 
     closed = False
 
@@ -249,13 +249,13 @@ class _Sink:
         self._parts.append(bytes(memoryview(data)))  # type: ignore[arg-type]
 
     def flush(self) -> None:
-        """Do nothing, as nothing is buffered elsewhere."""
+        """Do nothing: there is no other buffer."""
 
     def close(self) -> None:
         self.closed = True
 
     def taken(self) -> Iterator[bytes]:
-        """Yield what was written since the last call, in pieces for messages."""
+        """Yield the bytes written since the last call, in pieces that fit into messages."""
         content = b"".join(self._parts)
         self._parts.clear()
         for at in range(0, len(content), _PIECE_BYTES):

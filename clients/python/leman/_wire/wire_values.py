@@ -1,4 +1,4 @@
-"""Values that many messages have: durations, times, functions, request ids. Without grpc: `leman.udf` uses it."""
+"""Conversions of durations, times, functions and request ids. Does not import grpc, as `leman.udf` uses it."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from leman.v1 import udf_pb2
 
 
 def seconds(message: duration_pb2.Duration) -> float:
-    """Return a duration in seconds; 0 if it is not set."""
+    """Return a duration in seconds, or 0 if it is not set."""
     return (message.seconds * 10**9 + message.nanos) / 10**9
 
 
 def duration_message(value: float | None) -> duration_pb2.Duration | None:
-    """Return seconds for the wire; None leaves the field out."""
+    """Return seconds for the wire, or None to leave the field out."""
     if value is None:
         return None
     message = duration_pb2.Duration()
@@ -33,18 +33,17 @@ def time(message: timestamp_pb2.Timestamp) -> datetime.datetime:
 
 
 def enum_word(kind: Any, value: int, prefix: str) -> str:
-    """Return a value of an enum as callers see it: `REFRESH_MODE_NO_OP` is `no_op`, and unspecified is empty."""
+    """Return an enum value as callers see it: `no_op` for `REFRESH_MODE_NO_OP`, and "" for unspecified."""
     name: str = kind.Name(value)
     return "" if name.endswith("_UNSPECIFIED") else name.removeprefix(prefix).lower()
 
 
 def or_none(message: Any, field: str) -> Any:
-    """Return a field that may be left out; None if it is."""
+    """Return an optional field, or None if it is not set."""
     return getattr(message, field) if message.HasField(field) else None
 
 
 def function_ref(name: str, version: str = "") -> udf_pb2.UdfRef:
-    """Return a function's name for the wire."""
     return udf_pb2.UdfRef(name=name, version=version)
 
 
@@ -56,7 +55,7 @@ def checked_request_id(given: str | None) -> str:
 
 
 def derived_request_id(given: str | None, what: str) -> str | None:
-    """Return the id of a further change of one call, which no caller gives by chance; None if `given` is None."""
+    """Return a request id for a second change of the same call, which no caller would choose, or None for None."""
     if given is None:
         return None
     said = f"{_checked(given)}-{what}"
