@@ -21,7 +21,7 @@ from leman_core.server.routes import FLIGHT
 from leman_core.settings import Settings
 from leman_internal.v1 import submission_pb2, submission_pb2_grpc
 
-#: Fragments whose outcomes are remembered, about 20 MB.
+#: The number of fragments whose outcomes are remembered, which takes about 20 MB.
 REMEMBERED = 100_000
 _SERVICES = (
     commit_pb2.DESCRIPTOR.services_by_name["CommitService"].full_name,

@@ -47,7 +47,7 @@ def collection_to_proto(found: Collection, *, include_kept: bool, max_files: int
 
     Args:
         include_kept: Include kept files, not only the garbage.
-        max_files: Most files in the response; its counts cover all files.
+        max_files: The maximum number of files in the response. Its counts cover all files.
     """
     removed = {(f.folder, f.name) for f in found.removed}
     counts: dict[tuple[StoredKind, Use, Fate], list[int]] = defaultdict(list)
@@ -162,12 +162,12 @@ class CommitSubmissionServicer(submission_pb2_grpc.CommitSubmissionServiceServic
         )
 
 
-#: Default and maximum number of files in a response of CollectGarbage.
+#: The default and the maximum number of files in a response of CollectGarbage.
 FILES_NAMED, MAX_FILES_NAMED = 1000, 10_000
 _READERS = 4
 _COLLECTORS = 2
 _VERIFIERS = 2
-#: One update of indexes uses all threads of Lance.
+#: The number of concurrent updates of indexes. A single one uses all threads of Lance.
 _INDEXERS = 2
 
 

@@ -61,7 +61,7 @@ def request_from_proto(message: submission_pb2.SubmitCommitRequest) -> CommitReq
 
     Raises:
         InvalidArgument: MISSING_FIELD; BAD_SCHEMA; BAD_FILE_NAME; BAD_NUMBER – negative, or an attempt below 1;
-            BAD_METADATA – a key that is not a view's; FRAGMENT_TWICE – a fragment is named more than once.
+            BAD_METADATA – a key that no view has; FRAGMENT_TWICE – a fragment is listed more than once.
     """
     uri, request_id = uri_of(message.uri), required_text(message.request_id, "request_id")
     if message.HasField("add_null_columns"):
@@ -233,19 +233,19 @@ def _replacement_from_proto(message: submission_pb2.FragmentReplacement) -> Frag
 
 
 def uri_of(text: str) -> str:
-    """Return the canonical uri of a table, as commit queues use it.
+    """Return the canonical uri of a table, by which commit queues know it.
 
     Raises:
-        InvalidArgument: MISSING_FIELD – the text is empty; else see `leman_core.storage.locations.canonical_table`.
+        InvalidArgument: MISSING_FIELD – the text is empty; others as `leman_core.storage.locations.canonical_table`.
     """
     return canonical_table(required_text(text, "uri"))
 
 
 def uri_of_ref(request: _HasTable) -> str:
-    """Return the canonical uri of a request's table, as commit queues use it.
+    """Return the canonical uri of a request's table, by which commit queues know it.
 
     Raises:
-        InvalidArgument: MISSING_FIELD – it names none; else see `leman_core.storage.locations.table_uri`.
+        InvalidArgument: MISSING_FIELD – the request has no table; others as `leman_core.storage.locations.table_uri`.
     """
     if not request.HasField("table"):
         raise InvalidArgument("MISSING_FIELD", "table is missing", field="table")
@@ -285,5 +285,5 @@ def record_to_proto(record: CommitRecord) -> commit_pb2.Commit:
 
 
 def schema_change_to_proto(request_id: str, result: CommitResult) -> commit_pb2.Commit:
-    """Convert a remembered schema change, of which the history says no more."""
+    """Convert a schema change for which only its result is known."""
     return commit_pb2.Commit(version=result.version, request_ids=[request_id], operation=result.operation)

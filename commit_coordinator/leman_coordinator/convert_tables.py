@@ -29,7 +29,7 @@ from leman_core.storage.locations import check_length, table_uri
 from leman_core.wire.convert_types import schema_from_json, type_from_json
 from leman_core.wire.convert_values import schema_from_bytes
 
-#: File format with storage for all column types; earlier formats lack some.
+#: The file format that can store all column types. Earlier formats lack some of them.
 _LATEST_FORMAT = (2, 2)
 _LEMAN = b"leman::"
 
@@ -51,7 +51,7 @@ def check_name(name: str, field: str) -> None:
 
 
 def checked_schema(schema: pa.Schema, field: str) -> pa.Schema:
-    """Return the schema of a new table, without Leman's metadata of the table that it was read from.
+    """Return the schema of a new table, without metadata by Leman that describes another table.
 
     Args:
         field: The request's field, for the error.
@@ -67,7 +67,7 @@ def checked_schema(schema: pa.Schema, field: str) -> pa.Schema:
 
 
 def checked_names(schema: pa.Schema, field: str) -> pa.Schema:
-    """Return new columns, without Leman's metadata of the columns that they were read from.
+    """Return new columns, without metadata by Leman that describes other columns.
 
     Args:
         schema: The requested columns.
@@ -99,7 +99,7 @@ class Upload:
     request_id: str
     #: Digest of the request, to detect reuse of its id.
     body: str
-    #: 0: the coordinator chooses.
+    #: With 0 the coordinator chooses.
     max_rows_per_fragment: int
 
 
@@ -221,10 +221,10 @@ def merged_to_proto(result: CommitResult) -> tables_pb2.MergeRowsResponse:
 
 
 def new_values_from_proto(message: tables_pb2.UpdateRowsRequest) -> tuple[dict[str, str], pa.RecordBatch | None]:
-    """Return the new values of an UpdateRows: SQL by column, and values that are the same for all rows.
+    """Return the new values of an UpdateRows: SQL by column, and a row of values that apply to all rows.
 
     Raises:
-        InvalidArgument: MISSING_FIELD, BAD_STREAM; BAD_COLUMN – a column has two values.
+        InvalidArgument: MISSING_FIELD, BAD_STREAM; BAD_COLUMN – a column has two new values.
     """
     values = _one_row(message.values) if message.values else None
     given = [] if values is None else values.schema.names

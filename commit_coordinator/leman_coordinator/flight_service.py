@@ -1,7 +1,7 @@
-"""FlightService: Arrow Flight as another way to TableService's rows, see docs/flight.md.
+"""FlightService: Arrow Flight as a second interface to TableService's rows, see docs/flight.md.
 
-A command, or a ticket, is a message of leman.v1, as bytes or as JSON. JSON begins with `{`, which no valid protobuf
-message does here.
+A command or ticket is a message of leman.v1, encoded as bytes or as JSON. JSON begins with `{`, with which no valid
+protobuf message begins here.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ from leman_core.server.routes import FLIGHT
 from leman_core.storage.lance_tables import LanceTables
 from leman_core.wire.convert_values import schema_to_bytes
 
-#: Most rows of a record batch, unless the caller asks for fewer.
+#: The maximum number of rows in a record batch, unless the caller asks for fewer.
 _BATCH_ROWS = 1 << 16
-#: Most bytes of a batch of several rows: by default, clients in Go refuse messages of 4 MiB.
+#: The maximum size of a batch with several rows: by default, clients in Go refuse messages of 4 MiB.
 _BATCH_BYTES = 2 << 20
-#: Most bytes of a command in JSON, which is slow to parse.
+#: The maximum size of a command in JSON, which is slow to parse.
 _MOST_JSON_BYTES = 1 << 18
-#: Parts of a path: database and table.
+#: The parts of a path: database and table.
 _PATH_PARTS = 2
 
 _Command = TypeVar("_Command", bound=Message)
@@ -147,7 +147,7 @@ def flight_read_request(message: tables_pb2.ReadRowsRequest) -> ReadRequest:
 def flight_info(descriptor: Any, found: Prospect) -> Any:
     """Return the FlightInfo of rows that can be read. Its ticket reads only the version that was found.
 
-    The ticket names the table as the caller did, not the target of a link.
+    The ticket keeps the caller's name of the table, even if that is a link.
     """
     ticket = _command(descriptor, tables_pb2.ReadRowsRequest)
     ticket.version, ticket.where, ticket.incarnation = found.version, found.where, found.incarnation
@@ -180,7 +180,7 @@ def schema_result(columns: pa.Schema) -> Any:
 
 
 def unreadable_flight_info(descriptor: Any) -> Any:
-    """Return the FlightInfo of a table that cannot be read. A request for its schema or rows then raises the reason."""
+    """Return the FlightInfo of a table that cannot be read. Asking for its schema or rows raises the reason."""
     return Flight_pb2.FlightInfo(flight_descriptor=descriptor, total_records=-1, total_bytes=-1)
 
 
@@ -232,8 +232,8 @@ def _parse_command(raw: bytes, kind: type[_Command], field: str) -> _Command:
 
 #: No actions are offered.
 _ACTIONS: tuple[Any, ...] = ()
-#: grpc.aio ends the message stream of a cancelled call like a complete one, and cancels the handler a moment later,
-#: also behind a forwarding service. Flight itself has no end mark.
+#: grpc.aio first ends the message stream of a cancelled call like a complete one, and cancels the handler a moment
+#: later, even behind a forwarding service. Flight has no end mark that would show the difference.
 _CANCELLED_WITHIN_SECONDS = 0.05
 
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
@@ -382,7 +382,7 @@ def add_flight(servicer: FlightServicer, server: grpc.aio.Server) -> None:
 
 
 async def _stream(first: PutMessage, others: AsyncIterator[PutMessage]) -> AsyncGenerator[bytes | memoryview, None]:
-    """Yield the bytes of an Arrow IPC stream, with its end mark: in Flight, that is the regular end of a call."""
+    """Yield the bytes of an Arrow IPC stream with its end mark, for which Flight has the regular end of a call."""
     for piece in first.part.pieces():
         yield piece
     async for message in others:

@@ -1,7 +1,7 @@
 """Flight SQL's commands about databases and tables, and their answers. See docs/flight.md.
 
-A command is a `google.protobuf.Any` in a FlightDescriptor, and its own ticket. Catalogs are databases, by registered
-name, path or uri; each has one schema, whose name is empty. SQL itself is not run.
+A command is a `google.protobuf.Any` in a FlightDescriptor, and is its own ticket. A catalog is a database, called by
+its registered name, path or uri. It has one schema with an empty name. SQL itself is not supported.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _NOTHING = pa.schema([])
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A table or view. If it is unreadable, it has no columns and is listed as a table."""
+    """A table or view. If it cannot be read, it has no columns and is listed as a table."""
 
     name: str
     is_view: bool
@@ -48,7 +48,7 @@ class Catalogs:
         self._locations = locations
 
     def named(self) -> dict[str, str]:
-        """Return the registered databases and their locations, in the order of their names.
+        """Return the locations of the registered databases, ordered by name.
 
         Raises:
             LemanError: the registry cannot be read.
@@ -57,7 +57,7 @@ class Catalogs:
         return {name: known[name].root for name in sorted(known) if self._is_allowed(known[name].root)}
 
     def tables(self, place: str, wanted: Callable[[str], bool]) -> Iterator[Listed]:
-        """Yield the tables and views of a database, in the order of their names.
+        """Yield the tables and views of a database, ordered by name.
 
         Args:
             place: The database's canonical location.
@@ -96,28 +96,28 @@ _log = structlog.get_logger(__name__)
 
 _PACKAGE = sql.DESCRIPTOR.package
 _TYPE_PREFIX = "type.googleapis.com/"
-#: The one schema of each catalog.
+#: The name of the one schema of each catalog.
 _SCHEMA = ""
 TABLE, VIEW = "TABLE", "VIEW"
 _ESCAPE = "\\"
-#: Names of tables are shorter.
+#: The maximum length of a pattern, above that of any table name.
 _LONGEST_PATTERN = 1000
 _PATTERNS = ("db_schema_filter_pattern", "table_name_filter_pattern")
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A command, and its bytes."""
+    """A command with its bytes."""
 
-    #: Of one of the types in `_ANSWERS`.
+    #: An instance of one of the types in `_ANSWERS`.
     command: Any
     raw: bytes
-    #: Names the requested database, if any, for the check of locations.
+    #: Contains the requested database, if any, for the check of locations.
     carried: catalog_pb2.ListTablesRequest
 
 
 def parse_question(raw: bytes) -> Question | None:
-    """Parse a Flight SQL command in the bytes of a descriptor or ticket; None: they are something else.
+    """Parse a Flight SQL command in the bytes of a descriptor or ticket. Return None for other bytes.
 
     Raises:
         Unimplemented: CALL_NOT_OFFERED.
@@ -146,7 +146,7 @@ def parse_question(raw: bytes) -> Question | None:
 
 
 def refuse_to_write(raw: bytes) -> None:
-    """Refuse a command of Flight SQL in the descriptor of a DoPut, as an ADBC driver sends it to ingest rows.
+    """Refuse a Flight SQL command in the descriptor of a DoPut, which ADBC drivers send to ingest rows.
 
     Raises:
         Unimplemented: CALL_NOT_OFFERED.
@@ -174,7 +174,7 @@ def answer_schema(asked: Question) -> pa.Schema:
 
 
 def answer_question(asked: Question, catalogs: Catalogs) -> pa.Table:
-    """Return the answer. Reads databases and tables.
+    """Return the answer's rows. Reads databases and tables.
 
     Raises the errors of `Catalogs`.
     """
@@ -185,7 +185,7 @@ def answer_question(asked: Question, catalogs: Catalogs) -> pa.Table:
 
 
 def matches_pattern(pattern: str, name: str) -> bool:
-    r"""Return whether a name matches a pattern: % is any text, _ any character, and \ escapes both.
+    r"""Return whether a name matches a pattern, in which % is any text, _ any character, and \ escapes both.
 
     Takes at most len(pattern) × len(name) steps.
     """
@@ -198,7 +198,7 @@ def matches_pattern(pattern: str, name: str) -> bool:
             part += 1
         elif part < len(parts) and (parts[part] == "_" or parts[part][-1] == name[at]):
             part, at = part + 1, at + 1
-        elif any_text >= 0:  # the last % matches one character more
+        elif any_text >= 0:  # let the last % match one more character
             any_text_to += 1
             part, at = any_text + 1, any_text_to
         else:
@@ -214,11 +214,11 @@ def _array(values: Iterable[Any], field: pa.Field) -> pa.Array:
 
 
 def _asked_about(asked: Question, catalogs: Catalogs) -> dict[str, str]:
-    """Return the requested databases, by the name used in the answer, and their locations."""
+    """Return the locations of the requested databases, by the name that the answer uses."""
     if not asked.command.HasField("catalog"):
         return catalogs.named()
     named = asked.command.catalog
-    return {named: asked.carried.database} if named else {}  # an empty name means: without a catalog
+    return {named: asked.carried.database} if named else {}  # an empty name asks for tables without a catalog
 
 
 def _of_catalogs(_asked: Question, catalogs: Catalogs) -> list[tuple[Any, ...]]:
@@ -244,7 +244,7 @@ def _of_tables(asked: Question, catalogs: Catalogs) -> list[tuple[Any, ...]]:
             if command.HasField("catalog"):
                 raise
             _log.warning("a database cannot be listed", database=place, reason=error.reason, error=error.message)
-            continue  # a listing of all databases shows the others
+            continue  # list the other databases
         for table in tables:
             kind = VIEW if table.is_view else TABLE
             if kind in kinds:
@@ -268,16 +268,16 @@ def _fits(command: Any, field: str, name: str) -> bool:
 
 
 def _info() -> dict[int, Any]:
-    """Return the server's properties, by the numbers of Flight SQL's SqlInfo."""
+    """Return the server's properties by their numbers in Flight SQL's SqlInfo."""
     return {
         0: "Leman",
         1: release.release_version(),
         2: pa.__version__,
         3: True,  # read-only for SQL
         4: False,  # no SQL
-        5: False,  # nor Substrait
-        8: _Bits(0),  # nor transactions
-        9: False,  # nor queries to be cancelled
+        5: False,  # no Substrait
+        8: _Bits(0),  # no transactions
+        9: False,  # no cancelling of queries
         513: _ESCAPE,
         529: "",  # the term for schemas
         531: "database",  # the term for catalogs
@@ -289,7 +289,7 @@ def _info() -> dict[int, Any]:
 
 
 class _Bits(int):
-    """A number of 32 bits; `int` alone has 64."""
+    """A 32-bit number; a plain int has 64 bits."""
 
 
 def _text(name: str, *, nullable: bool = False) -> pa.Field:
@@ -310,7 +310,7 @@ _VALUE = pa.dense_union(
 _TABLE_SCHEMA = pa.field("table_schema", pa.binary(), nullable=False)
 _IN_SCHEMA = [_text("catalog_name", nullable=True), _text("db_schema_name", nullable=True)]
 _Rows = Callable[[Question, Catalogs], list[tuple[Any, ...]]]
-#: Names of commands → columns and rows of their answers.
+#: The columns and rows of the answer to each command, by its name.
 _ANSWERS: dict[str, tuple[pa.Schema, _Rows]] = {
     "CommandGetCatalogs": (pa.schema([_text("catalog_name")]), _of_catalogs),
     "CommandGetDbSchemas": (pa.schema([_IN_SCHEMA[0], _text("db_schema_name")]), _of_schemas),

@@ -1,7 +1,7 @@
-"""The commit queues: commit to each table in order, one Lance version for as many waiting requests as possible.
+"""The commit queues. Each commits to one table in order, with one Lance version for as many requests as possible.
 
-Requests that arrive during a commit are combined into the next commit, in one version for all columns that do not read
-each other. While a table's files are removed, it has no commits (`Gate`). This module also records metrics and traces
+Requests that arrive during a commit are combined into the next one, in one version for all columns that do not read
+each other. While files of a table are removed, it has no commits (`Gate`). This module also records metrics and traces
 of commits.
 """
 
@@ -80,7 +80,7 @@ def spans_of_turn(taken_at: Callable[[], int]) -> Iterator[None]:
     """Record trace spans of the time that a request waits in the queue, and of its processing.
 
     Args:
-        taken_at: Returns when the processing began, in nanoseconds since the epoch; 0 if it did not begin.
+        taken_at: Returns when the processing began, in nanoseconds since the epoch, or 0 if it did not begin.
     """
     begun = time.time_ns()
     try:
@@ -101,7 +101,7 @@ def _fragments(result: CommitResult) -> CommitResult:
 
 
 class Gate:
-    """A lock that many shared users or one exclusive user may hold, on one event loop.
+    """A lock for one event loop that many shared users or one exclusive user may hold.
 
     While an exclusive user waits, later shared users wait too.
     """
@@ -139,7 +139,7 @@ Arguments = ParamSpec("Arguments")
 
 _log = structlog.get_logger(__name__)
 
-#: How often installing columns in one version is tried before they are installed one by one.
+#: How often to try installing several columns in one version before installing them one by one.
 _TRIES_TOGETHER = 3
 
 
@@ -148,9 +148,9 @@ class Limits:
     """Bounds of the commit queues."""
 
     version_conflict_max_retries: int = 10
-    #: For one table.
+    #: The limit for one table.
     max_queued_requests: int = 256
-    #: A commit queue that is idle for this long ends, and closes its table.
+    #: A queue that is idle for this long ends, and closes its table.
     idle_seconds: float = 300.0
     longest_backoff_seconds: float = 1.0
 
@@ -163,7 +163,7 @@ class _Ticket:
     answer: asyncio.Future[CommitResult]
     candidates: Sequence[Candidate] = ()
     prepared: Prepared | None = None
-    #: When its turn came, in nanoseconds since the epoch; 0: not yet.
+    #: When its processing began, in nanoseconds since the epoch, or 0.
     taken_at: int = 0
 
     def settle(self, incarnation: str) -> None:
@@ -210,7 +210,7 @@ class CommitQueue:
         self._checks = checks
         self._view_checks = view_checks
         self._table: TableHandle | None = None
-        #: The incarnation of the table in the last step.
+        #: The table's incarnation in the last step.
         self._incarnation = ""
         self._queue: list[_Ticket] = []
         self._arrived = asyncio.Event()
@@ -221,11 +221,11 @@ class CommitQueue:
         )
 
     async def submit(self, request: CommitRequest) -> CommitResult:
-        """Check the files outside the queue, wait for the request's turn, and return its result.
+        """Check the request's files outside the queue, wait for its turn, and return its result.
 
         Raises:
-            ResourceExhausted: COMMIT_QUEUE_FULL – `max_queued_requests` of this table wait already.
-            InvalidArgument: MISSING_FIELD – a replacement names no fragment.
+            ResourceExhausted: COMMIT_QUEUE_FULL – `max_queued_requests` already wait for this table.
+            InvalidArgument: MISSING_FIELD – a replacement has no fragment.
             LemanError: see `CommitSubmissionService.SubmitCommit` (protos/leman/internal/v1/submission.proto).
         """
         with self._open.acquire():
@@ -253,7 +253,7 @@ class CommitQueue:
         return self._open.used
 
     def forget_table(self) -> None:
-        """Close the table, so that the next request reopens it: another table may have replaced it.
+        """Close the table, so that the next request reopens it, because another table may have replaced it.
 
         No request may be running.
         """
@@ -298,7 +298,7 @@ class CommitQueue:
                 ticket.settle(self._incarnation)
 
     async def _install(self, turn: Sequence[Candidate]) -> None:
-        """Try to commit the candidates until the outcome of each is known; each try begins by reading the table.
+        """Install the candidates' files, with retries, until the outcome of each is known.
 
         If several columns cannot be installed in one version, they are installed one by one.
         """
@@ -306,7 +306,7 @@ class CommitQueue:
         if len(columns) > 1:
             try:
                 await self._retrying(group_commit.install_candidates, turn, _TRIES_TOGETHER)
-            except Exception as error:  # noqa: BLE001 -- the error shows again with its column
+            except Exception as error:  # noqa: BLE001 -- the error occurs again with its column
                 _log.info("columns are committed apart", uri=self._uri, columns=len(columns), error=str(error))
             for column in columns:
                 if any(candidate.decision is None for candidate in column):
@@ -321,12 +321,12 @@ class CommitQueue:
         except LemanError as error:
             await self._look_once_more(turn)
             _close_all(turn, error)
-        except Exception as error:  # noqa: BLE001 -- the callers that wait get any error
+        except Exception as error:  # noqa: BLE001 -- the waiting callers get any error
             await self._look_once_more(turn)
             _close_all(turn, _failure(error))
 
     async def _look_once_more(self, turn: Sequence[Candidate]) -> None:
-        with contextlib.suppress(Exception):  # then the outcome stays unknown
+        with contextlib.suppress(Exception):  # the outcome then stays unknown
             await self._commits.run(self._step, group_commit.decide_without_commit, turn)
 
     async def _do(self, ticket: _Ticket, work: Awaitable[CommitResult]) -> None:
@@ -338,7 +338,7 @@ class CommitQueue:
             ticket.fail(Aborted("CONFLICT", f"Other writers changed the table at every try: {conflict}"))
         except LemanError as error:
             ticket.fail(error)
-        except Exception as error:  # noqa: BLE001 -- the caller that waits gets any error
+        except Exception as error:  # noqa: BLE001 -- the waiting caller gets any error
             ticket.fail(_failure(error))
 
     async def _change_schema(
@@ -364,9 +364,9 @@ class CommitQueue:
         return await self._repeated(lambda: self._step(step, subject), tries)
 
     async def _repeated(self, work: Callable[[], Result], tries: int = 0) -> Result:
-        """Return the result of the work. On conflicts with other writers, try at most `tries` times (0: the default).
+        """Run the work, with retries on conflicts with other writers: at most `tries` times, by default for 0.
 
-        If a commit may have been made, the next try reads the table to find out; if that read fails, it is retried too.
+        If a commit may have been made, the next try reads the table to find out. If that read fails, it is retried too.
         """
         unclear: CommitUnclear | None = None
         async for attempt in AsyncRetrying(
@@ -404,7 +404,7 @@ class CommitQueue:
             raise
 
     def _create(self, step: Callable[[Subject], Result], subject: Subject) -> Result:
-        """Create a table, in a thread, and keep it open instead of the earlier table of that uri."""
+        """Create a table in a thread, and keep it open in place of the earlier table at that uri."""
         self._table = None
         result = _without_panics(step, subject)
         self._table = TableHandle(self._uri)
@@ -413,10 +413,10 @@ class CommitQueue:
 
 
 def commit_turns(candidates: Iterable[Candidate]) -> Iterator[list[Candidate]]:
-    """Yield groups of candidates, in order of arrival; each group can be committed as one version.
+    """Yield groups of candidates, in order of arrival. Each group can be committed as one version.
 
-    In a group, a fragment gets at most one file of each column. No column of a group reads another one of the group:
-    its file was computed from the values that the group replaces.
+    A fragment gets at most one file of each column in a group. No column of a group reads another one of the group,
+    because its file was computed from the values that the group replaces.
     """
     waiting = list(candidates)
     while waiting:
@@ -433,7 +433,7 @@ def commit_turns(candidates: Iterable[Candidate]) -> Iterator[list[Candidate]]:
 
 
 class _Together:
-    """Columns that can be written in one version."""
+    """A group of columns that can be written in one version."""
 
     def __init__(self) -> None:
         self._inputs: dict[tuple[int, ...], set[int]] = {}
@@ -468,9 +468,9 @@ def _by_column(turn: Iterable[Candidate]) -> list[list[Candidate]]:
 
 
 def _without_panics(step: Callable[Arguments, Result], *subject: Arguments.args, **named: Arguments.kwargs) -> Result:
-    """Run a step, and raise a panic in Lance's Rust as RuntimeError.
+    """Run a step, and raise a panic in Lance's Rust as a RuntimeError.
 
-    A panic is not an Exception, and would end the commit queue.
+    A panic is not an Exception, so it would end the commit queue.
     """
     try:
         return step(*subject, **named)
@@ -483,7 +483,7 @@ def _without_panics(step: Callable[Arguments, Result], *subject: Arguments.args,
 def _check_fragments(request: ReplaceRequest) -> None:
     """Raise InvalidArgument (MISSING_FIELD) for a request without fragments.
 
-    Only decisions on fragments answer a request, so it would wait forever.
+    It would wait forever, because a request is answered when its fragments are decided.
     """
     if not request.replacements:
         raise InvalidArgument(
@@ -512,12 +512,12 @@ def _failure(error: Exception) -> LemanError:
 
 COMMIT_THREADS = 8
 CHECK_THREADS = 8
-#: The commit queues bound what waits; a pool that refused would lose the outcome of a commit.
+#: The commit queues limit the waiting requests. A pool that refused one would lose the outcome of a commit.
 UNBOUNDED = 1 << 40
 
 
 class CommitQueues:
-    """All commit queues of a process: each is created on the first write to its table, and ends when idle."""
+    """All commit queues of a process. A queue is created on the first write to its table, and ends when idle."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
@@ -537,7 +537,7 @@ class CommitQueues:
         """Return whether the table at `uri` is still the one that a result is about.
 
         Raises:
-            LemanError: raised by `incarnation_at`: this is unknown.
+            LemanError: raised by `incarnation_at`, which leaves this unknown.
         """
         place = result.place or uri
         if not result.is_about(place, uri):
@@ -546,7 +546,7 @@ class CommitQueues:
         return now is not None and (not result.incarnation or now == result.incarnation)
 
     def forget(self, uri: str) -> None:
-        """Close a table that was dropped or replaced, so that its next request reopens it. Call this inside `alone`."""
+        """Close a table that was dropped or replaced, so that its next request reopens it. Call it inside `alone`."""
         if uri in self._queues:
             self._queues[uri].forget_table()
 
@@ -579,7 +579,7 @@ class CommitQueues:
         return frozenset(self._queues)
 
     async def close(self) -> None:
-        """End the commit queues at once. Wait for running commits before you call this (`RequestMemory.settled`)."""
+        """End the commit queues at once. Before, wait for running commits with `RequestMemory.settled`."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -589,7 +589,7 @@ class CommitQueues:
     async def _serve(self, uri: str, queue: CommitQueue) -> None:
         try:
             await queue.serve()
-        finally:  # no await since the queue was found idle: no request can have arrived
+        finally:  # no await since the queue was found idle, so no request can have arrived
             del self._queues[uri]
 
 

@@ -28,18 +28,18 @@ class ReadRequest:
     where: str = ""
     limit: int | None = None
     offset: int = 0
-    #: 0: the latest, unless `tag` names one.
+    #: 0 for the latest version, unless `tag` is given.
     version: int = 0
     tag: str = ""
-    #: 0: the reader chooses.
+    #: With 0 the reader chooses.
     batch_size: int = 0
     with_row_id: bool = False
     with_row_address: bool = False
-    #: The expected incarnation of the table; empty: any.
+    #: The expected incarnation of the table; empty for any.
     incarnation: str = ""
     #: Whether to include values that are not committed yet; only for the latest version.
     include_checkpointed: bool = False
-    #: Most bytes of a record batch with several rows.
+    #: The maximum size of a record batch with several rows.
     batch_bytes: int = 4 << 20
 
     def in_batches(self, rows: int, size: int) -> ReadRequest:
@@ -99,12 +99,11 @@ class UpdateRowsRequest:
     expressions: Mapping[str, str] = field(default_factory=dict)
     #: Columns that get the time of the call, `now()`.
     clocks: frozenset[str] = frozenset()
-    #: One row with values for all rows; None: there are none.
+    #: One row whose values apply to all rows, or None.
     values: pa.RecordBatch | None = field(default=None, repr=False)
 
     @property
     def columns(self) -> frozenset[str]:
-        """Return the updated columns."""
         return frozenset(self.expressions).union(() if self.values is None else self.values.schema.names)
 
 
@@ -148,7 +147,7 @@ class AlteredColumn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeColumnsRequest:
-    """Add columns without values, drop columns, or alter columns. A request does one of the three."""
+    """Add columns without values, drop columns, or alter columns: one of the three."""
 
     uri: str
     request_id: str
@@ -156,9 +155,9 @@ class ChangeColumnsRequest:
     added: tuple[pa.Field, ...] = ()
     dropped: tuple[str, ...] = ()
     altered: tuple[AlteredColumn, ...] = ()
-    #: Proceed although others read the columns.
+    #: Proceed even if others read the columns.
     force: bool = False
-    #: The columns before each try: one that failed unclearly may have succeeded.
+    #: The column names before each try, because a try with an unclear result may have succeeded.
     before: list[tuple[str, ...]] = field(default_factory=list, compare=False, repr=False)
 
 
@@ -184,9 +183,9 @@ class CreatePlaceholdersRequest:
     job_id: str
     read_version: int
     schema: pa.Schema
-    #: 0: the coordinator chooses.
+    #: With 0 the coordinator chooses.
     max_rows_per_fragment: int
-    #: Whether the request creates the view; then it has no incarnation and no read version.
+    #: Whether the request creates the view, which then has no incarnation and no read version.
     create: bool
     attempt: int = 0
 
@@ -215,7 +214,7 @@ class ApplyDeltaRequest:
     read_version: int
     appended: tuple[ViewFile, ...]
     swapped: tuple[ViewFile, ...]
-    #: Empty: no row is evicted.
+    #: Empty if no row is evicted.
     evictions_file: str
     evictions_digest: str
     replace_all: bool
@@ -228,7 +227,7 @@ ViewRequest = CreatePlaceholdersRequest | FillPlaceholdersRequest | ApplyDeltaRe
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplaceRequest:
-    """Install the files of a column, and those of other columns in the same version."""
+    """Install the files of a column, together with those of other columns in the same version."""
 
     uri: str
     incarnation: str
@@ -237,7 +236,7 @@ class ReplaceRequest:
     read_version: int
     output: OutputField
     replacements: tuple[FragmentReplacement, ...]
-    #: Empty: the inputs in the column's metadata.
+    #: Empty for the inputs in the column's metadata.
     input_field_ids: tuple[int, ...] = ()
     attempt: int = 0
     #: See ReplaceColumn in protos/leman/internal/v1/submission.proto.
@@ -247,13 +246,13 @@ class ReplaceRequest:
 
     @property
     def columns(self) -> tuple[ReplaceRequest, ...]:
-        """Return the request split into one request for each column."""
+        """Return one request for each column."""
         return (self, *self.others)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddColumnsRequest:
-    """Add columns without data. `incarnation` empty: any."""
+    """Add columns without data. An empty `incarnation` stands for any."""
 
     uri: str
     incarnation: str
@@ -263,7 +262,7 @@ class AddColumnsRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BindColumnsRequest:
-    """Bind columns to functions. `incarnation` empty: any."""
+    """Bind columns to functions. An empty `incarnation` stands for any."""
 
     uri: str
     incarnation: str
@@ -280,7 +279,7 @@ class BeginAttemptRequest:
     request_id: str
     job_id: str
     attempt: int
-    #: If given, the identity of `read_version`, see `leman_core.model.table.TableSnapshot.version_identity`.
+    #: If given, the expected identity of `read_version`, see `leman_core.model.table.TableSnapshot.version_identity`.
     identity: str = ""
     read_version: int = 0
 
@@ -306,11 +305,11 @@ class Outcome:
     status: Status
     reason: str = ""
     message: str = ""
-    #: The version of the table with the fragment's file; 0: not committed.
+    #: The version of the table with the fragment's file, or 0 if it was not committed.
     version: int = 0
 
 
-#: Results that stay valid whichever table has the name afterwards.
+#: Operations whose results stay valid even if another table gets the name.
 _ENDINGS = frozenset({"DropTable", "DropView"})
 
 
@@ -318,29 +317,29 @@ _ENDINGS = frozenset({"DropTable", "DropView"})
 class CommitResult:
     """The result of a request."""
 
-    #: 0: nothing was committed.
+    #: The committed version, or 0 if nothing was committed.
     version: int
     #: In the order of the request's fragments.
     outcomes: tuple[Outcome, ...] = ()
     #: The name of an operation without fragments.
     operation: str = ""
-    #: Number of added, deleted or changed rows.
+    #: The number of added, deleted or changed rows.
     rows: int = 0
-    #: How long the version took to write, if it was written for this request's fragments; 0: unknown.
+    #: How long the version took to write, if it was written for this request's fragments, or 0 if unknown.
     manifest_seconds: float = field(default=0.0, compare=False)
     #: Whether this version is known to have no index.
     without_indexes: bool = field(default=False, compare=False)
-    #: The number of rows that a merge inserted, updated and deleted.
+    #: The numbers of rows that a merge inserted, updated and deleted.
     merged: tuple[int, ...] = ()
-    #: Whether an earlier call with this request id had committed it.
+    #: Whether an earlier call with this request id committed it.
     repeated: bool = False
-    #: The table's location; empty: as in the request.
+    #: The table's location; empty if it is the request's.
     place: str = field(default="", compare=False)
-    #: The table's incarnation; empty: unknown.
+    #: The table's incarnation, or "" if unknown.
     incarnation: str = field(default="", compare=False)
 
     def is_about(self, uri: str, asked: str) -> bool:
-        """Return whether the result of a request about `asked` concerns the table at `uri`."""
+        """Return whether this result of a request about `asked` concerns the table at `uri`."""
         return self.operation not in _ENDINGS and (self.place or asked) == uri
 
 
@@ -350,15 +349,15 @@ Key = tuple[str, str]
 class RequestMemory:
     """Remembers the latest requests of one event loop by table and request id, with about `capacity` fragments in all.
 
-    Requests that are no longer remembered, or came before a restart, are answered from the table, which records their
-    commits. This memory only keeps answers the same; that a request is committed exactly once does not depend on it.
+    A request that is no longer remembered, or came before a restart, is answered from the table, which records its
+    commits. Exactly-once commits do not depend on this memory; it only keeps the answers the same.
 
     A result is forgotten when its table is removed from its location.
 
     Args:
-        capacity: Number of fragments.
-        holds: Returns whether the table of a result still exists. It is called before a result is returned again, as
-            others may have dropped or replaced the table.
+        capacity: The number of fragments to remember.
+        holds: Returns whether the table of a result still exists. It is called before a result is returned again,
+            because others may have dropped or replaced the table.
     """
 
     def __init__(self, capacity: int, holds: Callable[[str, CommitResult], Awaitable[bool]] | None = None) -> None:
@@ -371,11 +370,11 @@ class RequestMemory:
     async def once(self, key: Key, body: str, work: Callable[[], Coroutine[Any, Any, CommitResult]]) -> CommitResult:
         """Run `work` once for a key, and return its result to every caller. It continues if its callers are cancelled.
 
-        An error of `work` is raised to all waiting callers and then forgotten, so the request may be retried. If
-        another body with the same key is being processed, this waits for its outcome.
+        An error of `work` is raised to all waiting callers and then forgotten, so the request may be retried. While
+        another body with the same key is being processed, this call waits for that outcome.
 
         Raises:
-            AlreadyExists: REQUEST_ID_REUSED – another body came under this key.
+            AlreadyExists: REQUEST_ID_REUSED – this key came with another body.
         """
         while True:
             answered = await self.known(key, body)
@@ -392,10 +391,10 @@ class RequestMemory:
             await asyncio.wait([task])
 
     async def known(self, key: Key, body: str) -> tuple[str, CommitResult] | None:
-        """Return the body and the result of an answered request, or None if forgotten.
+        """Return the body and the result of an answered request, or None if it is no longer remembered.
 
         Raises:
-            AlreadyExists: REQUEST_ID_REUSED – another body came under this key.
+            AlreadyExists: REQUEST_ID_REUSED – this key came with another body.
         """
         kept = await self._kept(key)
         if kept is not None:
@@ -403,7 +402,7 @@ class RequestMemory:
         return kept
 
     async def ended(self, key: Key) -> CommitResult | None:
-        """Wait for a request if it runs, and return its result; None if it failed or is no longer remembered."""
+        """Wait for a request if it runs, and return its result, or None if it failed or is no longer remembered."""
         if key in self._running:
             await asyncio.wait([self._running[key][1]])
         kept = await self._kept(key)

@@ -1,7 +1,7 @@
 """One try of a group commit, and the concurrent checks of staged files before it.
 
-A try reads the latest version, decides about every fragment, and installs what may be installed. It runs in a thread,
-one at a time for a table. A failed try leaves candidates undecided; the next one reads the table again.
+A try reads the latest version, decides about every fragment, and installs the files that may be installed. It runs in a
+thread, one at a time for a table. A failed try leaves candidates undecided, and the next one reads the table again.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ from leman_core.server.blocking import BlockingPool
 from leman_core.storage import transactions
 from leman_core.storage.locations import in_object_store
 
-#: Versions of the table's history that are searched for a request whose files are no longer in the table.
+#: How many versions of the history are searched for a request whose files are no longer in the table.
 HISTORY_LIMIT = 256
 
 
 @dataclass(slots=True, eq=False)
 class Candidate(Item):
-    """An item on its way through the commit queue."""
+    """An item in the commit queue."""
 
     #: The result of checking its content.
     file: InstallableFile | Rejection
-    #: Its outcome; None: undecided.
+    #: Its outcome, or None while undecided.
     decision: Outcome | LemanError | None = None
     #: How long its version took to write.
     manifest_seconds: float = 0.0
@@ -54,7 +54,7 @@ class Candidate(Item):
 
 
 def install_candidates(table: TableHandle, candidates: Sequence[Candidate]) -> None:
-    """Install what may be installed in one version, and decide about every candidate.
+    """Install in one version all files that may be installed, and decide about every candidate.
 
     Args:
         candidates: One of the `commit_turns`.
@@ -93,7 +93,7 @@ def install_candidates(table: TableHandle, candidates: Sequence[Candidate]) -> N
 
 
 def decide_without_commit(table: TableHandle, candidates: Sequence[Candidate]) -> None:
-    """Decide without a commit where possible: after an unclear failure, the files may already be in the table."""
+    """Decide, where possible, without a commit: after an unclear failure, the files may be in the table already."""
     _look(table, candidates)
 
 
@@ -174,7 +174,7 @@ def _past(table: TableHandle, candidates: Sequence[Candidate]) -> dict[int, Tabl
 
 
 def _file_rejection(table: TableHandle, candidate: Candidate) -> Rejection | None:
-    """Return why the file cannot be installed: by itself, or because a restore brought back rows that it lacks."""
+    """Return why the file cannot be installed: its own problem, or a restore brought back rows that it lacks."""
     if isinstance(candidate.file, Rejection):
         return candidate.file
     lacks, fragment_id = candidate.file.deletions, candidate.replacement.fragment_id
@@ -192,7 +192,7 @@ def _is_rejected(candidate: Candidate) -> bool:
 
 
 def _honour_history(table: TableHandle, refused: Sequence[Candidate]) -> None:
-    """Answer COMMITTED for what the table's history says was committed.
+    """Answer COMMITTED for fragments that the table's history lists as committed.
 
     The first answer may have been lost, and the table may have changed before the request was retried.
     """
@@ -214,10 +214,10 @@ def _honour_history(table: TableHandle, refused: Sequence[Candidate]) -> None:
 
 
 def _recheck_inputs(after: Base, installed: Sequence[Candidate]) -> None:
-    """Reject installed files whose inputs others changed between our read and our commit.
+    """Reject installed files whose inputs another writer changed between our read and our commit.
 
-    Lance has no read set and let both commits pass, so such a file is in the table and stale. Its name shows that to
-    the next plan; the rejection triggers that plan now.
+    Lance has no read set and accepts both commits, so such a file is in the table and stale. The next plan would see
+    that by the file's name; the rejection makes the caller plan now.
     """
     for candidate in installed:
         rejection = SameInputs().check(after, candidate)
@@ -229,7 +229,7 @@ _log = structlog.get_logger(__name__)
 
 
 class FileChecks:
-    """Check the files of one table; one request uses at most `width` threads of the pool."""
+    """Checks the files of one table. One request uses at most `width` threads of the pool."""
 
     def __init__(self, uri: str, pool: BlockingPool, width: int) -> None:
         self._uri = uri
@@ -238,10 +238,10 @@ class FileChecks:
         self._width = width
 
     async def candidates(self, request: ReplaceRequest) -> Sequence[Candidate]:
-        """Check the request's files and return one candidate for each of its fragments, in its order.
+        """Check the request's files and return one candidate for each of its fragments, in the request's order.
 
-        Sizes and digests of the files are noted next to the table, for a later verification. In an object store that
-        happens concurrently with the checks, elsewhere once the valid files are known.
+        The sizes and digests of the files are noted next to the table for later verification. In an object store, the
+        note is written concurrently with the checks; elsewhere afterwards, with only the valid files.
 
         Raises the errors of `storage_failed`.
         """
@@ -270,6 +270,6 @@ class FileChecks:
         try:
             return self._files.prepare(replacement.staged, request.output)
         except (NotFound, DataLoss, FailedPrecondition) as error:
-            if isinstance(error, DataLoss):  # its rows are computed again, but someone has to look
+            if isinstance(error, DataLoss):  # its rows are computed again, but an operator should know
                 _log.warning("a staged file is damaged", uri=self._uri, job_id=request.job_id, error=error.message)
             return Rejection(error.reason, error.message)

@@ -1,7 +1,7 @@
 """The preconditions for installing a staged file in a table, checked on a snapshot without I/O.
 
-Lance checks almost none of this: it has no read set, reuses field ids, and does not notice a table that was recreated
-at the same path. A commit that only retries on conflict loses updates, so every try begins with these checks.
+Lance checks almost none of this. It has no read set, reuses field ids, and does not notice a table that was recreated
+at the same path. A commit that only retries on conflicts would lose updates, so every try begins with these checks.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from leman_core.model.table import Fragment, TableField, TableSnapshot
 
 @dataclass(frozen=True, slots=True)
 class Rejection:
-    """The cause for not installing a file: a stable reason, and a sentence for people."""
+    """Why a file is not installed: a stable reason, and a message for people."""
 
     reason: str
     message: str
@@ -36,7 +36,7 @@ class Item:
 
 
 class Base:
-    """The version of the table that a commit builds on, with the fragments that it changes."""
+    """The version of the table on which a commit builds, with the fragments that it changes."""
 
     def __init__(self, table: TableSnapshot, past: Mapping[int, TableSnapshot] | None = None) -> None:
         """Build the base of a commit.
@@ -53,9 +53,9 @@ class Base:
         return self._fragments.get(item.replacement.fragment_id)
 
     def past(self, item: Item) -> tuple[TableSnapshot, Fragment | None] | None:
-        """Return the version that the request's inputs were read from, and the item's fragment in it.
+        """Return the version from which the request's inputs were read, and the item's fragment in it.
 
-        None if the version is gone.
+        Return None if the version no longer exists.
         """
         found = self._past.get(item.request.inputs_version)
         return None if found is None else (found[0], found[1].get(item.replacement.fragment_id))
@@ -104,7 +104,7 @@ class LatestAttempt:
 
 
 class SameTable:
-    """The table is the one that was planned from, not another one at the same path."""
+    """The table is the planned one, not another one at the same path."""
 
     def check(self, base: Base, item: Item) -> Rejection | None:
         if base.table.incarnation == item.request.incarnation:
@@ -151,7 +151,7 @@ class SameColumn:
 
 
 class FragmentExists:
-    """The fragment was neither compacted nor emptied."""
+    """The fragment was neither compacted away nor emptied."""
 
     def check(self, base: Base, item: Item) -> Rejection | None:
         if base.fragment(item) is not None:
@@ -176,9 +176,9 @@ class SameRowCount:
 
 
 class SameInputs:
-    """The input columns have the data files that the values were computed from.
+    """The input columns still have the data files from which the values were computed.
 
-    Lance has no read set: without this check stale values are committed without an error.
+    Lance has no read set. Without this check, it would commit stale values without an error.
     """
 
     def check(self, base: Base, item: Item) -> Rejection | None:
@@ -195,9 +195,9 @@ class SameInputs:
 
 
 def _of_then(base: Base, item: Item, fragment: Fragment) -> Rejection | None:
-    """Check as `SameInputs`, for a file whose inputs were read from an older version.
+    """Check `SameInputs` for a file whose inputs were read from an older version.
 
-    The file's name must say so, so that the next plan sees that it is not current.
+    The file's name must contain that version, so that the next plan sees that the file is not current.
     """
     version, ids = item.request.inputs_version, item.request.input_field_ids
     found = base.past(item)
@@ -223,7 +223,7 @@ def _of_then(base: Base, item: Item, fragment: Fragment) -> Rejection | None:
 
 
 class SameTarget:
-    """The output column's current file is the one that the plan saw, so no newer value is overwritten."""
+    """The output column's current file is the planned one, so no newer value is overwritten."""
 
     def check(self, base: Base, item: Item) -> Rejection | None:
         replaces = item.replacement.replaces
@@ -236,17 +236,17 @@ class SameTarget:
         )
 
 
-#: Checked once for a request: if one fails, no fragment can be decided.
+#: Checked once for a request. If one fails, no fragment can be decided.
 REQUEST_CHECKS: tuple[Precondition, ...] = (LatestAttempt(), SameTable(), SameColumn())
 
-#: Checked before looking for an equal file in the table.
+#: Checked before searching the table for a file with equal values.
 _CONTENT_CHECKS: tuple[Precondition, ...] = (FragmentExists(), SameRowCount(), SameInputs())
-#: Checked after that.
+#: Checked after that search.
 _TARGET_CHECKS: tuple[Precondition, ...] = (SameTarget(),)
 
 
 def fenced_rejection(table: TableSnapshot, job_id: str, attempt: int) -> Rejection | None:
-    """Return why an attempt at a job may not change the table any more, or None."""
+    """Return why an attempt at a job may no longer change the table, or None if it may."""
     begun = table.attempts.get(job_id, 0)
     if attempt >= begun:
         return None
@@ -258,7 +258,7 @@ def fenced_rejection(table: TableSnapshot, job_id: str, attempt: int) -> Rejecti
 
 
 def refuse_request(base: Base, item: Item) -> LemanError | None:
-    """Return the error for the item's whole request, or None."""
+    """Return the error for the whole request of an item, or None."""
     rejection = _first(REQUEST_CHECKS, base, item)
     if rejection is None:
         return None
@@ -267,7 +267,7 @@ def refuse_request(base: Base, item: Item) -> LemanError | None:
 
 
 def decide(base: Base, item: Item) -> Outcome | None:
-    """Return the item's outcome without a commit; None: its file may be installed on this base."""
+    """Return the item's outcome if it needs no commit. Return None if its file may be installed on this base."""
     fragment_id, file = item.replacement.fragment_id, item.replacement.staged.file
     current = base.current_files(item)
     if current == (file,):
@@ -294,7 +294,7 @@ def _first(checks: tuple[Precondition, ...], base: Base, item: Item) -> Rejectio
 
 
 def _holds_equal_values(current: tuple[str, ...], file: str) -> bool:
-    """Return whether the fragment has a complete file of the same fingerprint; a partial one lacks rows."""
+    """Return whether the fragment has a complete file with the same fingerprint. A partial file lacks rows."""
     ours = keys.parse_column_file_name(file)
     if ours is None or len(current) != 1:
         return False

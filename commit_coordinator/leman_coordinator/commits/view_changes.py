@@ -1,7 +1,7 @@
-"""Prepare a commit to a view outside the commit queue, and try it once inside.
+"""Commits to views. Each is prepared outside the commit queue, and tried once inside it.
 
 Preparation checks files and writes placeholders. A try reads the latest version, then refuses or commits. After an
-unclear failure, the next try finds out first whether the commit was made.
+unclear failure, the next try first finds out whether the commit was made.
 """
 
 from __future__ import annotations
@@ -55,33 +55,33 @@ from leman_core.storage.view_data_files import view_rows
 
 Checked = InstallableFile | Rejection
 
-#: Deltas with at most this many files are checked by the commit queue, which has the view open.
+#: The commit queue, which has the view open, checks deltas of at most this many files itself.
 _FEW = 2
 _FEW_BYTES = 32 << 20
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Prepared:
-    """A request about a view, ready for the commit queue."""
+    """A request about a view that is ready for the commit queue."""
 
     request: ViewRequest
-    #: Those of `fragments`, or those of `appended` and then those of `swapped`.
+    #: The checked files of `fragments`, or of `appended` followed by `swapped`.
     files: Sequence[Checked] = ()
     evicted: Ids = field(default_factory=lambda: NO_IDS)
     #: The view's schema, if placeholders were written for it.
     schema: pa.Schema | None = None
-    #: Staged, for a new view or one whose placeholders are recreated.
+    #: Staged placeholders, for a new view or one whose placeholders are recreated.
     placeholders: Sequence[StagedFile] = ()
-    #: Why the request must be refused, unless it is already committed.
+    #: Why to refuse the request, unless it is already committed.
     error: LemanError | None = None
-    #: Whether the files of a delta are still unchecked.
+    #: Whether the commit queue must still check the files of a delta.
     late: bool = False
-    #: Commits of earlier tries that may have been made: the view may refer to the placeholders.
+    #: Earlier tries that may have committed, so that the view may refer to the placeholders.
     unclear: list[CommitUnclear] = field(default_factory=list)
 
 
 class ViewChecks:
-    """Prepare requests about one view; one request uses at most `width` threads of the pool."""
+    """Prepares requests about one view. One request uses at most `width` threads of the pool."""
 
     def __init__(self, uri: str, pool: BlockingPool, width: int) -> None:
         self._uri = uri
@@ -91,8 +91,8 @@ class ViewChecks:
     async def prepared(self, request: ViewRequest) -> Prepared:
         """Check the request's files, or write its placeholders, before the request enters the commit queue.
 
-        Errors other than Unavailable are not raised but kept in the result. The commit queue first checks whether an
-        earlier call has committed the request: its answer may be lost, and its files may be gone.
+        Errors other than Unavailable are kept in the result instead of raised. The commit queue first checks whether an
+        earlier call has committed the request, whose answer may be lost, and whose files may be gone.
 
         Raises:
             Unavailable: STORE_UNAVAILABLE – the storage cannot be used now.
@@ -128,7 +128,7 @@ class ViewChecks:
 
 
 def checked_delta(request: ApplyDeltaRequest, checker: ViewFiles) -> Prepared:
-    """Check the files of a small delta one by one. Reopening the view in more threads would take longer.
+    """Check the files of a small delta one by one. Several threads would each have to open the view, which is slower.
 
     Raises:
         LemanError: see `ViewChecks.prepared`, including the errors that it keeps.
@@ -140,7 +140,7 @@ def checked_delta(request: ApplyDeltaRequest, checker: ViewFiles) -> Prepared:
 
 
 def _columns(checker: ViewFiles, use: str) -> Collection[str] | None:
-    """Return the columns that files for a use must have; None if any of the data columns will do."""
+    """Return the columns that files for a use must have, or None if any data columns are allowed."""
     wanted: Collection[str] | None
     wanted = {"fill": checker.data_columns, "append": checker.columns}.get(use)
     return wanted
@@ -170,7 +170,7 @@ def _evicted(request: ApplyDeltaRequest) -> Ids:
 
 
 def _with_placeholders(request: CreatePlaceholdersRequest) -> Prepared:
-    """Stream the placeholders of a view to files with bounded memory, and write the record of its source."""
+    """Write the placeholders of a view to files, with bounded memory, and write the record of its source."""
     if request.create and view_commits.find_view(request.uri) is not None:
         return Prepared(request)
     definition = _definition(request.schema, request.uri)
@@ -198,7 +198,7 @@ def _recorded(view: str, definition: ViewDefinition) -> str:
 
 
 def _read(ids: Iterator[Ids], source: SourceRows) -> Iterator[Ids]:
-    """Yield the ids. Raise Aborted (SOURCE_CHANGED) if files of the source vanish during the read."""
+    """Yield the ids. Raise Aborted (SOURCE_CHANGED) if files of the source vanish meanwhile."""
     try:
         yield from ids
     except Unavailable as error:
@@ -221,7 +221,7 @@ def _definition(schema: pa.Schema, uri: str) -> ViewDefinition:
     return found
 
 
-#: Versions of the view's history that are searched for a request.
+#: How many versions of the view's history are searched for a request.
 HISTORY_LIMIT = 256
 _LEMAN = b"leman::"
 
@@ -261,8 +261,8 @@ def change_view(table: TableHandle, work: Prepared) -> CommitResult:
         NotFound: FILE_MISSING – a file of a delta does not exist.
         DataLoss: FILE_DAMAGED – a file of a delta is damaged.
         Aborted: TABLE_REPLACED – the view was dropped and created again; VIEW_CHANGED – its version is not the planned
-            one; VIEW_IS_SET – it has values, and gets no new placeholders.
-        InvalidArgument: MISSING_FIELD – a fill names no fragment.
+            one; VIEW_IS_SET – it has values, so it gets no new placeholders.
+        InvalidArgument: MISSING_FIELD – a fill has no fragment.
         CommitConflict, CommitUnclear: see `commit_outcomes`.
         LemanError: raised by the preparation of the request and by `TableHandle.latest`.
     """
@@ -303,7 +303,7 @@ def _change(table: TableHandle, work: Prepared, request: CreatePlaceholdersReque
 
 def _base(table: TableHandle, request: ViewRequest, fragment_ids: Sequence[int] = ()) -> TableSnapshot:
     base = table.latest(fragment_ids)
-    if not base.incarnation:  # its creator died between the two commits of a creation
+    if not base.incarnation:  # its creator crashed between the two commits of a creation
         view_commits.complete_creation(request.uri)
         raise _changed(request, base.version)
     refused = fenced_rejection(base, request.job_id, request.attempt)
@@ -324,7 +324,7 @@ def _changed(request: ViewRequest, version: int) -> Aborted:
 
 
 def _done(table: TableHandle, request: ViewRequest) -> int:
-    """Return the version that an earlier call of this request committed; 0 if there is none."""
+    """Return the version that an earlier call of this request committed, or 0."""
     for record in table.records(request.read_version, HISTORY_LIMIT):
         if request.request_id in record.request_ids:
             return record.version
@@ -364,7 +364,7 @@ def _usable(file: Checked) -> InstallableFile:
 def _check_fragments(table: TableHandle, work: Prepared, request: ApplyDeltaRequest) -> None:
     """Raise FailedPrecondition if the request does not fit the view's fragments.
 
-    The view has not changed since the plan, so a mismatch is a mistake of the caller.
+    The view has not changed since the plan, so a mismatch is the caller's mistake.
     """
     evicted: dict[int, int] = {}
     places = zip(fragments_of(work.evicted).tolist(), offsets_of(work.evicted).tolist(), strict=True)
@@ -419,7 +419,7 @@ def _fill(table: TableHandle, work: Prepared, request: FillPlaceholdersRequest) 
 
 
 def _current(base: TableSnapshot, fragment: Fragment | None) -> str:
-    """Return the data file with the column that says which rows of the fragment have values."""
+    """Return the data file with the column that marks the rows of the fragment with values."""
     column = base.column(IS_SET)
     return "" if fragment is None or column is None else fragment.file_of(column.field_id)
 
@@ -448,7 +448,7 @@ def _rejected(file: ViewFile, problem: Rejection) -> Outcome:
 
 
 def _honour_history(table: TableHandle, request: FillPlaceholdersRequest, outcomes: dict[int, Outcome]) -> None:
-    """Answer COMMITTED for files that the view's history has as committed, even if later commits changed the view."""
+    """Answer COMMITTED for files that the view's history lists as committed, even if the view has changed since."""
     if all(outcome.status is Status.COMMITTED for outcome in outcomes.values()):
         return
     files = {file.fragment_id: file.staged.file for file in request.fragments}
@@ -463,5 +463,5 @@ def _honour_history(table: TableHandle, request: FillPlaceholdersRequest, outcom
 
 
 def _discard(work: Prepared) -> None:
-    """Remove placeholders that will never be part of a view."""
+    """Remove placeholders that will not become part of a view."""
     view_files.remove_staged(work.request.uri, [file.file for file in work.placeholders])

@@ -42,8 +42,8 @@ _log = structlog.get_logger(__name__)
 class GarbageCollector:
     """One garbage collection of a table: call `look` first, then `sweep` while the table has no running commit.
 
-    Calls block: run them in threads. `older_than` is in seconds; `alone` says that no other coordinator serves the
-    table.
+    Both calls block, so run them in threads. `older_than` is in seconds. `alone` means that no other coordinator serves
+    the table.
 
     Raises:
         NotFound: TABLE_NOT_FOUND – the table does not exist.
@@ -61,8 +61,8 @@ class GarbageCollector:
     def look(self) -> tuple[int, list[RetentionDecision]]:
         """Return the version of the table, and a decision on each file.
 
-        Files are listed first, then versions are read, then jobs. So a file that is written meanwhile, or used by a job
-        that begins meanwhile, is either not listed or known to be in use.
+        Files are listed before versions are read, and versions before jobs. So a file that is written meanwhile, or
+        used by a job that begins meanwhile, is either not listed or known to be in use.
         """
         if is_link(self._uri):
             name = database_and_table(self._uri)[1]
@@ -72,7 +72,7 @@ class GarbageCollector:
                 "garbage of that table by its own database and name",
                 field="table",
             )
-        TableVersions(self._uri)  # if there is no table, there are no folders to list
+        TableVersions(self._uri)  # raises if there is no table, and so no folder to list
         files = [
             *self._store.files(),
             *data_folder(self._uri),
@@ -95,9 +95,9 @@ class GarbageCollector:
         return uses.version, decide_retention(inventory)
 
     def sweep(self, decisions: Iterable[RetentionDecision]) -> list[StoredFile]:
-        """Remove the garbage and yield what is gone; after an interruption, a second call continues.
+        """Remove the garbage, and yield each removed file. After an interruption, a second call continues.
 
-        Data files that a commit after `look` refers to stay.
+        A data file stays if a commit after `look` refers to it.
         """
         if self._versions is None:
             raise RuntimeError("sweep before look")
@@ -111,7 +111,7 @@ class GarbageCollector:
         return gone
 
     def fold_notes(self) -> None:
-        """Merge many notes into one, see `table_files.fold_notes`; after an error the next collection retries."""
+        """Merge many notes into one, see `table_files.fold_notes`. After an error, the next collection retries."""
         with contextlib.suppress(LemanError):
             table_files.fold_notes(self._uri, lambda: {file.name for file in data_folder(self._uri)})
 

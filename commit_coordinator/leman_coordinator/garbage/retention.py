@@ -1,7 +1,7 @@
-"""Decide which files next to a table's data may be deleted, from an inventory alone, without I/O.
+"""Decide from an inventory alone, without I/O, which files next to a table's data may be deleted.
 
 A file is deleted if nothing can need it and it is older than the requested age. In doubt it stays: a checkpoint that is
-kept for too long costs space; one that is deleted too early costs computing its rows again.
+kept too long costs space, but one that is deleted too early costs computing its rows again.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class SlotState(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """The place of one fragment's values of a column, and whether it is filled."""
+    """The values of a column in one fragment, and whether they are complete."""
 
     state: SlotState
     #: The partial column file, if the state is PARTIAL.
@@ -58,32 +58,32 @@ class Column:
     name: str
     bound: ColumnBinding
     field_ids: tuple[int, ...]
-    #: In parameter order, including children, as the planner has them.
+    #: Field ids in parameter order, including children, as the planner uses them.
     input_ids: tuple[int, ...]
     family: keys.KeyFamily
 
 
-#: (column, md5 of the inputs, fragment id).
+#: Column, md5 of the inputs, fragment id.
 SlotId = tuple[str, str, int]
 
 
 class Uses:
     """The references of a table's versions to files.
 
-    Pass the latest version first, then older ones with `add`, newest first, and other branches only with `refer`.
+    Create it with the latest version. Add older ones with `add`, newest first, and versions of other branches only with
+    `refer`.
 
     Args:
         latest: The latest version.
-        own_folder: Whether the checkpoints lie in the table's own folder. Keys that were written before the table was
-            moved then count too.
+        own_folder: Whether the checkpoints lie in the table's own folder. Then keys that were written before the table
+            was moved count too.
     """
-
     def __init__(self, latest: TableSnapshot, *, own_folder: bool) -> None:
         self._own_folder = own_folder
         self.version = latest.version
         found = (computed_column(latest, field) for field in latest.fields)
         self.columns = {column.name: column for column in found if column is not None}
-        #: The names of columns in keys, by their current names.
+        #: The names by which keys refer to columns, by the columns' current names.
         self.key_names = {column.name: column.family.column for column in self.columns.values()}
         self.column_names = frozenset(f.name for f in latest.fields) | frozenset(self.key_names.values())
         self.slots: dict[SlotId, Slot] = {}
@@ -92,7 +92,7 @@ class Uses:
         self.add(latest)
 
     def add(self, snapshot: TableSnapshot) -> None:
-        """Add a version; a newer version's slots take precedence."""
+        """Add a version. Slots of newer versions take precedence."""
         self._refer_record(snapshot)
         for fragment in snapshot.fragments:
             known = (fragment.fragment_id, fragment.live_rows, fragment.files)
@@ -113,17 +113,19 @@ class Uses:
             self.files.update(f.path for f in fragment.files)
 
     def _refer_record(self, snapshot: TableSnapshot) -> None:
-        """Add a view's record of its source, and the list of its failed rows."""
+        """Add the files that a view's metadata names: the record of its source, and the list of its failed rows."""
         record = snapshot.metadata.get(BASE_RECORD.encode(), b"").decode()
         self.files.update(name for name in (record, failed_in(snapshot.metadata).file) if name)
 
     def slot_of(self, key: str) -> tuple[Column, keys.FamilyKey, Slot | None] | None:
         """Return the column of a checkpoint key, the key's parts, and the slot to which it belongs.
 
+        Two columns share keys if one was renamed and another added under its old name. Then the one that still needs
+        the key is returned.
+
         Returns:
             None for a key that does not belong to a column's own function. The slot is None if no version so far has
-            those sources. Two columns share keys if one was renamed and another added under its old name; then the one
-            that still needs the key is returned.
+            those sources.
         """
         found = None
         for column in self.columns.values():
@@ -135,7 +137,7 @@ class Uses:
         return found
 
     def unexplained(self, files: Iterable[StoredFile]) -> list[StoredFile]:
-        """Return the files that only older versions can explain: pass these with `add` too."""
+        """Return the files that only older versions can explain. Pass those versions to `add` too."""
         return [file for file in files if self._is_unexplained(file)]
 
     def _is_unexplained(self, file: StoredFile) -> bool:
@@ -176,9 +178,9 @@ def _slot(column: Column, fragment: Fragment, sources: str) -> Slot:
     return Slot(SlotState.PARTIAL, files[0]) if name.partial else Slot(SlotState.SETTLED)
 
 
-#: Largest expected difference between the clocks of workers, stores and this process.
+#: The largest expected difference between the clocks of workers, stores and this process, in seconds.
 CLOCK_SKEW = 60.0
-#: A refresh that ends within its call takes seconds; its caller waits no longer.
+#: Seconds. A refresh that ends within its call takes seconds, and its caller waits no longer than this.
 _SOON_SECONDS = 300.0
 
 _DAMAGED = ".damaged"
@@ -191,11 +193,11 @@ _KEY = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class PartialStates:
-    """The facts about a partial column file's row states on which decisions depend."""
+    """The parts of a partial column file's row states on which decisions depend."""
 
     #: Rows that were never requested.
     untouched: tuple[RowRange, ...]
-    #: md5 of the filters that are settled.
+    #: md5 of the filters for which all rows are computed.
     filters: frozenset[str]
 
 
@@ -203,16 +205,16 @@ class PartialStates:
 class Inventory:
     """Everything on which decisions depend."""
 
-    #: In seconds since the epoch.
+    #: The current time, in seconds since the epoch.
     now: float
-    #: In seconds.
+    #: The requested age, in seconds.
     older_than: float
     uses: Uses
-    #: The checkpoint folder, and Leman's files in the data folder.
+    #: The files in the checkpoint folder, and Leman's files in the data folder.
     files: Sequence[StoredFile]
-    #: By file name; None for those without the current fields.
+    #: Records by file name; None for a record without the current fields.
     records: Mapping[str, FragmentRecord | None] = field(default_factory=dict)
-    #: By name of the partial column file; unreadable ones are missing.
+    #: States by the name of the partial column file; unreadable ones are missing.
     states: Mapping[str, PartialStates] = field(default_factory=dict)
     jobs: Sequence[OpenJob] = ()
     #: Whether no other coordinator serves the table.
@@ -220,9 +222,9 @@ class Inventory:
 
 
 def decide_retention(inventory: Inventory) -> list[RetentionDecision]:
-    """Return one decision for each file; files of the data folder that a version refers to get none.
+    """Return one decision for each file, except for files of the data folder that a version refers to.
 
-    The decisions on the checkpoint folder come first, then the others, each in the order of the files.
+    Decisions on the checkpoint folder come first, then all others, each in the order of the files.
     """
     present = {f.name for f in inventory.files if f.folder == DATA} | inventory.uses.files
     decisions = [
@@ -285,11 +287,11 @@ def _record_use(inventory: Inventory, file: StoredFile, purpose: Purpose, presen
         return Use.FILE_MISSING
     named = keys.parse_column_file_name(record.file)
     if named is None or named.fingerprint != record.fingerprint:
-        return Use.OPEN  # it tells more about a file than its name, for example after a compaction
+        return Use.OPEN  # it says more about its file than the name does, for example after a compaction
     found = inventory.uses.slot_of(file.key)
     if record.file in inventory.uses.files:
         partial = found is not None and found[2] == Slot(SlotState.PARTIAL, record.file)
-        return Use.OPEN if partial and record.states else Use.SETTLED  # compaction leaves no other trace of its rows
+        return Use.OPEN if partial and record.states else Use.SETTLED  # the only trace of its rows after a compaction
     if found is None:
         return _external(inventory.uses, purpose)
     column, _, slot = found
@@ -306,7 +308,7 @@ def _external(uses: Uses, purpose: Purpose) -> Use:
 
 def _data_use(file: StoredFile, named: Collection[str]) -> tuple[StoredKind, Use, Purpose]:
     if keys.is_view_file_name(file.name) or keys.is_rows_file_name(file.name):
-        # Without a record, only the job or the call that writes it can need it.
+        # Without a record, only the job or the call that is writing it can need it.
         return StoredKind.COLUMN_FILE, Use.UNREFERENCED, Purpose()
     if keys.parse_column_file_name(file.name) is not None:
         return StoredKind.COLUMN_FILE, Use.OPEN if file.name in named else Use.UNREFERENCED, Purpose()
@@ -331,8 +333,8 @@ def _decision(
 def _job_may_need(jobs: Sequence[OpenJob], uses: Uses, file: StoredFile) -> bool:
     """Return whether an open job may need the file: it is younger than the job, or belongs to the job's column.
 
-    The job may compute with a function other than the column's own. So the parts of a key cannot be separated for
-    certain, and the column's name is searched as text.
+    The job may use a function other than the column's own. Then the parts of a key cannot be separated reliably, so the
+    column's name is searched as text.
     """
     return any(file.modified >= job.created_at - CLOCK_SKEW or _is_of_column(job.column, uses, file) for job in jobs)
 
@@ -345,9 +347,9 @@ def _age(inventory: Inventory, kind: StoredKind, file: StoredFile) -> float:
     """Return the age in seconds below which a file stays.
 
     A new file that nothing refers to yet looks like garbage, so the age is at least a day. A requested age of 0 applies
-    if no job is open and no other coordinator may be about to commit such a file. It never applies to unfinished files
-    in the table's own folders, which other writers than Leman use too. Files of a refresh next to a view stay for some
-    minutes in any case: a short refresh writes them before the job history has its job.
+    only if no job is open and no other coordinator may be about to commit such a file. It never applies to unfinished
+    files in the table's own folders, where writers other than Leman have them too. A short refresh writes files next to
+    its view before the job history has its job, so files of a refresh always stay for some minutes.
     """
     if kind not in (StoredKind.COLUMN_FILE, StoredKind.UNFINISHED):
         return inventory.older_than
@@ -361,8 +363,8 @@ def _age(inventory: Inventory, kind: StoredKind, file: StoredFile) -> float:
 def purpose_of(uses: Uses, key: str) -> Purpose:
     """Return the purpose of a key.
 
-    The result is certain for the columns' own functions. For others it may be wrong if a name looks like a part of a
-    key.
+    The result is reliable for the columns' own functions. For other functions it may be wrong if a name looks like a
+    part of a key.
     """
     found = uses.slot_of(key)
     if found is not None:
@@ -391,13 +393,13 @@ def purpose_of(uses: Uses, key: str) -> Purpose:
 
 
 def partial_files(uses: Uses, files: Iterable[StoredFile]) -> set[str]:
-    """Return the names of the partial column files whose row states are needed to decide about one of the files."""
+    """Return the names of the partial column files whose row states the decisions need."""
     found = (uses.slot_of(f.key) for f in files if f.key)
     return {slot.file for _, _, slot in filter(None, found) if slot is not None and slot.state is SlotState.PARTIAL}
 
 
 def removal_order(decisions: Iterable[RetentionDecision]) -> list[StoredFile]:
-    """Return the garbage in the order of its removal: records before the files that they name.
+    """Return the garbage in the order of its removal: each record before the file that it names.
 
     So even after a crash, no record names a missing file.
     """

@@ -1,8 +1,8 @@
-"""Add values that are not committed yet, from checkpoints and finished files, to the rows of a table.
+"""Add uncommitted values, from checkpoints and finished files, to the rows of a table.
 
 A stored value counts if the column's function, or one whose values the column keeps, computed it from the row's current
-inputs. A value in the version that counts by the same rule stays. If several outcomes of a row are stored, a value
-takes precedence over a failure, and a later outcome over an earlier one.
+inputs. A committed value that counts by the same rule stays. If several outcomes of a row are stored, a value takes
+precedence over a failure, and a later outcome over an earlier one.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from leman_core.storage.checkpoint_store import LanceCheckpointStore, checkpoint
 from leman_core.storage.column_files import ColumnFileReader
 from leman_core.storage.scan import is_overflow
 
-#: Most bytes of a part with several rows, and rows of the first part.
+#: The maximum size of a part with several rows, and the number of rows in the first part.
 _PART_BYTES, _FIRST_ROWS = 16 << 20, 1 << 12
-#: Bytes of checkpoints of one column that stay in memory; at least one checkpoint does.
+#: The bytes of one column's checkpoints that stay in memory. At least one checkpoint does.
 _KEPT_BYTES = 32 << 20
 _NOTHING, _FAILED, _VALUE = np.uint8(0), np.uint8(1), np.uint8(2)
 
@@ -48,7 +48,7 @@ class CheckpointedRows:
 
     Args:
         table: The version, with its fragments.
-        names: The columns; those without a function have no stored values.
+        names: The columns. Those without a function have no stored values.
     """
 
     def __init__(self, table: TableSnapshot, names: Collection[str]) -> None:
@@ -66,15 +66,15 @@ class CheckpointedRows:
         self._rows = _FIRST_ROWS
 
     def has(self, column: str) -> bool:
-        """Return whether anything may be stored of a column."""
+        """Return whether values of a column may be stored."""
         return column in self._columns
 
     def over(self, batch: pa.RecordBatch, fields: Sequence[TableField]) -> Iterator[pa.RecordBatch]:
         """Yield rows of one fragment with their stored values, in parts of bounded size.
 
         Args:
-            batch: The rows in the version, with their addresses.
-            fields: The columns of the batch, or fields of structs; its other columns are unchanged.
+            batch: The committed rows, with their addresses.
+            fields: The columns of the batch, or fields of structs, to replace. Other columns are unchanged.
 
         Raises the errors of `storage_failed`.
         """
@@ -109,24 +109,24 @@ class CheckpointedRows:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Origin:
-    """Where outcomes of rows are stored."""
+    """A place where outcomes of rows are stored."""
 
     key: str
     covered: RowRange
-    #: The function that computed them, as an index into the list of those that count.
+    #: The function that computed them, as an index into the list of functions that count.
     version: int = 0
-    #: The finished file, if the key is that of a fragment record.
+    #: The finished file, if the key belongs to a fragment record.
     file: str = ""
 
 
 class _StoredColumn:
-    """The keys of one column's checkpoints and records, under its function and those whose values it keeps."""
+    """The keys of one column's checkpoints and records, for its function and the functions whose values it keeps."""
 
     def __init__(self, uri: str, column: Column, store: LanceCheckpointStore) -> None:
         self.uri, self.column, self.store = uri, column, store
         bound, own = column.bound, column.family
         functions = (bound.function, *bound.kept)
-        #: First halves of fingerprints.
+        #: The first halves of the fingerprints.
         self.versions = tuple(keys.function_part(name, version, bound.values_id) for name, version in functions)
         self._ranges: list[RangeKeys] = []
         self._others: dict[int, list[tuple[int, keys.FamilyKey]]] = defaultdict(list)
@@ -134,7 +134,7 @@ class _StoredColumn:
         for number, (name, version) in enumerate(functions):
             family = dataclasses.replace(own, udf_name=name, udf_version=version)
             listed = store.list_keys(family.head)
-            if in_own_folder(uri):  # the table may have been moved since
+            if in_own_folder(uri):  # keys from before a move of the table count too
                 family = family.as_made(listed)
             ranges, others = parse_range_keys(family, listed)
             self._ranges.append(ranges.some(np.argsort(ranges.fragment_ids, kind="stable")))
@@ -144,7 +144,7 @@ class _StoredColumn:
         self.fragment_ids.update(self._others)
 
     def of(self, fragment: Fragment) -> _StoredFragment | None:
-        """Return a fragment's stored values that count; None if there are none, or its file has all values."""
+        """Return a fragment's stored values that count, or None if there are none, or its file has all values."""
         sources = keys.sources([(i, fragment.file_of(i)) for i in self.column.input_ids])
         current = _current(self, fragment, sources)
         if current is not None and (current == _VALUE).all():
@@ -172,7 +172,7 @@ class _StoredColumn:
         return sorted(origins, key=lambda origin: (origin.version, -modified[origin], origin.key))
 
     def _files(self, fragment: Fragment, sources: str) -> Iterator[_Origin]:
-        """Yield the finished files that no version has."""
+        """Yield the finished files that no version refers to."""
         for number, key in self._others.get(fragment.fragment_id, ()):
             record = read_record(self.store, key.key) if key.range is None and key.sources == sources else None
             wanted = keys.fingerprint_of(self.versions[number], sources)
@@ -197,22 +197,22 @@ class _StoredFragment:
 
     column: _StoredColumn
     rows: int
-    #: The outcomes in the version that count; None: none.
+    #: The committed outcomes that count, or None.
     current: Outcomes | None
-    #: A row's outcome comes from the first one that has a value of it.
+    #: For each row, the first origin with a value of it provides its outcome.
     origins: list[_Origin]
     _pieces: dict[str, Piece | None] = field(default_factory=dict)
     _bytes: int = 0
     _files: dict[str, tuple[ColumnFileReader, States | None] | None] = field(default_factory=dict)
 
     def over(self, offsets: Offsets, shown: pa.Array, wanted: TableField, most: int) -> pa.Array | None:
-        """Return the values of rows; None if the stored ones take more bytes than allowed.
+        """Return the values of rows, or None if the stored ones take more than `most` bytes.
 
         Args:
             offsets: The rows, ascending.
-            shown: Their values in the version.
+            shown: Their committed values.
             wanted: The column, or a field of it.
-            most: The allowed bytes.
+            most: The maximum size.
         """
         known = np.zeros(len(offsets), np.uint8) if self.current is None else self.current[offsets]
         places, parts, size = np.arange(len(offsets)), [shown], 0
@@ -221,7 +221,7 @@ class _StoredFragment:
             covered = asked.intersect(origin.covered)
             if covered is None:
                 continue
-            # Where the function itself failed, values of earlier ones do not count.
+            # If the function itself failed on a row, values of earlier functions do not count for it.
             left = np.flatnonzero(known < (_FAILED if origin.version else _VALUE))
             piece = self._read(origin, covered) if len(left) else None
             if piece is None or not len(piece.offsets):
@@ -255,9 +255,9 @@ class _StoredFragment:
     def _from_checkpoint(self, origin: _Origin) -> Piece | None:
         try:
             piece = from_checkpoint(self.column.store[origin.key])
-        except KeyError:  # removed, or damaged
+        except KeyError:  # it was removed, or is damaged
             return None
-        # A failure of a kept function does not count; other rows of earlier functions are stored under these.
+        # A kept function's failures do not count. A backfill stores other rows of earlier functions as failures, too.
         return piece.of_kept(0) if origin.version else piece
 
     def _from_file(self, origin: _Origin, covered: RowRange) -> Piece | None:
@@ -283,7 +283,7 @@ def _bytes_of(piece: Piece | None) -> int:
 
 
 def _current(stored: _StoredColumn, fragment: Fragment, sources: str) -> Outcomes | None:
-    """Return the outcomes in a version of a fragment's rows that count; None: none, or its file is unknown."""
+    """Return the committed outcomes of rows that count, or None if there are none or the file is unknown."""
     files = fragment.files_of(stored.column.field_ids)
     name = keys.parse_column_file_name(files[0]) if len(files) == 1 else None
     if name is None or name.sources_part != keys.fingerprint_of("", sources):
@@ -302,7 +302,7 @@ def _outcomes(states: States) -> Outcomes:
 
 
 def _states_of(versions: Sequence[str], uri: str, file: str) -> States | None:
-    """Return the states of a column file's rows, with those of functions that do not count as untouched, or None.
+    """Return the states of a column file's rows, or None. States of functions that do not count become untouched.
 
     Raises:
         NotFound: the file is gone.
@@ -320,12 +320,12 @@ def _states_of(versions: Sequence[str], uri: str, file: str) -> States | None:
 def _laid_over(
     batch: pa.RecordBatch, offsets: Offsets, over: Sequence[tuple[int, _StoredFragment, TableField]]
 ) -> pa.RecordBatch | None:
-    """Return the rows with their stored values; None if they would take too many bytes."""
+    """Return the rows with their stored values, or None if they would take too many bytes."""
     columns, left = list(batch.columns), _PART_BYTES
     for at, stored, wanted in over:
         try:
             made = stored.over(offsets, columns[at], wanted, left)
-        except (LemanError, pa.ArrowException) as error:  # the file's values may be more than one array can hold
+        except (LemanError, pa.ArrowException) as error:  # the values may be more than one array can hold
             if len(offsets) < 2 or not is_overflow(error):
                 raise
             return None
@@ -341,13 +341,13 @@ def _root(column: TableField) -> str:
 
 
 def _inside(values: pa.Array, column: str, wanted: TableField) -> pa.Array:
-    """Return a field of a struct, by its path, or the values as they are."""
+    """Return a field of a struct, found by its path, or the values themselves."""
     path = wanted.name.removeprefix(column).split(".")[1:]
     return pc.struct_field(values, path) if path else values
 
 
 def _as(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Return values in the type that reading the table returns."""
+    """Return values in the type in which a read of the table returns them."""
     if values.type == kind:
         return values
     if isinstance(kind, pa.BaseExtensionType):

@@ -1,8 +1,8 @@
 """Columns of a table: add and bind computed ones, find their users, and update their indexes.
 
-An update of indexes runs outside the commit queues, as it takes long, and Lance makes sure that nothing is lost: a
-concurrent commit takes its fragments out of the new index too, or makes Lance refuse the index as a conflict, and the
-update is retried.
+An update of indexes takes long, so it runs outside the commit queues. Lance makes sure that nothing is lost: a
+concurrent commit either removes its fragments from the new index, or makes Lance refuse the index as a conflict. Then
+the update is retried.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from leman_core.storage.locations import table_uri
 from leman_core.storage.stored_jobs import open_jobs
 from leman_core.storage.view_data_files import definition_in
 
-#: Lance accepts a column of such a name, and can then neither delete from the table nor compact it.
+#: Lance accepts a column of such a name, but can then neither delete rows from the table nor compact it.
 _RESERVED_NAMES = frozenset(
     {"", "_rowid", "_rowaddr", "_rowoffset", "_row_created_at_version", "_row_last_updated_at_version"}
 )
@@ -50,10 +50,9 @@ _RESERVED_NAMES = frozenset(
 def add_null_columns(table: TableHandle, base: TableSnapshot, schema: pa.Schema) -> int:
     """Add columns without data, all or none, and return the version of the table that has them.
 
-    The table gets an incarnation first if it has none. Columns are identified by the column id in their metadata: if
-    all of them exist already, nothing is done, and the version is the first one that had them. If one reads another new
-    one, the other's field id is written into its metadata in a further version; until then it is known by name.
-
+    A table without an incarnation gets one first. Columns are identified by the column id in their metadata. If all of
+    them exist already, nothing is done, and the version is the first one that had them. If a new column reads another
+    new one, the other's field id is written into its metadata in a further version. Until then it is found by name.
     Raises:
         FailedPrecondition: COLUMN_EXISTS – another column has the name; else see `commit_outcomes`.
         InvalidArgument: BAD_COLUMN – Lance refuses the schema, or a name is reserved or repeated.
@@ -70,9 +69,9 @@ def add_null_columns(table: TableHandle, base: TableSnapshot, schema: pa.Schema)
 
 
 def bind_columns(table: TableHandle, base: TableSnapshot, schema: pa.Schema) -> int:
-    """Replace the function bindings in the columns' metadata, for all or none; return the version after it.
+    """Replace the function bindings in the columns' metadata, all or none, and return the version with them.
 
-    Values stay. If the metadata has these bindings already, nothing is done; if this request wrote them, the version is
+    Values stay. If the metadata has these bindings already, nothing is done. If this request wrote them, the version is
     the first one that has them.
 
     Raises:
@@ -94,10 +93,10 @@ def bind_columns(table: TableHandle, base: TableSnapshot, schema: pa.Schema) -> 
 
 
 def record_input_names(table: TableHandle, base: TableSnapshot, columns: Iterable[str]) -> None:
-    """Add the names of input fields to bindings of columns that an older release wrote without them.
+    """Add the names of input fields to bindings that an older release wrote without them.
 
-    From then on these names hold, even if the fields are renamed. If another writer comes between, the next commit does
-    it.
+    From then on, a rename of these fields does not change the names that the function sees. If another writer comes
+    between, the next commit repeats this.
     """
     with contextlib.suppress(CommitConflict, CommitUnclear, LemanError):
         found = [column for name in columns if (column := base.column(name)) is not None]
@@ -118,7 +117,7 @@ def _with_input_names(field: pa.Field, base: TableSnapshot) -> pa.Field | None:
 
 
 def _settle_inputs(table: TableHandle, schema: pa.Schema) -> bool:
-    """Write field ids of inputs that were added with the columns that read them. Return whether any were written."""
+    """Write the field ids of inputs that were added with the columns that read them. Return whether any were written."""
     there = table.current(())
     columns = [column for name in schema.names if (column := there.column(name)) is not None]
     found = [(column.field_id, binding.settled(column.arrow, there)) for column in columns]
@@ -130,7 +129,7 @@ def _settle_inputs(table: TableHandle, schema: pa.Schema) -> bool:
 
 
 def _same_column(existing: TableField | None, wanted: pa.Field) -> bool:
-    """Return whether the column was added by this request, or by one with the same column id."""
+    """Return whether the column has the same column id, for example because this request added it."""
     if existing is None:
         return False
     column_id = (wanted.metadata or {}).get(column_bindings.COLUMN_ID)
@@ -138,14 +137,14 @@ def _same_column(existing: TableField | None, wanted: pa.Field) -> bool:
 
 
 def _has_all(dataset: lance.LanceDataset, wanted: pa.Schema, key: bytes) -> bool:
-    """Return whether a version of the table has each wanted entry in the metadata of some column of its own."""
+    """Return whether a version of the table has all wanted entries, each in the metadata of some column."""
     entries = [(field.metadata or {}).get(key) for field in wanted]
     there = Counter((field.metadata or {}).get(key) for field in dataset.schema)
     return None not in entries and not Counter(entries) - there
 
 
 def _has_settled(dataset: lance.LanceDataset, wanted: pa.Schema) -> bool:
-    """Return whether a version of the table has the wanted columns, with the field ids of all their inputs."""
+    """Return whether a version of the table has the wanted columns with the field ids of all their inputs."""
     return _has_all(dataset, wanted, column_bindings.COLUMN_ID) and not any(
         column.field_id == NOT_YET
         for field in dataset.schema
@@ -185,7 +184,7 @@ def _check_new_columns(base: TableSnapshot, schema: pa.Schema) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Users:
-    """Names of computed columns and views, ids of jobs."""
+    """The names of computed columns and views, and the ids of jobs, that use certain columns."""
 
     columns: list[str]
     views: list[str]
@@ -193,7 +192,7 @@ class Users:
 
 
 def users_of(table: TableSnapshot, columns: Sequence[TableField]) -> Users:
-    """Return who reads or computes one of the columns, apart from the columns themselves.
+    """Return the computed columns, views and jobs that use one of the columns, except these columns themselves.
 
     Raises:
         LemanError: raised by `open_jobs` and `LanceTables.list_tables`.
@@ -208,7 +207,7 @@ def users_of(table: TableSnapshot, columns: Sequence[TableField]) -> Users:
 def _reads(field: TableField, names: Collection[str], ids: Collection[int]) -> bool:
     try:
         bound = binding.read(field.arrow)
-    except UNREADABLE:  # can only be dropped
+    except UNREADABLE:  # such a column can only be dropped
         return False
     inputs = bound.inputs if bound is not None and bound.source is None else ()
     return any(i.field_id in ids or i.name.partition(".")[0] in names for i in inputs)
@@ -221,7 +220,7 @@ def _views(table: TableSnapshot, names: set[str]) -> list[str]:
     for other in tables.list_tables(database):
         try:
             view = definition_in(tables.snapshot(table_uri(database, other)))
-        except (NotFound, *UNREADABLE):  # dropped meanwhile; damaged
+        except (NotFound, *UNREADABLE):  # it was dropped meanwhile, or is damaged
             continue
         if view is not None and view.source_uri == table.uri and names & set(columns_read(view.query, known)):
             found.append(other)
@@ -231,7 +230,7 @@ def _views(table: TableSnapshot, names: set[str]) -> list[str]:
 def optimize_once(
     uri: str, columns: Collection[str] = (), names: Collection[str] = ()
 ) -> tuple[int, list[IndexCoverage]]:
-    """Make indexes cover the whole table; those that do already are left alone.
+    """Make indexes cover the whole table. Indexes that do already stay unchanged.
 
     Returns:
         The result of `coverage` afterwards.
@@ -270,7 +269,7 @@ def optimize_indices(uri: str, columns: Sequence[str], names: Sequence[str]) -> 
     """Update indexes, see `CommitService.OptimizeIndices` (protos/leman/v1/commit.proto).
 
     Raises:
-        Aborted: CONFLICT – other writers were faster each time.
+        Aborted: CONFLICT – other writers committed first at every try.
         Unavailable: COMMIT_UNKNOWN – it is unknown whether the indexes were updated.
         LemanError: raised by `optimize_once`.
     """

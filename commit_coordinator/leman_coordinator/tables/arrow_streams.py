@@ -1,8 +1,8 @@
 """Record batches as Arrow IPC streams and Flight messages, and the streams that callers send.
 
-Each buffer of a compressed batch begins with its decompressed size. Arrow allocates that without a limit, so a few
-kilobytes may become gigabytes. `Decompressed` reads these sizes before Arrow does. Flight messages (`FlightData`) are
-built and parsed by hand, as protobuf would copy each batch again.
+Each buffer of a compressed batch begins with its decompressed size. Arrow allocates that much without a limit, so a few
+kilobytes may become gigabytes. `Decompressed` checks these sizes before Arrow does. Flight messages (`FlightData`) are
+built and parsed by hand, because protobuf would copy each batch again.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ import pyarrow as pa
 from leman._format.value_casts import check_utf8
 from leman_core.model.service_errors import InvalidArgument, LemanError
 
-#: Most bytes of a piece.
+#: The maximum size of a piece.
 PIECE_BYTES = 1 << 20
 #: Fields of the flatbuffers tables `Message`, `DictionaryBatch` and `RecordBatch`, by Arrow's format/Message.fbs.
 _KIND, _HEADER, _BODY_LENGTH, _DATA, _BUFFERS, _COMPRESSION = 1, 2, 3, 1, 2, 3
 #: `MessageHeader.DictionaryBatch` and `MessageHeader.RecordBatch`.
 _DICTIONARY, _RECORD_BATCH = 2, 3
 _WORD, _LONG, _BUFFER_BYTES = 4, 8, 16
-#: Message metadata by which Arrow 0.17 marked a compressed batch; Arrow still accepts it.
+#: Message metadata with which Arrow 0.17 marked a compressed batch. Arrow still reads it.
 _OLD_COMPRESSION = b"ARROW:experimental_compression"
 
 
 class Sink:
-    """A file object for pyarrow that collects the written bytes until `taken` returns them."""
+    """A file object for pyarrow that buffers the written bytes until `taken` returns them."""
 
     closed = False
 
@@ -41,22 +41,22 @@ class Sink:
         self._parts.append(bytes(memoryview(data)))  # type: ignore[arg-type]
 
     def flush(self) -> None:
-        """Do nothing: everything is written already."""
+        """Do nothing, as there is no other buffer."""
 
     def close(self) -> None:
         self.closed = True
 
     def taken(self) -> bytes:
-        """Return the bytes that were written since the last call, and drop them here."""
+        """Return the bytes written since the last call."""
         content = b"".join(self._parts)
         self._parts.clear()
         return content
 
 
 def stream_pieces(schema: pa.Schema, batches: Iterable[pa.RecordBatch], most: int = PIECE_BYTES) -> Iterator[bytes]:
-    """Yield the bytes of an Arrow IPC stream of the batches, at most `most` at a time.
+    """Yield the bytes of an Arrow IPC stream of the batches, in pieces of at most `most` bytes.
 
-    Only one batch and its bytes are held.
+    Only one batch and its bytes are in memory.
     """
     sink = Sink()
     with pa.ipc.new_stream(pa.PythonFile(sink, mode="w"), schema) as writer:
@@ -85,7 +85,7 @@ def body_bytes(metadata: bytes) -> int:
 
 
 def compressed_buffers(metadata: bytes) -> list[int]:
-    """Return the offsets of the non-empty buffers of a compressed batch in its body; empty for other messages."""
+    """Return the offsets, in its body, of a compressed batch's non-empty buffers. Return [] for other messages."""
     batch = _compressed_batch(metadata)
     field = _field(metadata, batch, _BUFFERS) if batch else 0
     if not field:
@@ -98,7 +98,7 @@ def compressed_buffers(metadata: bytes) -> list[int]:
 
 
 def _compressed_batch(metadata: bytes) -> int:
-    """Return the offset of the batch table in the metadata of a compressed batch; 0 for other messages."""
+    """Return the offset of the batch table in the metadata of a compressed batch, or 0 for other messages."""
     message = _table(metadata, 0)
     kind = _field(metadata, message, _KIND)
     header = _table(metadata, _field(metadata, message, _HEADER))
@@ -110,12 +110,12 @@ def _compressed_batch(metadata: bytes) -> int:
 
 
 def _table(content: bytes, at: int) -> int:
-    """Return the offset of the table that a reference points to."""
+    """Return the offset of the table to which a reference points."""
     return at + int.from_bytes(content[at : at + 4], "little")
 
 
 def _field(content: bytes, table: int, number: int) -> int:
-    """Return the offset of a field of a table; 0 if the field is absent."""
+    """Return the offset of a table's field, or 0 if the field is absent."""
     known = table - int.from_bytes(content[table : table + 4], "little", signed=True)
     slot = 4 + 2 * number
     if slot >= int.from_bytes(content[known : known + 2], "little"):
@@ -134,7 +134,7 @@ _CONTINUATION = b"\xff" * _SIZE_WORD
 
 
 class Decompressed:
-    """Follow an Arrow IPC stream as it is read, and report the decompressed size of its compressed batches.
+    """Follows an Arrow IPC stream as it is read, and reports the decompressed sizes of its compressed batches.
 
     A message consists of a mark, the length of the metadata, the metadata, and a body whose length is in the metadata.
     """
@@ -146,7 +146,7 @@ class Decompressed:
         self._buffers: list[int] = []
 
     def took(self, data: bytes) -> int:
-        """Add the next bytes; return the decompressed size of the largest compressed batch that ends in them."""
+        """Add the next bytes. Return the decompressed size of the largest compressed batch that ends in them."""
         largest = at = 0
         while at < len(data) or not self._left:
             step = min(self._left, len(data) - at)
@@ -183,7 +183,7 @@ class Decompressed:
     def _body(self, body: bytes) -> int:
         self._next(_SIZE_WORD, self._mark)
         lengths = (int.from_bytes(body[at : at + _LENGTH_BYTES], "little", signed=True) for at in self._buffers)
-        return sum(max(0, length) for length in lengths)  # −1: the buffer is not compressed
+        return sum(max(0, length) for length in lengths)  # −1 marks a buffer that is not compressed
 
 
 #: The end of an Arrow IPC stream.
@@ -198,14 +198,14 @@ _LONGEST_VARINT = 10
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One FlightData; its fields are slices of the received message, not copies."""
+    """One FlightData. Its fields are slices of the received message, not copies."""
 
     descriptor: memoryview | None
     header: memoryview
     body: memoryview
 
     def pieces(self) -> Iterator[bytes | memoryview]:
-        """Yield the message as the next bytes of an Arrow IPC stream; nothing if it has no batch."""
+        """Yield the message as the next bytes of an Arrow IPC stream, or nothing if it has no batch."""
         if self.header:
             padding = -len(self.header) % _ALIGNED
             size = (len(self.header) + padding).to_bytes(4, "little")
@@ -231,7 +231,7 @@ def part_of(message: bytes) -> Part:
 
 
 def flight_messages(schema: pa.Schema, windows: Iterable[list[pa.RecordBatch]]) -> Iterator[list[bytes]]:
-    """Yield messages: that of the schema, then those of each window."""
+    """Yield the messages of a stream: one for the schema, then those of each window."""
     yield [_framed(pa.py_buffer(schema.serialize()))]
     encoded = _Dictionaries(schema).messages if any(_has_dictionary(field.type) for field in schema) else _plain
     for window in windows:
@@ -239,7 +239,7 @@ def flight_messages(schema: pa.Schema, windows: Iterable[list[pa.RecordBatch]]) 
 
 
 def schema_in(part: Part) -> bytes:
-    """Return the Arrow IPC schema message that begins a stream; its content is not checked."""
+    """Return the Arrow IPC schema message that begins a stream, without checking its content."""
     return b"".join(part.pieces())
 
 
@@ -248,7 +248,7 @@ def _plain(batch: pa.RecordBatch) -> Iterator[bytes]:
 
 
 class _Dictionaries:
-    """Makes messages of batches. Messages with the dictionaries come first if the dictionaries changed."""
+    """Makes messages of batches. If dictionaries changed, their messages come first."""
 
     def __init__(self, schema: pa.Schema) -> None:
         self._sink = Sink()
@@ -257,7 +257,7 @@ class _Dictionaries:
     def messages(self, batch: pa.RecordBatch) -> Iterator[bytes]:
         self._writer.write_batch(batch)
         for message in pa.ipc.MessageReader.open_stream(pa.py_buffer(self._sink.taken())):
-            if message.type != "schema":  # the schema comes first, and was sent
+            if message.type != "schema":  # the schema was sent already
                 yield _message(memoryview(message.metadata), memoryview(message.body))
 
 
@@ -269,7 +269,7 @@ def _has_dictionary(kind: pa.DataType) -> bool:
 
 
 def _framed(encapsulated: pa.Buffer) -> bytes:
-    """Return the Flight message for an encapsulated message of Arrow IPC, which is mark, length, header and body."""
+    """Return the Flight message for an encapsulated Arrow IPC message, which has a mark, length, header and body."""
     content = memoryview(encapsulated)
     end = 8 + int.from_bytes(content[4:8], "little")
     return _message(content[8:end], content[end:])
@@ -296,7 +296,7 @@ def _varint(number: int) -> bytes:
 
 
 def _fields(message: memoryview) -> Iterator[tuple[int, memoryview | None]]:
-    """Yield the numbers of fields and their bytes, or None for an integer field."""
+    """Yield the number of each field with its bytes, or None for an integer field."""
     at = 0
     while at < len(message):
         tag, at = _number(message, at)
@@ -326,16 +326,16 @@ def _number(message: memoryview, at: int) -> tuple[int, int]:
     raise ValueError("no number is so long")
 
 
-#: Most bytes that wait to be read, besides one message.
+#: The maximum number of bytes that wait to be read, besides one message.
 _HELD_BYTES = 4 << 20
-#: Most bytes of a record batch, or of a dictionary.
+#: The maximum size of a record batch, or of a dictionary.
 MAX_BATCH_BYTES = 256 << 20
 
 
 class Incoming:
-    """A file for pyarrow whose bytes come from an event loop, with a bounded buffer.
+    """A file for pyarrow that reads bytes from an event loop, through a bounded buffer.
 
-    One loop writes, one thread reads.
+    One event loop writes, and one thread reads.
     """
 
     closed = False
@@ -364,7 +364,7 @@ class Incoming:
             self._changed.notify()
 
     def end(self, error: LemanError | None = None) -> None:
-        """End the stream; with an error, make the reader fail."""
+        """End the stream. With an error, the reader raises it."""
         with self._changed:
             self._ended, self._error = True, self._error or error
             self._changed.notify()
@@ -372,7 +372,7 @@ class Incoming:
     # ----------------------------------------------------------------------- for the thread
 
     def read(self, size: int = -1) -> bytes:
-        """Return the next `size` bytes, fewer at the end.
+        """Return the next `size` bytes, or fewer at the end.
 
         Raises:
             InvalidArgument: BATCH_TOO_LARGE.
@@ -394,7 +394,7 @@ class Incoming:
         return found
 
     def close(self) -> None:
-        """Only mark the file as closed: the writer is notified when its reader ends."""
+        """Mark the file as closed. The writer is notified only when its reader ends."""
         self.closed = True
 
     def check_ended(self) -> None:
@@ -433,7 +433,7 @@ class Incoming:
 
 
 def read_batches(incoming: Incoming) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-    """Return the schema of an Arrow IPC stream, and its batches as they arrive. Each batch is fully validated.
+    """Return the schema of an Arrow IPC stream and an iterator that waits for its batches and validates them fully.
 
     Raises:
         InvalidArgument: BAD_STREAM – the bytes are not such a stream; BATCH_TOO_LARGE.
@@ -462,7 +462,7 @@ def _check_size(size: int, how: str = "") -> None:
 
 
 def bad_stream(what: str) -> InvalidArgument:
-    """Return the error (BAD_STREAM) of bytes that are not an Arrow IPC stream."""
+    """Return the error (BAD_STREAM) for bytes that are not an Arrow IPC stream."""
     return InvalidArgument("BAD_STREAM", f"The Arrow IPC stream {what}", field="arrow_ipc")
 
 

@@ -1,6 +1,6 @@
 """Digest the rows of a request, to detect other rows under the same request id. Pure.
 
-The digest covers the rows as sent, independent of the table's state and of the division into batches.
+The digest covers the rows as sent. It does not depend on the table's state, nor on how rows are divided into batches.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from leman_coordinator.tables.schema_casting import check_size, in_parts
 from leman_core.functions.arrow_values import leaf_parts, nested_parts
 from leman_core.model.table import SentRows
 
-#: Bytes of a dictionary's values, or of views, that are decoded at a time.
+#: Bytes of a dictionary's values, or of views, that are decoded at once.
 _DECODED_BYTES = 8 << 20
-#: Most decoded bytes of one column of one batch: a small dictionary can encode any amount.
+#: The maximum decoded size of one column of one batch, because a small dictionary can encode any amount.
 _MOST_DECODED_BYTES = 64 * MAX_BATCH_BYTES
-#: Types whose values are those of another one.
+#: Types that have the same values as another type.
 _WIDTHS = {
     **dict.fromkeys(("large_string", "string_view"), "string"),
     **dict.fromkeys(("large_binary", "binary_view"), "binary"),
 }
-#: Parts of values without nested values: lengths and bytes.
+#: The number of parts of values without nested values: lengths and bytes.
 _PARTS = 2
 
 
 class RowsDigest:
-    """The digest of rows, batch after batch, with memory for one batch.
+    """The digest of rows, which are added batch by batch, with memory for one batch.
 
-    Dictionaries, views and wide offsets encode the same values, and the order of columns does not matter.
+    The digest does not depend on dictionaries, views and wide offsets, nor on the order of the columns.
     """
 
     def __init__(self, schema: pa.Schema) -> None:
@@ -73,17 +73,17 @@ class RowsDigest:
 
 
 class ComparedRows:
-    """Read rows that may repeat an earlier request to their end, without writing them.
+    """Reads rows that may repeat an earlier request, without writing them.
 
     Args:
-        first: The rows of the earlier request; None: unknown.
+        first: The rows of the earlier request, or None if unknown.
     """
 
     def __init__(self, first: SentRows | None) -> None:
         self._first = first
 
     def write(self, incoming: Incoming) -> SentRows:
-        """Read all rows until the stream ends; return their digest and count.
+        """Read all rows until the stream ends. Return their digest and count.
 
         Raises:
             InvalidArgument: BAD_STREAM, BATCH_TOO_LARGE.
@@ -100,11 +100,11 @@ class ComparedRows:
         return digest.sent()
 
     def is_outlived(self) -> bool:
-        """Return False, as there is no table."""
+        """Return False, because no table is involved."""
         return False
 
     def discard(self) -> None:
-        """Do nothing: nothing was written."""
+        """Do nothing, because nothing was written."""
 
 
 class _Values:
@@ -141,7 +141,7 @@ class _Values:
         for part in (self._nulls, self._lengths, *self._parts):
             digest.update(part.digest())
         for at, values in sorted(self._inner.items()):
-            if values._count:  # no values, and no batch with values, are equal
+            if values._count:  # without rows, the digest must not depend on batches
                 digest.update(b"%d" % at)
                 digest.update(values.digest())
         return digest.digest()
@@ -192,7 +192,7 @@ def _plain(kind: pa.DataType) -> pa.DataType:
 
 
 def _kind(kind: pa.DataType) -> str:
-    """Return a type's name, equal for types that encode the same values."""
+    """Return a name for a type that is the same for all types with the same values."""
     if isinstance(kind, pa.BaseExtensionType):
         return _kind(kind.storage_type)
     if pt.is_dictionary(kind):

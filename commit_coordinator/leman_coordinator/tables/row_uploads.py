@@ -1,6 +1,6 @@
 """Receive rows from callers, write them next to the table, and commit them once all have arrived.
 
-Rows that are sent again under their request id are read to their end, and compared with the earlier ones.
+Rows that are sent again under the same request id are read to their end, and compared with the earlier ones.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ Pieces = AsyncIterator[bytes | memoryview]
 
 
 class Reader(Protocol):
-    """The receiver of an upload's rows, in one thread."""
+    """Reads an upload's rows, in one thread."""
 
     def write(self, incoming: Incoming) -> SentRows:
-        """Read all rows until the stream ends; return their digest and count."""
+        """Read all rows until the stream ends. Return their digest and count."""
 
     def is_outlived(self) -> bool:
         """Return whether the table was dropped or replaced."""
@@ -45,7 +45,7 @@ class Reader(Protocol):
 class Staged(Reader, Protocol):
     """The rows of one upload to be committed."""
 
-    #: Whether files of it are in the table once it is committed.
+    #: Whether the table refers to these files after the commit.
     stays: bool
 
     def request(self, request_id: str, body: str) -> RowsRequest:
@@ -64,7 +64,7 @@ class Uploads:
         self._max_merge_bytes = settings.max_merge_bytes
         self._queues = queues
         self._memory = memory
-        # Each upload holds a thread while its rows arrive; an abandoned one, until its thread notices.
+        # Each upload uses a thread while its rows arrive. An abandoned upload uses it until the thread notices.
         self._writers = BlockingPool(settings.max_uploads, max_queued=settings.max_uploads, name="uploads")
         self._given_up: set[asyncio.Task[None]] = set()
 
@@ -119,12 +119,12 @@ class Uploads:
             staged, sent = await self._read(uri, begin, pieces)
             whole = with_rows(body, sent)
             committing = _Committing(self._queues, self._writers, staged, staged.request(request_id, whole))
-            if not sent.rows and staged.stays:  # nothing to remember; other rows may have come under the id
+            if not sent.rows and staged.stays:  # there is nothing to commit, and the id may come with other rows later
                 return await committing.run()
             try:
                 return await self._memory.once((uri, request_id), whole, committing.run)
             finally:
-                if not committing.began:  # an earlier call with this id does it
+                if not committing.began:  # an earlier call with this id is committing
                     await self._writers.run(staged.discard)
 
     async def _read(self, uri: str, begin: Callable[[], AReader], pieces: Pieces) -> tuple[AReader, SentRows]:
@@ -146,14 +146,13 @@ class Uploads:
                 await sending
 
     async def _send(self, pieces: Pieces, incoming: Incoming) -> None:
-        """Pass on all pieces."""
         async with contextlib.aclosing(with_idle_limit(pieces, self._idle_seconds, "the rows")) as coming:
             async for piece in coming:
                 await incoming.put(piece)
         incoming.end()
 
     def _give_up(self, writing: Awaitable[tuple[Reader, SentRows]]) -> None:
-        """Remove a writer's files once it has ended; a writer that fails removes them itself."""
+        """Remove a writer's files once it ends. A writer that fails removes them itself."""
 
         async def removed() -> None:
             with contextlib.suppress(Exception):
@@ -166,7 +165,7 @@ class Uploads:
 
 
 class _Committing:
-    """The commit of one upload, which continues if its callers leave, and removes the files that it does not use."""
+    """The commit of one upload. It continues if its callers leave, and removes the files that it does not use."""
 
     def __init__(self, queues: CommitQueues, pool: BlockingPool, staged: Staged, request: RowsRequest) -> None:
         self._queues = queues
@@ -195,6 +194,6 @@ def _read_all(uri: str, begin: Callable[[], AReader], incoming: Incoming) -> tup
         return reader, reader.write(incoming)
     except BaseException as error:
         reader.discard()
-        if isinstance(error, Unavailable) and reader.is_outlived():  # its folder vanished while files were written
+        if isinstance(error, Unavailable) and reader.is_outlived():  # the table's folder vanished during the write
             raise table_replaced_error(uri) from None
         raise

@@ -1,7 +1,7 @@
 """Check whether a caller's rows fit a table, bound their size, and cast them to the types of its columns. Pure.
 
-A few bytes can stand for large values: a column of NULLs has no bytes for any number of rows, and a dictionary or a
-view has one text for any number of rows.
+A few bytes can encode a lot: a column of NULLs takes no bytes for any number of rows, and in a dictionary or a view all
+rows can share one text.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ def grows_when_cast(kind: pa.DataType) -> bool:
 
 
 def decoded_bytes(values: pa.Array, want: pa.DataType | None) -> int:
-    """Return the approximate bytes of values without dictionaries and views, and with room for NULLs.
+    """Return the approximate size in bytes of values once dictionaries and views are decoded and NULLs take space.
 
-    All nested elements of lists count, also those of rows before and after: a cast converts them all.
+    All elements of nested lists count, even those outside the rows, because a cast converts them, too.
 
     Args:
-        want: The type that NULLs get; None: a plain one.
+        want: The type that NULLs are converted to, if any.
     """
     kind = values.type
     if isinstance(kind, pa.BaseExtensionType):
@@ -61,7 +61,7 @@ def decoded_bytes(values: pa.Array, want: pa.DataType | None) -> int:
 
 
 def bytes_beside_dictionaries(rows: pa.RecordBatch) -> int:
-    """Return the bytes of rows without their dictionaries, whose size does not depend on the number of rows."""
+    """Return the size of rows in bytes without their dictionaries, which do not grow with the number of rows."""
     return int(rows.nbytes) - sum(map(_bytes_of_dictionaries, rows.columns))
 
 
@@ -81,17 +81,17 @@ def _bytes_of_dictionaries(values: pa.Array) -> int:
 
 
 def in_parts(values: pa.Array, size: int, most: int) -> Iterator[pa.Array]:
-    """Yield a dictionary's values, or views, in parts of limited decoded size, with at least one value each.
+    """Yield the values of a dictionary or view array in parts of limited decoded size, each with at least one value.
 
     Args:
-        size: Bytes of a part.
-        most: Bytes of all of them.
+        size: The maximum size of a part in bytes.
+        most: The maximum size of all parts in bytes.
 
     Raises:
         InvalidArgument: BATCH_TOO_LARGE.
     """
     if pt.is_dictionary(values.type):
-        sizes = np.append(_sizes(values.dictionary), 0)  # the last one is that of NULL
+        sizes = np.append(_sizes(values.dictionary), 0)  # the last item is the size of NULL
         sizes = sizes[values.indices.cast(pa.int64()).fill_null(-1).to_numpy()]
     else:
         sizes = _sizes(values)
@@ -112,7 +112,7 @@ def in_parts(values: pa.Array, size: int, most: int) -> Iterator[pa.Array]:
 
 
 def _sizes(values: pa.Array) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """Return the bytes of each value, including nested ones."""
+    """Return the size of each value in bytes, including nested values."""
     kind, end = values.type, values.offset + len(values)
     if not len(values):
         return np.zeros(0, np.int64)
@@ -129,7 +129,7 @@ def _sizes(values: pa.Array) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
 
 
 def _null_bytes(kind: pa.DataType | None) -> int:
-    """Return the bytes that a NULL of a type takes."""
+    """Return the bytes that a NULL takes in an array of this type."""
     if kind is None:
         return _WORD
     if isinstance(kind, pa.BaseExtensionType):
@@ -142,25 +142,24 @@ def _null_bytes(kind: pa.DataType | None) -> int:
 
 
 def _inner(want: pa.DataType | None, at: int) -> pa.DataType | None:
-    """Return the type of a part of a type's values, or None."""
+    """Return the type of a nested part of a type, or None."""
     if want is None or not pt.is_nested(want) or at >= want.num_fields:
         return None
     return want.field(at).type
 
 
-#: Rows whose values are converted at a time.
+#: The number of rows that are converted at once.
 _CONVERTED_ROWS = 1 << 16
-#: Types for which no SQL cast is suggested: it depends on the values, or there is none.
+#: Types for which no SQL cast is suggested, because it depends on the values, or does not exist.
 _WITHOUT_ADVICE = (pt.is_boolean, pt.is_null, pt.is_fixed_size_binary, pt.is_time, pt.is_duration)
 
 
 class Fitting:
-    """Cast batches of one schema to the types of a table's columns.
+    """Casts batches of one schema to the types of a table's columns.
 
-    A missing column becomes NULL. Values are cast if none is lost: int32 → int64, string → large_string, a list of
-    int32 → one of int64, text in a dictionary → text. Numbers are rounded to the precision of the column's floats, and
-    refused if they are too large for these. `castable` lists the kinds of values that are never cast to one
-    another.
+    A missing column becomes NULL. Values are cast if that keeps them: int32 → int64, string → large_string, a list of
+    int32 → a list of int64, text in a dictionary → text. Numbers are rounded to the precision of a column's floats, and
+    refused if they are too large for them. `castable` lists the kinds of values that are never cast to each other.
     """
 
     def __init__(
@@ -176,15 +175,15 @@ class Fitting:
         """Compare the schemas.
 
         Args:
-            whole: Whether the rows are new ones, which need all columns that cannot be NULL.
+            whole: Whether the rows are new, and so need all columns that cannot be NULL.
             computed: Columns whose values came from SQL.
             clocks: Columns that get the time of the call, `now()`, cast to the column's type, such as a date.
-            kept: Columns whose values the table has already.
+            kept: Columns whose values are already in the table.
 
         Raises:
             InvalidArgument: BAD_COLUMN – a column is repeated, or there is none.
-            FailedPrecondition: COLUMN_NOT_FOUND – the table has no such column; COLUMN_REQUIRED – one that cannot be
-                NULL is missing; TYPE_MISMATCH – values of a column cannot be cast.
+            FailedPrecondition: COLUMN_NOT_FOUND – the table has no such column; COLUMN_REQUIRED – a column is missing
+                that cannot be NULL; TYPE_MISMATCH – values of a column cannot be cast.
         """
         if not given.names or len(set(given.names)) < len(given.names):
             message = (
@@ -217,7 +216,7 @@ class Fitting:
         """Yield a batch in the types of the table's columns, in parts if values are cast.
 
         Raises:
-            FailedPrecondition: TYPE_MISMATCH – a value does not fit; NULL_VALUE – one is NULL that cannot be.
+            FailedPrecondition: TYPE_MISMATCH – a value does not fit; NULL_VALUE – a column has a NULL that it must not.
             InvalidArgument: BATCH_TOO_LARGE – a few bytes encode too many values.
         """
         columns = [batch.column(field.name) for field in self.schema]
@@ -266,7 +265,7 @@ def check_not_computed(names: Container[str], table: Sequence[TableField]) -> No
 
 
 def stored_field(column: pa.Field) -> pa.Field:
-    """Return the field that is written for a column: of blobs their bytes."""
+    """Return the field that is written for a column. For blobs that is their bytes."""
     if arrow_types.is_blob(column):
         return arrow_types.values_field(column).with_nullable(column.nullable)
     return column
@@ -286,7 +285,7 @@ def _check(name: str, have: pa.DataType, want: pa.DataType, *, computed: bool, c
 
 
 def _sql_advice(have: pa.DataType, want: pa.DataType) -> str:
-    """Return advice on SQL that gives the wanted type, if known."""
+    """Return advice on SQL that returns the wanted type, or "" if there is none."""
     if pt.is_floating(have) and pt.is_decimal(want):
         kind = f"decimal({want.precision}, {want.scale})"
         return (

@@ -1,6 +1,6 @@
 """One try of a change to a table, its rows or its columns, in the table's commit queue.
 
-A try reads the latest version, checks, then commits. After an unclear failure, the next try finds out first whether the
+A try reads the latest version, checks, then commits. After an unclear failure, the next try first finds out whether the
 commit was made.
 """
 
@@ -69,8 +69,8 @@ def change_rows(table: TableHandle, request: RowsRequest) -> CommitResult:
     Raises:
         AlreadyExists: REQUEST_ID_REUSED – the id is that of another change.
         FailedPrecondition: IS_A_VIEW – rows of a view come from its source.
-        Aborted: TABLE_REPLACED – the table was dropped and created again; SCHEMA_CHANGED – a column of the new rows is
-            another one now; FILES_GONE – the files of the new rows were removed.
+        Aborted: TABLE_REPLACED – the table was dropped and created again; SCHEMA_CHANGED – a column of the new rows has
+            been replaced; FILES_GONE – the files of the new rows were removed.
         CommitConflict, CommitUnclear: see `commit_outcomes`.
         LemanError: raised by `update_rows`, `prepared_merge` and `TableHandle.latest`.
     """
@@ -100,12 +100,12 @@ def change_rows(table: TableHandle, request: RowsRequest) -> CommitResult:
 
 
 def table_replaced_error(uri: str) -> Aborted:
-    """Return the error (TABLE_REPLACED) of rows for a table that was replaced since they were sent."""
+    """Return the error (TABLE_REPLACED) for rows whose table was replaced after they were sent."""
     return Aborted("TABLE_REPLACED", f"Table {uri} was dropped, or created again: send the rows again")
 
 
 def is_a_view(uri: str) -> FailedPrecondition:
-    """Return the error (IS_A_VIEW) of a change that only a refresh may make."""
+    """Return the error (IS_A_VIEW) for a change that only a refresh may make."""
     return FailedPrecondition("IS_A_VIEW", f"{uri} is a view: its rows come from its source", uri=uri)
 
 
@@ -150,8 +150,8 @@ def _merge(table: TableHandle, request: MergeRowsRequest) -> CommitResult:
 def _done(table: TableHandle, request: RowsRequest) -> CommitResult | None:
     """Return the result of an earlier call with this request id from the table's history, or None.
 
-    The first answer may have been lost, or this try follows one that failed unclearly. Duplicate rows of another
-    coordinator for the same request are removed.
+    The first answer may have been lost, or this try follows one with an unclear failure. If another coordinator has
+    added the request's rows too, its duplicates are removed.
     """
     records = list(table.records(0, SCAN_LIMIT))
     taken_back = row_commits.take_back_all(table, records)
@@ -167,10 +167,10 @@ def _done(table: TableHandle, request: RowsRequest) -> CommitResult | None:
 
 
 def _refers(table: TableHandle, request: AppendRowsRequest, version: int, taken_back: frozenset[str]) -> bool:
-    """Return whether a version of the table refers to files of the request, which then have to stay.
+    """Return whether a version of the table refers to files of the request, which must then stay.
 
-    It does if an earlier try made the commit and its answer was lost, or if its rows were taken back: an older version
-    refers to them until it is deleted. If this cannot be read, the files count as referred to.
+    That is so if an earlier try made the commit but its answer was lost. It is also so if the rows were taken back,
+    until the older version with them is deleted. If the versions cannot be read, the result is True.
     """
     files = {file.file for file in request.files}
     try:
@@ -181,9 +181,9 @@ def _refers(table: TableHandle, request: AppendRowsRequest, version: int, taken_
 
 
 def _first(table: TableHandle, request: RowsRequest, base: TableSnapshot, made: CommitResult) -> CommitResult:
-    """Return the result of a commit made here, or of another coordinator's earlier one for the same request."""
+    """Return the result of a commit made here, or of another coordinator's earlier commit for the same request."""
     if made.version <= base.version + 1:
-        return made  # no other commit since the read
+        return made  # there was no other commit since the read
     known = _done(table, request)
     return made if known is None or known.version == made.version else known
 
@@ -225,7 +225,7 @@ def change_columns(table: TableHandle, request: ChangeColumnsRequest) -> CommitR
         raise is_a_view(request.uri)
     wanted = _names_after(request, request.before[0]) if request.before else None
     if wanted is not None and wanted != request.before[0] and _names(base) == wanted:
-        return CommitResult(base.version, operation="ChangeColumns")  # an unclear try had succeeded
+        return CommitResult(base.version, operation="ChangeColumns")  # an earlier try with an unclear result succeeded
     request.before[:] = [_names(base)]
     if request.added:
         version = _add(table, base, request)
@@ -287,7 +287,7 @@ def _check_unused(base: TableSnapshot, columns: list[TableField], what: str, *, 
     Args:
         columns: The columns to change.
         what: The change, for the error.
-        by_name: Whether computed columns and jobs object too; they follow a column to its new name.
+        by_name: Whether computed columns and jobs prevent the change too. A renaming does not affect them.
     """
     users = users_of(base, columns) if columns else None
     if users is None or not (users.views or (by_name and (users.columns or users.jobs))):

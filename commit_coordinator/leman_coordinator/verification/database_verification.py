@@ -1,6 +1,6 @@
 """Verify a database: functions with their bundles, job history and failed rows, then each table.
 
-The order is fixed, so that a verification can stop anywhere and continue from there.
+The order is fixed, so that a verification can stop anywhere and resume there.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from leman_core.storage.udf_registry import StoredFunction, UdfRegistry
 
 
 def verify_functions(database: str, after: str) -> Iterator[tuple[str, Inspection]]:
-    """Check the files of the registry whose names sort after `after`, and yield each with its result, by name."""
+    """Check the registry's files whose names sort after `after`, and yield each with its result, ordered by name."""
     registry = UdfRegistry(database)
     for name in registry.names():
         if name > after:
@@ -82,14 +82,14 @@ _STORES = (
     ("errors.lance", Subject.ERROR_STORE, "failed rows of earlier jobs cannot all be listed or retried"),
     ("jobs.lance", Subject.JOB_HISTORY, "earlier jobs cannot all be listed or taken over"),
 )
-#: The column whose values carry digests of their own.
+#: The column whose values contain their own digests.
 _RECORD = "record"
 
 
 def verify_histories(database: str, after: str) -> Iterator[tuple[str, Inspection]]:
     """Read both tables completely, and yield those whose names sort after `after`.
 
-    Records of jobs carry digests, except those of earlier releases, whose history is not verifiable. Damage of failed
+    Records of jobs contain digests, except those of earlier releases, whose history is not verifiable. Damage to failed
     rows is found only if they cannot be read.
     """
     for name, subject, harm in _STORES:
@@ -99,7 +99,7 @@ def verify_histories(database: str, after: str) -> Iterator[tuple[str, Inspectio
 
 @dataclass(slots=True)
 class _Records:
-    """The counts of job records, and the job that made the highest known version of each table."""
+    """The counts of job records, and for each table the job that committed its highest version."""
 
     damaged: int = 0
     unsealed: int = 0
@@ -159,7 +159,7 @@ def _verify_history(database: str, path: str, subject: Subject, harm: str) -> In
 
 
 def _set_aside(log: AppendLog, path: str, harm: str) -> list[Finding]:
-    """Return findings on the damaged parts that services moved aside. All other parts can be read."""
+    """Return findings on the damaged parts that services moved aside. All other parts are readable."""
     told = f"{harm[0].upper()}{harm[1:]}; values are safe. Restore the folder from a copy, or remove what was set aside"
     return [Finding(Subject.ERROR_STORE, Flaw.DAMAGED, path, f"{note} {told}") for note in log.warnings()]
 
@@ -190,9 +190,9 @@ def _rolled_back(database: str, job: Job) -> Finding | None:
 #: A report is due after this many seconds, things or findings, so that messages stay small.
 REPORT_SECONDS, REPORT_THINGS, REPORT_FINDINGS = 0.5, 5000, 100
 
-#: Sorts after all names.
+#: A name that sorts after all others.
 _AFTER_ALL = "\U0010ffff"
-#: Things by name, in order, after the given name.
+#: Names with their results, ordered, after a given name.
 Things = Iterable[tuple[str, Inspection]]
 
 
@@ -201,7 +201,7 @@ class Report:
     """The things verified since the last report."""
 
     counts: FindingCounts
-    #: None in the last report.
+    #: None in the last report of the verification.
     place: ResumePoint | None
 
 
@@ -214,9 +214,9 @@ def verify(
     """Verify everything in a database, and yield reports.
 
     Args:
-        database: Canonical.
-        after: The point to resume from; None: the beginning.
-        roots: A table that is a link out of these is not read.
+        database: The canonical location of the database.
+        after: The point to resume from, or None for the beginning.
+        roots: Allowed locations. A table that is a link to another location is not read.
 
     Raises:
         NotFound: DATABASE_NOT_FOUND – the database does not exist.

@@ -31,8 +31,8 @@ from leman_core.storage.view_side_files import REFRESH_FOLDER
 
 _RESTORE = "restore it from a copy"
 _FROM_IT = (
-    ". What was computed from it since it was damaged stays as it is: give the functions of columns that read it "
-    "another version and backfill them, and refresh views of the table with POLICY_FULL"
+    ". Values that were computed from it since it was damaged stay as they are: give the functions of columns that "
+    "read it another version and backfill them, and refresh views of the table with POLICY_FULL"
 )
 
 
@@ -40,17 +40,17 @@ _FROM_IT = (
 class InstalledFiles:
     """The data files of one table.
 
-    A file without a note is not verifiable: another writer or Lance's compaction wrote it, or its note is gone. Only
-    its existence and number of rows are checked.
+    A file without a note is not verifiable: another writer or Lance's compaction wrote it, or its note is gone. Such
+    files are checked only for existence and number of rows.
     """
 
     snapshot: TableSnapshot
     table: str
-    #: The content of committed files by name.
+    #: Size and digest of committed files, by name.
     noted: Mapping[str, Committed]
 
     def things(self, after: str) -> Iterator[tuple[str, Inspection]]:
-        """Check the files whose names sort after `after`, and yield each with its result, by name."""
+        """Check the files whose names sort after `after`, and yield each with its result, ordered by name."""
         installed = {file.path: (fragment, file) for fragment in self.snapshot.fragments for file in fragment.files}
         for name in sorted({*installed, *self.noted}):
             if name <= after:
@@ -67,7 +67,7 @@ class InstalledFiles:
         try:
             problem = table_files.problem_of(self.snapshot.uri, name, noted)
         except NotFound:
-            if fragment is None:  # of an older version, or collected, or never installed
+            if fragment is None:  # a file of an older version, or one that was collected or never installed
                 return None
             return self._flawed(name, Flaw.MISSING, "is missing", fragment, file, noted.size_bytes)
         except LemanError as error:
@@ -118,8 +118,8 @@ class InstalledFiles:
 
 def _remedy(*, computed: bool, is_view_file: bool, old: bool) -> str:
     if old:
-        older = "the latest version does not refer to it, an older one may, unless its commit was refused"
-        return f"{older}. {_RESTORE.capitalize()} in the former case; garbage collection removes it in the latter"
+        older = "only an older version may refer to it"
+        return f"{older}. If one does, {_RESTORE}; otherwise garbage collection removes it"
     if computed:
         return (
             f"{_RESTORE}, or give the column's function another version (CatalogService.AlterColumns) and backfill it"
@@ -136,9 +136,9 @@ _HARM = (
 
 
 def verify_source_records(snapshot: TableSnapshot, table: str, after: str) -> Iterator[tuple[str, Inspection]]:
-    """Check the records whose names sort after `after`, and yield each with its result, by name.
+    """Check the records whose names sort after `after`, and yield each with its result, ordered by name.
 
-    These are the records in the folder, and the one that the latest version of the view names, which may be missing.
+    These are the records in the folder, and the one that the view's latest version names, which may be missing.
     """
     named = snapshot.metadata.get(BASE_RECORD.encode(), b"").decode()
     sizes = {f.name: f.size_bytes for f in refresh_folder(snapshot.uri) if f.name.startswith(RECORD_PREFIX)}
@@ -154,7 +154,7 @@ def _verify_source_record(snapshot: TableSnapshot, table: str, name: str, size: 
     except LemanError as error:
         flaw, what = Flaw.UNREADABLE, error.message
     else:
-        if content is None and not is_named:  # collected since it was listed
+        if content is None and not is_named:  # it was collected after the listing
             return Inspection(Subject.SOURCE_RECORD)
         if content is not None and view_side_files.is_whole_source_record(name, content):
             return Inspection(Subject.SOURCE_RECORD, size)
@@ -174,10 +174,10 @@ def _name(thing: tuple[str, Inspection]) -> str:
 
 
 class TableCheck:
-    """The parts of a table's verification. Each checks the things that sort after `after`, and yields them by name.
+    """The parts of a table's verification. Each checks the things that sort after `after`, and yields them in order.
 
-    A hidden table in which a refresh computes may be incomplete, as the next refresh recreates it. So a missing part is
-    no finding; a damaged one is.
+    A hidden table in which a refresh computes may be incomplete, as the next refresh recreates it. So its missing parts
+    are no findings, but damaged ones are.
     """
 
     def __init__(self, database: str, table: str) -> None:
@@ -220,7 +220,7 @@ class TableCheck:
             yield "view", view
 
     def _row_ids(self, snapshot: TableSnapshot) -> tuple[Finding, ...]:
-        """Return the problems with row ids and deleted rows, by fragment."""
+        """Return the problems with row ids and deleted rows, ordered by fragment."""
         try:
             problems = check_row_ids(self._uri)
         except LemanError as error:
@@ -241,7 +241,7 @@ class TableCheck:
         )
 
     def notes(self, _: str, after: str) -> Things:
-        """Check the notes of committed files, as one thing."""
+        """Check all notes of committed files as one thing."""
         if after or not (self._notes.files or self._notes.damaged):
             return
         folder = f"{self._folder}/{table_files.FOLDER}"
@@ -268,12 +268,12 @@ class TableCheck:
     def checkpoints(self, _: str, after: str) -> Things:
         """Check checkpoints and fragment records.
 
-        Damaged ones that were moved aside, and unfinished ones, are left out, because nothing reads them.
+        Those that were moved aside as damaged, and unfinished ones, are skipped, because nothing reads them.
         """
         store = LanceCheckpointStore(checkpoint_root(self._uri))
         for file in store.files():
             if file.name > after and file.key:
-                with contextlib.suppress(KeyError):  # deleted since it was listed
+                with contextlib.suppress(KeyError):  # it was deleted after the listing
                     yield file.name, self._checkpoint(store, file)
 
     def source_records(self, _: str, after: str) -> Things:
@@ -300,11 +300,11 @@ class TableCheck:
         return self._staged(record, path, file.size_bytes)
 
     def _staged(self, record: FragmentRecord, path: str, size: int) -> Inspection:
-        """Check a record whose column file is not committed yet, with that file."""
+        """Check a fragment record together with its column file, which is not committed yet."""
         staged = table_files.Committed(record.size_bytes, record.digest)
         try:
             problem = table_files.problem_of(self._uri, record.file, staged)
-        except NotFound:  # collected: a record of a missing file is ignored
+        except NotFound:  # the file was collected: a record without its file is ignored
             return Inspection(Subject.RECORD, size)
         except LemanError as error:
             problem = f"cannot be read ({error_text(error)})"
@@ -330,7 +330,7 @@ class TableCheck:
                 yield column.name, Inspection(Subject.COLUMN, findings=self._function(snapshot, column.name, bound))
 
     def _function(self, snapshot: TableSnapshot, column: str, bound: ColumnBinding) -> tuple[Finding, ...]:
-        """Return why a column cannot be computed if its function is damaged or missing."""
+        """Return a finding if the column's function is damaged or missing, so that the column cannot be computed."""
         try:
             if self._registry.find(bound.udf_name, bound.udf_version) is not None:
                 return ()
@@ -354,7 +354,7 @@ class TableCheck:
         )
 
     def _failed(self, snapshot: TableSnapshot, note: FailedNote) -> tuple[Finding, ...]:
-        """Return why the list of a view's failed rows cannot be read."""
+        """Return a finding if the list of a view's failed rows cannot be read."""
         try:
             if view_side_files.read_failed_rows(self._uri, note) is not None:
                 return ()
@@ -370,5 +370,5 @@ class TableCheck:
 
 
 def _flaw(error: LemanError) -> Flaw:
-    """Return the flaw that an error stands for. Data that another release stored counts as intact."""
+    """Return the flaw that an error indicates. Data that another release stored counts as intact."""
     return Flaw.DAMAGED if isinstance(error, DataLoss) else Flaw.UNREADABLE

@@ -1,4 +1,4 @@
-"""The values in which a verification of a database reports."""
+"""The values that report the verification of a database."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 
 class Subject(enum.Enum):
-    """The kind of a verified thing. Meanings: `protos/leman/v1/commit.proto`."""
+    """A kind of verified thing. Meanings: `protos/leman/v1/commit.proto`."""
 
     FUNCTION = "function"
     BUNDLE = "bundle"
@@ -35,17 +35,17 @@ class Flaw(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something that is not as it was written, and where."""
+    """A problem: stored data that was changed or lost, and its place."""
 
     subject: Subject
     flaw: Flaw
-    #: Within the database.
+    #: The path in the database.
     path: str
-    #: For a person; it ends with what to do.
+    #: For people; it ends with advice.
     message: str
     table: str = ""
     columns: tuple[str, ...] = ()
-    #: -1: none.
+    #: -1 if no fragment is concerned.
     fragment_id: int = -1
     rows: int = 0
 
@@ -56,18 +56,18 @@ class Inspection:
 
     subject: Subject
     size_bytes: int = 0
-    #: Whether there was a digest to compare it with, or all of it was read.
+    #: Whether it has a digest to compare with, or could be checked by reading all of it.
     verifiable: bool = True
     findings: tuple[Finding, ...] = ()
 
 
 class ResumePoint(NamedTuple):
-    """The last thing that a verification has looked at.
+    """The last thing that a verification has checked.
 
-    Points compare in the order of verification.
+    Points compare in the order of the verification.
     """
 
-    #: Empty for things of the whole database.
+    #: Empty for things outside of tables.
     table: str
     part: int
     name: str
@@ -75,7 +75,7 @@ class ResumePoint(NamedTuple):
 
 @dataclass(slots=True)
 class Count:
-    """The number of things of one kind, and their bytes."""
+    """The number of things of one kind, and their total bytes."""
 
     looked: int = 0
     unverifiable: int = 0
@@ -85,7 +85,7 @@ class Count:
 
 @dataclass(slots=True)
 class FindingCounts:
-    """The things verified since the last report, and the findings."""
+    """The things verified since the last report, with the findings."""
 
     counts: dict[Subject, Count] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)

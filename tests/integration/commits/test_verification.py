@@ -175,7 +175,7 @@ def test_a_flipped_bit_of_an_installed_file_is_found_wherever_it_is(world, share
     assert (finding.path, finding.table, finding.columns) == (f"t.lance/data/{path.name}", "t", ("c",))
     assert (finding.fragment_id, finding.rows) == (0, ROWS)
     assert "AlterColumns" in finding.message
-    assert "computed from it since it was damaged stays" in finding.message
+    assert "computed from it since it was damaged stay as they are" in finding.message
 
 
 def test_an_installed_file_that_is_gone_is_missing(world):

@@ -214,8 +214,8 @@ def check_json(array: pa.Array) -> None:
 
 #: Tests for lists of any kind.
 LISTS = (pt.is_list, pt.is_large_list, pt.is_fixed_size_list)
-#: Digits of the longest 64-bit integer.
 #: Enough digits for every 64-bit integer.
+_INTEGER_DIGITS = 20
 
 
 def castable(source: pa.DataType, target: pa.DataType) -> bool:
