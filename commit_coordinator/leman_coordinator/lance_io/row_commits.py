@@ -1,9 +1,10 @@
 """Create a table, add and delete rows, and remove rows that two coordinators added for the same request.
 
 A repeated request that is no longer in memory is answered from the version of the table that it made. Lance accepts
-concurrent appends. So if a caller retries, two coordinators may get the same request at the same time and both commit
-it. Each finds the duplicate among the commits between its read and its own commit; if it dies before that, the next
-change of the table's rows finds it (decision 46). The first commit counts, and the rows of the other one are removed.
+concurrent appends, so if a caller retries, two coordinators may commit the same request at the same time. Each of them
+then finds the duplicate among the commits between its read and its own commit. If it crashes before that, the next
+change of the table's rows finds the duplicate (decision 46). The first commit counts, and the rows of the other one are
+removed.
 """
 
 from __future__ import annotations
@@ -39,14 +40,14 @@ from leman_core.storage.transactions import CommitRecord, Kind, Transaction, Tra
 
 
 def first_version(uri: str, latest: int, is_so: Callable[[lance.LanceDataset], bool]) -> int:
-    """Return the first version since which a table has been as it is in the latest one.
+    """Return the first version since which a table has had a property.
 
-    Reads few versions, and treats deleted ones as different: if the version in question is gone, the oldest existing
+    Reads few versions, and treats deleted ones as different. If the version in question is gone, the oldest existing
     one is returned.
 
     Args:
-        latest: Its latest version, for which `is_so` is true.
-        is_so: The property that the table has had since.
+        latest: The table's latest version, which has the property.
+        is_so: Whether a version has the property.
 
     Raises:
         LemanError: see `table_error`, except for a missing version.
@@ -63,19 +64,19 @@ def first_version(uri: str, latest: int, is_so: Callable[[lance.LanceDataset], b
     return found
 
 
-#: Config of a table created by CreateTable: md5 of the request id, and the digest of the request.
+#: Config of a table that CreateTable created: md5 of the request id, and the digest of the request.
 MADE_BY_KEY = "leman.created_by"
 _TIMEOUT = timedelta(seconds=300)
-#: Row addresses that are held in memory; for more fragments Lance evaluates the filter again.
+#: The maximum number of row addresses in memory. For further fragments Lance evaluates the filter again.
 _MOST_ADDRESSES = 1 << 24
 _SCAN_ROWS = 1 << 16
 _MAPS_FORMAT = "2.2"
 
 
 def made_by(uri: str) -> tuple[str, str] | None:
-    """Return the request that created a table, as id and body; empty texts: not by CreateTable.
+    """Return the request that created a table, as its id and body, or None if the table does not exist.
 
-    None if the table does not exist.
+    Both are "" if the table was not created by CreateTable.
 
     Raises the errors of `open_table`.
     """
@@ -108,13 +109,13 @@ def create_table(uri: str, schema: pa.Schema, properties: Mapping[str, str], *, 
 
 
 def complete_creation(uri: str, request_id: str, body: str) -> int:
-    """Give a new table its incarnation, and note which request created it; return the version with both.
+    """Give a new table its incarnation, record which request created it, and return the version with both.
 
     Lance cannot do that in one commit with the table.
 
     Raises:
         CommitConflict: Another writer came between.
-        CommitUnclear: It may have been done.
+        CommitUnclear: The commit may have been made.
         LemanError: raised by `open_table` and `commit_outcomes`.
     """
     dataset = open_table(uri)
@@ -126,14 +127,14 @@ def complete_creation(uri: str, request_id: str, body: str) -> int:
 
 
 def table_exists_error(uri: str) -> AlreadyExists:
-    """Return the error (TABLE_EXISTS) of a table or view that cannot be created."""
+    """Return the error (TABLE_EXISTS) for a table or view whose name is taken."""
     return AlreadyExists(
         "TABLE_EXISTS", f"There is a table or view at {uri} already: choose another name, or drop it", uri=uri
     )
 
 
 def format_for(schema: pa.Schema) -> str | None:
-    """Return the file format that a table with these columns needs; None: Lance's default."""
+    """Return the file format that a table with these columns needs, or None for Lance's default."""
     if any((field.metadata or {}).get(arrow_types.BLOB_KEY) == b"true" for field in schema):
         return "{}.{}".format(*arrow_types.VIEW_FORMAT)
     needs_latest = any(arrow_types.is_blob(field) or _has_map(field.type) for field in schema)
@@ -148,7 +149,7 @@ def _has_map(kind: pa.DataType) -> bool:
 
 
 def check_files(uri: str, files: Iterable[StagedFile]) -> None:
-    """Check that staged files still exist: a garbage collection with age 0 removes them.
+    """Check that staged files still exist, as a garbage collection with age 0 removes them.
 
     Raises:
         Aborted: FILES_GONE – some are missing.
@@ -186,7 +187,7 @@ class Matching:
     """The live rows of one version of a table that a filter matches."""
 
     rows: int = 0
-    #: Physical offsets by fragment; None: too many to hold.
+    #: Physical offsets by fragment, or None if there are too many to keep.
     offsets: dict[int, list[npt.NDArray[np.int64]] | None] = field(default_factory=dict)
     _held: int = 0
 
@@ -210,7 +211,7 @@ class Matching:
 
 
 def matching_rows(dataset: lance.LanceDataset, where: str) -> Matching:
-    """Find the live rows that a filter matches; it may have been checked on another version.
+    """Find the live rows that match a filter, which may have been checked on another version.
 
     Raises:
         FailedPrecondition: FILTER_FAILED – it cannot be evaluated for a row.
@@ -227,7 +228,7 @@ def matching_rows(dataset: lance.LanceDataset, where: str) -> Matching:
             for fragment_id, offsets in large.items():
                 if offsets is not None and len(offsets):
                     found.add(addresses_of(fragment_id, offsets))
-            if left or not fragments:  # Lance uses an index only if no fragments are named
+            if left or not fragments:  # Lance uses indexes only if no fragments are named
                 some = left if len(left) < len(fragments) else None
                 asked: dict[str, Any] = {"filter": spoken, "with_row_address": True, "batch_size": _SCAN_ROWS}
                 scanner = dataset.scanner(columns=[], fragments=some, **asked)
@@ -266,14 +267,14 @@ def delete_rows(table: TableHandle, found: Matching, where: str, properties: Map
 _log = structlog.get_logger(__name__)
 
 APPEND, MERGE = "AppendRows", "MergeRows"
-#: The version that a commit takes back.
+#: Transaction property of a commit that removes the rows that another version added: that version.
 TAKES_BACK = "leman.takes_back"
 
 
 def duplicate_commits(records: Iterable[CommitRecord]) -> list[CommitRecord]:
-    """Return the commits of a table's history that added rows for requests that were committed before.
+    """Return the commits in a table's history that added rows for requests that were already committed.
 
-    Other changes are never repeated: two such commits are about the same fragments, and conflict in Lance.
+    Other changes are never repeated: two such commits change the same fragments, and conflict in Lance.
     """
     first: set[str] = set()
     found = []
@@ -286,7 +287,7 @@ def duplicate_commits(records: Iterable[CommitRecord]) -> list[CommitRecord]:
 
 
 def take_back_all(table: TableHandle, records: Iterable[CommitRecord]) -> frozenset[str]:
-    """Remove rows that duplicate commits of a table added; return the names of their files.
+    """Remove the rows that duplicate commits added, and return the names of their files.
 
     Each version is examined once with this handle. Rows that a compaction has merged with others meanwhile stay.
 

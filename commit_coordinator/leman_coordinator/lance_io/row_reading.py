@@ -40,21 +40,21 @@ from leman_core.storage.lance_tables import LanceTables, snapshot_of
 from leman_core.storage.scan import checked_batches, fewer_rows, is_overflow, offsets_matching
 from leman_core.storage.source_rows import blob_sizes
 
-#: Rows of a record batch, unless the caller asks for fewer.
+#: Rows in a record batch, unless the caller asks for fewer.
 BATCH_ROWS = 1 << 13
-#: Target bytes of the rows of one scan with several rows; and the bytes that are held if it returns more, as rows vary
-#: in size.
+#: The target size of the rows of one scan, unless it is a single row; and the size that is kept in memory if the scan
+#: returns more, as the sizes of rows vary.
 _WINDOW_BYTES, _HELD_BYTES = 8 << 20, 16 << 20
-#: Most rows of a window, without and with blobs, whose sizes are looked up first.
+#: The maximum number of rows in a window, without blobs and with blobs, whose sizes are read before.
 _MOST_ROWS, _BLOB_ROWS = 1 << 20, 1 << 12
 _LEAST_ROW_BYTES = 8.0
-#: Bytes that Lance may read ahead of decoding in a scan.
+#: Bytes that Lance may read before decoding them in a scan.
 _READ_AHEAD_BYTES = 16 << 20
 _SAMPLE_ROWS = 8
 _ALL = 1 << 62
 _BLOBS_AS_BYTES: Final = "all_binary"
 _ROW_ID = "_rowid"
-#: Columns of Lance's own that filters may read.
+#: Lance's own columns that filters may read.
 _ROW_COLUMNS = frozenset(
     {_ROW_ID, ROW_ADDRESS, "_rowoffset", "_row_created_at_version", "_row_last_updated_at_version"}
 )
@@ -69,8 +69,8 @@ class Rows:
     version: int
     incarnation: str
     schema: pa.Schema
-    #: Lists of batches that are held together. Raises the errors of `storage_unusable`, and FailedPrecondition
-    #: (FILTER_FAILED).
+    #: Lists of batches that are in memory together. Iteration raises the errors of `storage_unusable`, and
+    #: FailedPrecondition (FILTER_FAILED).
     windows: Iterator[list[pa.RecordBatch]]
 
     @property
@@ -81,20 +81,20 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class Prospect:
-    """What a read would return: version, schema, filter and number of rows."""
+    """A description of what a read would return: version, schema, filter and number of rows."""
 
     version: int
     incarnation: str
     schema: pa.Schema
     #: The request's filter, with `now()` and the like fixed.
     where: str
-    #: None: unknown before they are read.
+    #: None if unknown before the rows are read.
     rows: int | None
     is_view: bool
 
 
 def open_rows(request: ReadRequest, now: dt.datetime) -> Rows:
-    """Check a request and return its rows; none is read before the first batch is requested.
+    """Check a request and return its rows, which are read only as batches are requested.
 
     Args:
         now: The value of `now()` in the filter, in UTC.
@@ -113,7 +113,7 @@ def open_rows(request: ReadRequest, now: dt.datetime) -> Rows:
 
 
 def _with_checkpointed(request: ReadRequest, now: dt.datetime) -> Rows:
-    """Return the rows of the latest version, with values of checkpoints and finished files that are not committed."""
+    """Return the rows of the latest version, with uncommitted values from checkpoints and finished files."""
     tables = LanceTables()
     table = tables.snapshot(request.uri)
     dataset = tables.dataset(request.uri, table.version)
@@ -156,7 +156,7 @@ def _with_checkpointed(request: ReadRequest, now: dt.datetime) -> Rows:
 
 
 class _Judge:
-    """Evaluate a filter over values that are not committed yet, and count the returned rows.
+    """Evaluates a filter on values that are not committed yet, and counts the returned rows.
 
     Args:
         where: The checked filter.
@@ -193,7 +193,7 @@ class _Judge:
 
 
 def _check_row_columns(mentioned: Collection[str]) -> None:
-    """Refuse a filter that reads values of checkpoints and also row positions, which only Lance can evaluate."""
+    """Refuse a filter on checkpointed values that also reads row positions, which only Lance can evaluate."""
     if own := [name for name in mentioned if name in _ROW_COLUMNS]:
         raise filters.invalid_filter(
             f"it reads {own[0]} and a column with checkpointed values; leave one of them out, or include_checkpointed"
@@ -201,7 +201,7 @@ def _check_row_columns(mentioned: Collection[str]) -> None:
 
 
 def inspect_rows(request: ReadRequest, now: dt.datetime) -> Prospect:
-    """Check a request as `open_rows` does, and return a description of its result without reading rows.
+    """Check a request as `open_rows` does, and describe its result without reading rows.
 
     Raises the errors of `open_rows`.
     """
@@ -245,7 +245,7 @@ def _schema(table: TableSnapshot, reading: _Reading) -> pa.Schema:
 
 
 def _wanted(table: TableSnapshot, columns: tuple[str, ...], *, is_view: bool) -> list[TableField]:
-    """Return the requested columns, or fields of structs, in that order; by default those of `shown_columns`."""
+    """Return the requested columns or fields of structs, in that order, by default those of `shown_columns`."""
     shown = shown_columns(table, is_view=is_view)
     if len(set(columns)) < len(columns):
         raise InvalidArgument("BAD_COLUMN", "A column is listed more than once: list each once", field="columns")
@@ -262,7 +262,7 @@ def _wanted(table: TableSnapshot, columns: tuple[str, ...], *, is_view: bool) ->
 
 
 def _filter(tables: LanceTables, dataset: lance.LanceDataset, request: ReadRequest, now: dt.datetime) -> str:
-    """Return the request's filter as Lance reads it; empty: none."""
+    """Return the request's filter in Lance's SQL, or "" if there is none."""
     if not request.where:
         return ""
     pinned = pin_relative_times(request.where, now)
@@ -271,9 +271,9 @@ def _filter(tables: LanceTables, dataset: lance.LanceDataset, request: ReadReque
 
 
 class _Reading:
-    """A read of one version, window by window; between windows no memory of Lance is held.
+    """A read of one version, window by window. Between windows it uses no memory of Lance.
 
-    A window is a part of one fragment whose rows can all be held.
+    A window is a part of one fragment whose rows all fit into memory.
     """
 
     def __init__(self, dataset: lance.LanceDataset, columns: list[str], where: str, request: ReadRequest) -> None:
@@ -283,16 +283,16 @@ class _Reading:
         self._request = request
         self._offset = request.offset
         self._left = _ALL if request.limit is None else request.limit
-        #: Rows of the next window, and the most of any window.
+        #: The number of rows in the next window, and the maximum for any window.
         self._window = self._most = 1
         self._blobs: list[str] = []
 
     def bound(self, fields: list[TableField]) -> None:
-        """Choose how many rows a window has."""
+        """Choose the number of rows in a window."""
         self._blobs = [field.name for field in fields if arrow_types.is_blob(field.arrow)]
         others = [field.name for field in fields if field.name not in self._blobs]
         stored = max((_row_bytes(fragment.metadata) for fragment in self._dataset.get_fragments()), default=0.0)
-        if self._blobs:  # their sizes are looked up before each window
+        if self._blobs:  # their sizes are read before each window
             stored = 0.0
         widest = max(stored, _sampled_row_bytes(self._dataset, others), _LEAST_ROW_BYTES)
         self._window = self._most = max(1, min(_BLOB_ROWS if self._blobs else _MOST_ROWS, int(_WINDOW_BYTES / widest)))
@@ -302,7 +302,7 @@ class _Reading:
         return self._scanner().projected_schema
 
     def count(self) -> int | None:
-        """Return the number of rows, if that needs no values."""
+        """Return the number of rows, or None if that requires reading values."""
         if self._where:
             return None
         with using_storage(self._request.uri):
@@ -356,7 +356,7 @@ class _Reading:
                     break
 
     def _chosen(self, fragment: lance.LanceFragment, offsets: Addresses) -> Iterator[list[pa.RecordBatch]]:
-        """Yield the rows at physical offsets that a filter over large values matched, without evaluating it again."""
+        """Yield the rows at physical offsets that a filter on large values matched, without evaluating it again."""
         places = offsets
         if fragment.num_deletions:
             live = lance_files.live_rows(fragment, RowRange(0, fragment.physical_rows))
@@ -378,10 +378,10 @@ class _Reading:
     def _held(
         self, fragment: lance.LanceFragment, rows: int, options: dict[str, Any], at_once: int = 0
     ) -> tuple[list[pa.RecordBatch], int]:
-        """Scan a window, and return the rows that fit into memory with their number.
+        """Scan a window, and return the rows that fit into memory, and their number.
 
-        The other rows of the window are dropped, and scanned again when the reader reaches them. So a stalled reader
-        holds no wide rows. If a batch would be larger than Lance supports, the scan is repeated with fewer rows.
+        Other rows of the window are dropped, and scanned again when the reader reaches them, so a stalled reader keeps
+        no wide rows in memory. If a batch is larger than Lance supports, the scan is repeated with fewer rows.
         """
         held: list[pa.RecordBatch] = []
         left, taken = _HELD_BYTES, 0
@@ -414,7 +414,7 @@ class _Reading:
         return held, taken
 
     def _matching(self, fragment: lance.LanceFragment) -> Addresses:
-        """Return the addresses of the rows that the filter matches, as many as requested."""
+        """Return the addresses of the rows that match the filter, up to the requested number."""
         most: dict[str, Any] = {} if self._left == _ALL else {"limit": self._offset + self._left}
         with using_storage(self._request.uri):
             scanner = self._dataset.scanner(
@@ -434,7 +434,7 @@ class _Reading:
         return {"filter": f"({self._where}) AND {inside}"}
 
     def _parts(self, fragment: lance.LanceFragment, rows: int, window: dict[str, Any]) -> list[int]:
-        """Yield how many rows each part of a window may have to fit into memory.
+        """Return the numbers of rows of the parts of a window that each fit into memory.
 
         For blobs, the sizes of the blobs decide.
         """
@@ -464,25 +464,25 @@ class _Reading:
 
 
 def _row_bytes(fragment: lance.FragmentMetadata) -> float:
-    """Return the bytes of a row in the widest of a fragment's files."""
+    """Return the bytes per row of a fragment's widest file."""
     return max((f.file_size_bytes or 0 for f in fragment.files), default=0) / max(1, fragment.physical_rows)
 
 
 def _sampled_row_bytes(dataset: lance.LanceDataset, columns: list[str]) -> float:
-    """Estimate the decoded bytes of a row from some of the first rows, because files may be compressed."""
+    """Estimate the decoded size of a row from some of the first rows, because files may be compressed."""
     if not columns:
         return 0.0
     try:
         rows = dataset.scanner(columns=columns, limit=_SAMPLE_ROWS, batch_size=_SAMPLE_ROWS).to_table()
     except LANCE_ERRORS as error:
         if is_overflow(error):
-            return float(_WINDOW_BYTES)  # one row at a time
+            return float(_WINDOW_BYTES)  # so that windows have one row
         raise
     return float(sum(map(bytes_beside_dictionaries, rows.to_batches())) / max(1, rows.num_rows))
 
 
 def _rows_within(batch: pa.RecordBatch, size: int) -> int:
-    """Return how many of the first rows fit into this many bytes."""
+    """Return how many rows from the first one on fit into this many bytes."""
     low, high = 0, batch.num_rows
     while low < high:
         middle = (low + high + 1) // 2
@@ -494,7 +494,7 @@ def _rows_within(batch: pa.RecordBatch, size: int) -> int:
 
 
 def _copied(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Return a copy of the rows. A slice would keep the memory of the whole batch."""
+    """Return a copy of the rows, because a slice would keep the memory of the whole batch."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, rows.schema) as stream:
         stream.write_batch(rows)
@@ -502,7 +502,7 @@ def _copied(rows: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _bounded(batches: Iterable[pa.RecordBatch], request: ReadRequest) -> Iterator[pa.RecordBatch]:
-    """Yield the rows in batches of the requested size in rows and bytes, with at least one row."""
+    """Yield the rows in batches of the requested size in rows and bytes, but with at least one row."""
     rows = request.batch_size or BATCH_ROWS
     for batch in batches:
         count = max(1, batch.num_rows)
@@ -511,11 +511,11 @@ def _bounded(batches: Iterable[pa.RecordBatch], request: ReadRequest) -> Iterato
             yield batch.slice(at, most)
 
 
-#: Threads that read rows. A call holds one only while it produces its next piece.
+#: Threads that read rows. A call uses one only while it produces its next piece.
 _THREADS = 4
-#: The weight of a call that reads checkpoints: it holds one or two of them, of at most 128 MB each.
+#: How many plain reads count as much as one that reads checkpoints, which has one or two of 128 MB in memory.
 _PLAIN_READS = 8
-#: Each call that reads rows has one piece in work.
+#: The number of pieces that may wait for a thread. Each call produces one at a time, so this is never reached.
 _MOST_PIECES = 1 << 20
 
 P = ParamSpec("P")
@@ -526,7 +526,7 @@ class RowReads:
     """All reads of a process, on one event loop.
 
     Args:
-        most: Most concurrent calls that read rows.
+        most: The maximum number of concurrent calls that read rows.
     """
 
     def __init__(self, most: int) -> None:
@@ -536,7 +536,7 @@ class RowReads:
             few, "TOO_MANY_READS", "calls that read rows with checkpointed values"
         )
         self._pool = BlockingPool(_THREADS, max_queued=_MOST_PIECES, name="rows")
-        # Threads of its own: a store that does not answer shows here, before there are rows to hold.
+        # A pool of its own, because opening waits for a store that does not answer, before rows take memory.
         self._opening = BlockingPool(_THREADS, max_queued=UNBOUNDED, name="opening", slow_seconds=SLOW_STORE_SECONDS)
 
     def close(self) -> None:
@@ -545,13 +545,13 @@ class RowReads:
         self._pool.close()
 
     async def run(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        """Return the result of a function that opens tables but reads no rows, run in a thread."""
+        """Run a function that opens tables but reads no rows in a thread, and return its result."""
         return await self._opening.run(function, *args, **kwargs)
 
     async def each(
         self, wanted: ReadRequest, made: Callable[[Rows], Iterator[T]]
     ) -> AsyncGenerator[tuple[Rows, T], None]:
-        """Read rows, and yield the items of `made(rows)`. The next item is made while the caller uses the current one.
+        """Read rows, and yield the items of `made(rows)`. The next item is produced while the caller uses this one.
 
         Raises:
             LemanError: raised by `open_rows`; ResourceExhausted (TOO_MANY_READS).
@@ -567,5 +567,5 @@ class RowReads:
 
 
 def filter_now() -> dt.datetime:
-    """Return the current time, as the value of `now()` in a filter."""
+    """Return the current time, which is the value of `now()` in a filter."""
     return dt.datetime.now(dt.UTC)

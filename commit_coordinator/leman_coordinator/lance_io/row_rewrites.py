@@ -51,14 +51,14 @@ from leman_core.storage.scan import Chunk, FragmentReader
 from leman_core.storage.storage_errors import error_text, refusal_error, storage_unusable, translating_os_errors
 from leman_core.storage.view_data_files import remove_staged
 
-#: Lance's own columns; its merge cannot resolve them in a delete condition.
+#: The prefix of Lance's own columns, which its merge cannot resolve in a delete condition.
 _ROW_COLUMNS = "_row"
-#: The names in a merge's conditions of the rows that are sent, and those that they match.
+#: The names in a merge's conditions for the rows that are sent, and for the table's rows that they match.
 _SIDES = ("source", "target")
 
 
 def pinned_condition(uri: str, where: str, now: dt.datetime) -> str:
-    """Return a filter with `now()` and the like fixed to `now`.
+    """Return a filter in which `now()` and the like are fixed to `now`.
 
     Raises:
         InvalidArgument: INVALID_FILTER.
@@ -70,7 +70,7 @@ def pinned_condition(uri: str, where: str, now: dt.datetime) -> str:
 
 
 def pinned_values(uri: str, given: Mapping[str, str], now: dt.datetime) -> dict[str, str]:
-    """Return SQL for new values, by column, with `now()` and the like fixed to `now`.
+    """Return the SQL of new values, by column, in which `now()` and the like are fixed to `now`.
 
     Raises:
         InvalidArgument: INVALID_EXPRESSION.
@@ -96,7 +96,7 @@ def pinned_values(uri: str, given: Mapping[str, str], now: dt.datetime) -> dict[
 
 
 def pinned_rules(uri: str, given: MergeRules, now: dt.datetime) -> MergeRules:
-    """Return the rules of a merge, with `now()` and the like in its conditions fixed to `now`.
+    """Return the rules of a merge, in whose conditions `now()` and the like are fixed to `now`.
 
     Lance itself checks the columns of `source` and `target` when it merges.
 
@@ -122,15 +122,15 @@ def _check_no_row_columns(uri: str, where: str) -> None:
         is_name = token.kind in {filters.Kind.WORD, filters.Kind.QUOTED}
         if is_name and token.name.lower().startswith(_ROW_COLUMNS) and token.name not in columns:
             raise filters.invalid_filter(
-                f"a merge deletes rows by columns of the table alone, and {token.text} is Lance's own: delete by it "
+                f"a merge deletes rows only by the table's columns, and {token.text} is Lance's own: delete by it "
                 "with TableService.DeleteRows (`Table.delete`) after the merge"
             )
 
 
 def update_condition(schema: pa.Schema, where: str) -> str:
-    """Return a condition on two rows of a table with this schema, `source` and `target`, as Lance's merge accepts it.
+    """Return a condition on `source` and `target`, two rows of a table with this schema, in the SQL of Lance's merge.
 
-    Lance's merge knows less SQL than its scan: no CASE, and no value of a type with a time zone.
+    That SQL has neither CASE, nor values of a type with a time zone.
 
     Raises:
         InvalidArgument: INVALID_FILTER.
@@ -147,9 +147,9 @@ def update_condition(schema: pa.Schema, where: str) -> str:
             where = Dialect(_sides(schema, where)).lance(where)
         if any(call.lower == "arrow_cast" for call in filters.called_functions(filters.tokenize(where))):
             raise filters.invalid_filter(
-                "of times only now() and ones like timestamp '2024-06-01' can be in it, compared by <, <=, =, >= and > "
-                "with columns that have no time zone. For one with a zone write the number that it has for the time: "
-                "cast(target.at as bigint) < 1717200000000000, in microseconds since 1970 for timestamp[us, …]"
+                "it may have no times but now() and ones like timestamp '2024-06-01', compared by <, <=, =, >= and > "
+                "with columns without a time zone. Compare a column with a time zone as a number, in microseconds "
+                "since 1970 for timestamp[us, …]: cast(target.at as bigint) < 1717200000000000"
             )
     return where
 
@@ -166,7 +166,7 @@ def _without_sides(where: str, found: Sequence[Token]) -> str:
 
 
 def _sides(schema: pa.Schema, where: str) -> lance.LanceDataset:
-    """Return an empty dataset in memory with the columns of times of `source` and `target`."""
+    """Return an empty dataset in memory with the time columns of `source` and `target`."""
     named = filters.names_in_filter(where)
     row = pa.struct([field for field in schema if field.name.casefold() in named and _has_time(field.type)])
     sides = pa.schema([pa.field(side, row) for side in _SIDES])
@@ -182,7 +182,7 @@ def _has_time(kind: pa.DataType) -> bool:
 
 @contextlib.contextmanager
 def _about(field: str) -> Iterator[None]:
-    """Add the name of a request field to errors about its SQL."""
+    """Add the name of a request's field to errors about its SQL."""
     try:
         yield
     except InvalidArgument as error:
@@ -190,7 +190,7 @@ def _about(field: str) -> Iterator[None]:
 
 
 _ROW_ID = "_rowid"
-#: Bytes of a value repeated for all rows that are held at a time; at least one value.
+#: Bytes of a value that is repeated for all rows, in memory at once. At least one value is.
 _REPEATED_BYTES = 16 << 20
 
 
@@ -229,7 +229,7 @@ def update_rows(table: TableHandle, found: Matching, request: UpdateRowsRequest,
 
 
 def resting_on(table: TableSnapshot, changed: Iterable[str]) -> frozenset[str]:
-    """Return the computed columns that depend on any of the changed columns, directly or not.
+    """Return the computed columns that depend on any of the changed columns, directly or indirectly.
 
     Raises:
         DataLoss: BINDING_DAMAGED.
@@ -247,7 +247,7 @@ def resting_on(table: TableSnapshot, changed: Iterable[str]) -> frozenset[str]:
 
 
 class _Rewriting:
-    """Writes the rows of one update to new fragments."""
+    """Writes the updated rows to new fragments."""
 
     def __init__(self, table: TableHandle, request: UpdateRowsRequest) -> None:
         self._dataset = dataset = table.dataset
@@ -292,13 +292,13 @@ class _Rewriting:
         )
 
     def _given(self) -> pa.Schema:
-        """Return the schema of the rows before casting."""
+        """Return the schema of the rows before they are cast."""
         expressions = self._request.expressions
         constants = pa.schema([]) if self._request.values is None else self._request.values.schema
         try:
             read = self._reader.schema({_ROW_ID: _ROW_ID, **expressions})
         except Unavailable:
-            for expression in expressions.values():  # its inputs may have been dropped since the check
+            for expression in expressions.values():  # an input may have been dropped since the check
                 LanceTables().expression_type(
                     self._request.uri, expression, int(self._dataset.version), may_be_constant=True
                 )
@@ -319,7 +319,7 @@ class _Rewriting:
         }
 
     def _rows(self, fragment_id: int) -> Iterator[Chunk]:
-        """Yield the matching rows of a fragment, without the columns whose new value is the same for all of them."""
+        """Yield a fragment's matching rows, without the columns that get the same value in all rows."""
         fragment = self._fragment(fragment_id)
         every = RowRange(0, int(fragment.physical_rows))
         where = self._request.where
@@ -332,13 +332,13 @@ class _Rewriting:
                 raise
             raise FailedPrecondition(
                 "EXPRESSION_FAILED",
-                f"An expression has no value for a row: {clean_message(error_text(error))}. Allow for such rows in it, "
-                "with try_cast(…) or x / nullif(y, 0), or leave them out by the filter",
+                f"An expression has no value for a row: {clean_message(error_text(error))}. Handle such rows in it, "
+                "with try_cast(…) or x / nullif(y, 0), or exclude them with the filter",
                 uri=self._request.uri,
             ) from None
 
     def _fails_again(self, fragment_id: int, every: RowRange) -> bool:
-        """Return whether reading the rows fails again while their inputs can be read, so the storage works.
+        """Return whether the expressions fail again although their inputs can be read, so the storage works.
 
         Raises the errors of `storage_unusable`.
         """
@@ -381,7 +381,7 @@ class _Rewriting:
     def _new_fragments(self, ids: npt.NDArray[np.uint64] | None) -> Iterator[FragmentMetadata]:
         """Yield the fragments of the files.
 
-        `ids`: the stable ids of all their rows; None if the table has no stable row ids.
+        `ids`: the stable ids of all their rows, or None if the table has no stable row ids.
         """
         at = 0
         for file in self.files.files:
@@ -404,13 +404,13 @@ def _quoted(column: TableField) -> str:
     return "`" + column.name.replace("`", "``") + "`"
 
 
-#: Arrow's Rust panics on wide numbers at the alignment of a stream.
+#: Arrow's Rust code panics on wide numbers with the alignment that they have in a stream.
 _ALIGNED = pa.ipc.IpcReadOptions(ensure_alignment=pa.ipc.Alignment.At64Byte)
 _DUPLICATE = "Ambiguous merge insert"
 _NOT_EVALUATED = re.compile(
     r"Arrow error: |Divide by zero|Cast error|Error applying filter|too large to store|[Oo]verflow"
 )
-#: Lance's errors about a condition that it cannot plan.
+#: Lance's messages about a condition that it cannot plan.
 _REFUSED = re.compile(
     r"Invalid user input|Query Execution error|Not supported|LanceError\((?:InvalidInput|NotSupported)\)"
     r"|Internal error: "
@@ -424,7 +424,7 @@ _OF_UPDATE, _OF_DELETE = "header.update_where", "header.delete_where"
 class StagedMerge:
     """The rows of one merge, in a local file.
 
-    Its creator deletes the file; if the process is killed, the next merge does.
+    Its creator deletes the file. If the process is killed, the next merge does.
     """
 
     stays = False
@@ -462,7 +462,7 @@ class StagedMerge:
         )
 
     def write(self, incoming: Incoming) -> SentRows:
-        """Write all rows to the local file until the stream ends; return their digest and count.
+        """Write all rows to the local file until the stream ends. Return their digest and count.
 
         Raises:
             InvalidArgument: BAD_STREAM, BATCH_TOO_LARGE; MERGE_TOO_LARGE; BAD_COLUMN – a key is missing.
@@ -516,11 +516,11 @@ class StagedMerge:
             if '"' in name or "`" in name:
                 raise InvalidArgument(
                     "BAD_COLUMN",
-                    f"Rows cannot be matched by '{excerpt(name)}': Lance takes no quote in a key's name. Rename the "
+                    f"Rows cannot be matched by '{excerpt(name)}': Lance accepts no quote in a key's name. Rename the "
                     "column",
                     field="header.on",
                 )
-            kind = schema.field(name).type  # Lance matches no JSON values, and would insert them each time
+            kind = schema.field(name).type  # Lance never matches JSON values, and would insert such rows each time
             if pa.types.is_nested(kind) or arrow_types.is_blob(schema.field(name)) or isinstance(kind, pa.JsonType):
                 raise InvalidArgument(
                     "BAD_COLUMN",
@@ -535,14 +535,14 @@ class ReadyMerge:
     """A merge that is ready to commit."""
 
     operation: LanceOperation.Update
-    #: Rows inserted, updated, deleted.
+    #: The numbers of rows that are inserted, updated and deleted.
     counts: tuple[int, int, int]
     fragments: int
 
 
 @contextlib.contextmanager
 def prepared_merge(table: TableHandle, request: MergeRowsRequest) -> Iterator[ReadyMerge]:
-    """Write the merged rows, which the block has to commit; without a commit, the files are removed.
+    """Write the merged rows. The block must commit them; if it does not, the files are removed.
 
     Raises:
         FailedPrecondition: DUPLICATE_KEY – several rows match one of the table; FILTER_FAILED – a condition cannot be
@@ -586,7 +586,7 @@ def prepared_merge(table: TableHandle, request: MergeRowsRequest) -> Iterator[Re
 def _source(table: TableHandle, request: MergeRowsRequest) -> pa.Table:
     """Return the rows for Lance.
 
-    They also have the computed columns that depend on the sent columns, as NULL: the old values are outdated.
+    They get the computed columns that depend on the sent columns, as NULL, because the old values are outdated.
     """
     known = snapshot_of(request.uri, table.dataset, ())
     with translating_os_errors("The rows of a merge", request.rows), pa.memory_map(request.rows) as file:
@@ -607,7 +607,7 @@ def _source(table: TableHandle, request: MergeRowsRequest) -> pa.Table:
 
 
 def _note(uri: str, files: list[tuple[str, int]]) -> None:
-    """Write a note of the files before their commit, as for every file that the coordinator commits."""
+    """Write a note of the files before their commit, as for all files that the coordinator commits."""
     staged = []
     for name, rows in files:
         size, digest = digest_of(uri, name)
@@ -628,10 +628,10 @@ def _translated(request: MergeRowsRequest, blamed: str) -> Iterator[None]:
 
 
 def _failure(error: Exception, request: MergeRowsRequest, blamed: str) -> LemanError:
-    """Return the error of a merge that Lance refuses.
+    """Return the error for a merge that Lance refuses.
 
     Args:
-        blamed: The condition to blame, if any.
+        blamed: The field of the condition that may be the cause, or "".
     """
     text = first_line(error)
     if _DUPLICATE in text:
@@ -661,7 +661,7 @@ def _failure(error: Exception, request: MergeRowsRequest, blamed: str) -> LemanE
 
 
 def _about_condition(text: str) -> str:
-    """Return in words why Lance cannot plan a condition."""
+    """Return why Lance cannot plan a condition."""
     if (found := _AMBIGUOUS.search(text)) is not None:
         name = excerpt(found[1])
         return f"{name} is a column of the rows that are sent and of the table: write source.{name} or target.{name}"

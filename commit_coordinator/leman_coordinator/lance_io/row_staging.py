@@ -1,4 +1,4 @@
-"""Stage rows that a caller adds: a data file for each new fragment, which no version of the table has yet."""
+"""Stage rows that a caller adds: write a data file for each new fragment. No version of the table has them yet."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from leman_core.storage.lance_tables import LanceTables, snapshot_of
 from leman_core.storage.object_stores import lance_options
 from leman_core.storage.view_data_files import new_name, remove_staged
 
-#: Most rows of a fragment, unless the caller chooses: Lance's default.
+#: The maximum number of rows in a fragment, unless the caller chooses: Lance's default.
 FRAGMENT_ROWS = 1 << 20
-#: Size of a fragment's file at which the next one is started.
+#: When a fragment's file has this size, the next one is started.
 _FRAGMENT_BYTES = 16 << 30
 _OLDEST_FORMAT = (2, 0)
 _COLUMNS_LISTED = 40
 
 
 class StagedRows:
-    """The files of one upload, written by one thread. The creator discards it, or has it committed."""
+    """The files of one upload, written by one thread. Its creator either has them committed or discards them."""
 
     stays = True
 
@@ -62,7 +62,7 @@ class StagedRows:
         return AppendRowsRequest(table.uri, request_id, body, table.incarnation, self._columns, tuple(self.files))
 
     def write(self, incoming: Incoming) -> SentRows:
-        """Write all rows until the stream ends; return their digest and count.
+        """Write all rows until the stream ends. Return their digest and count.
 
         Raises:
             InvalidArgument: BAD_STREAM, BATCH_TOO_LARGE; see also `Fitting`.
@@ -84,12 +84,12 @@ class StagedRows:
         return is_outlived(self._table)
 
     def discard(self) -> None:
-        """Remove the files. What cannot be removed stays, until garbage is collected."""
+        """Remove the files. If that fails, they stay until garbage is collected."""
         self._files.discard()
 
 
 class RowFiles:
-    """Data files of new fragments, one after the other. The creator discards them, or has them committed."""
+    """Data files of new fragments, written one after the other. The creator has them committed or discards them."""
 
     def __init__(self, table: TableSnapshot, max_rows: int = 0) -> None:
         self._table = table
@@ -99,7 +99,7 @@ class RowFiles:
         self.files: list[StagedFile] = []
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Append rows, in the types that are written to the table's columns.
+        """Append rows, in the types in which the table's columns are written.
 
         Raises the errors of `storage_unusable`.
         """
@@ -113,7 +113,7 @@ class RowFiles:
                 self._close_file()
 
     def close(self) -> None:
-        """Publish the last file, and note all of them.
+        """Publish the last file, and write a note of all files.
 
         Raises:
             LemanError: see `storage_unusable`; raised by `write_note`.
@@ -123,8 +123,8 @@ class RowFiles:
             table_files.write_note(self._table.uri, self.files)
 
     def discard(self) -> None:
-        """Remove the files. What cannot be removed stays, until garbage is collected."""
-        self._file = None  # a dropped writer leaves no file
+        """Remove the files. If that fails, they stay until garbage is collected."""
+        self._file = None  # a writer that is dropped leaves no file
         remove_staged(self._table.uri, self._names)
 
     def _begun(self, schema: pa.Schema) -> _RowsFile:
@@ -139,7 +139,7 @@ class RowFiles:
 
 
 class _RowsFile:
-    """One file of rows. Only `close` publishes it."""
+    """One file of rows. `close` publishes it."""
 
     def __init__(self, table: TableSnapshot, name: str, schema: pa.Schema) -> None:
         self._uri = table.uri
@@ -166,7 +166,7 @@ class _RowsFile:
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[None]:
-        """Raise COMMIT_REFUSED if Lance can never store the values; it does not name their column."""
+        """Raise COMMIT_REFUSED if Lance can never store the values. Lance does not say in which column they are."""
         try:
             with using_storage(self._uri):
                 yield
@@ -177,7 +177,7 @@ class _RowsFile:
             raise FailedPrecondition(
                 "COMMIT_REFUSED",
                 f"Lance cannot store values of the columns {names}: {first_line(error.__cause__)}. Correct the values, "
-                "or give the column of this type another one",
+                "or use another type for the column",
                 uri=self._uri,
             ) from error.__cause__
 
@@ -201,7 +201,7 @@ class _RowsFile:
 
 
 def _described_blobs(schema: pa.Schema, file_format: tuple[int, int]) -> Sequence[str]:
-    """Return the columns with Lance's newer kind of blob, which describes its bytes."""
+    """Return the columns with Lance's newer blob encoding, in which a struct describes the bytes."""
     return [f.name for f in schema if arrow_types.is_blob(f) and file_format >= arrow_types.V2_FORMAT]
 
 

@@ -1,11 +1,11 @@
 """The files of a table: check staged files, note committed ones, list the table's folders, and remove files.
 
-Lance keeps no checksums, and the properties of its transactions are deleted with old versions. So before the
+Lance keeps no checksums, and deletes the properties of its transactions together with old versions. So before the
 coordinator installs files, it writes their sizes and digests to a note, a small file for each request under
-`<table>/_committed/`. If a noted file is not installed after all, the note does no harm, because no other file ever
-gets that name.
+`<table>/_committed/`. If a noted file is not installed after all, its note does no harm, because no other file ever
+gets the same name.
 
-If the storage cannot be used, everything here raises the errors of `storage_failed`.
+If the storage cannot be used, all functions raise the errors of `storage_failed`.
 """
 
 from __future__ import annotations
@@ -43,23 +43,23 @@ from leman_core.storage.opening import open_latest, open_version
 from leman_core.storage.storage_errors import storage_failed
 from leman_core.storage.view_side_files import REFRESH_FOLDER
 
-#: Lance's mark for a field of a file that another file replaces.
+#: Lance's field id for a column of a file that another file has replaced.
 _REPLACED = -2
 
 
 @dataclass(frozen=True, slots=True)
 class InstallableFile:
-    """A staged file that passed all checks of its content."""
+    """A staged file whose content passed all checks."""
 
     name: str
-    #: The file as a manifest names it.
+    #: The file's entry for a manifest.
     data_file: LanceDataFile = field(repr=False)
-    #: Rows that the file lacks because they were deleted when it was written.
+    #: Rows that the file lacks, because they were deleted when it was written.
     deletions: Deletions | None = field(default=None, repr=False)
 
 
 class StagedFiles:
-    """Check the staged files of one table, in many threads."""
+    """Checks the staged files of one table, in many threads."""
 
     def __init__(self, uri: str) -> None:
         self._uri = uri
@@ -76,7 +76,7 @@ class StagedFiles:
         """
         verified = column_files.verify_column_file(self._uri, staged, output.field.arrow)
         key = (output.name, output.field.field_ids, str(output.field.arrow.type), verified.column, verified.format)
-        with self._finding:  # once for many threads: it opens the table
+        with self._finding:  # one thread opens the table for all
             layout = self._layouts.get(key)
             if layout is None:
                 layout = self._layouts[key] = self._layout_of(staged, verified, output)
@@ -89,15 +89,15 @@ class StagedFiles:
     def _layout_of(self, staged: StagedFile, verified: Verified, output: OutputField) -> LanceDataFile:
         with contextlib.ExitStack() as stack:
             name = staged.file
-            if verified.column != output.name:  # Lance would search its column by the name in the file
+            if verified.column != output.name:  # Lance looks for its column by the name in the file
                 like = column_files.empty_copy(self._uri, staged, output.field.arrow, verified.format)
                 name = stack.enter_context(like)
             return self._layout(name, output)
 
     def _layout(self, name: str, output: OutputField) -> LanceDataFile:
-        """Return the layout of the file: which field is in which of its columns.
+        """Return the layout of a file: which of its columns has which field.
 
-        It is the same for all files of one column and format version.
+        All files of one column and format version have the same layout.
         """
         try:
             layout = LanceDataFile.create(open_table(self._uri), name)
@@ -112,9 +112,9 @@ class StagedFiles:
 
 
 def with_files(fragment: FragmentMetadata, new: Iterable[LanceDataFile]) -> FragmentMetadata:
-    """Return a fragment in which new files replace the earlier ones of their fields.
+    """Return a fragment in which new files replace earlier files of the same fields.
 
-    A file with no field left is dropped.
+    A file whose fields are all replaced is dropped.
     """
     added = list(new)
     replaced = {field_id for file in added for field_id in file.fields}
@@ -130,7 +130,7 @@ def with_files(fragment: FragmentMetadata, new: Iterable[LanceDataFile]) -> Frag
 
 
 def with_layout_of(layout: LanceDataFile, staged: StagedFile) -> LanceDataFile:
-    """Return a manifest's entry for a staged file that has the same columns as another file."""
+    """Return the manifest entry for a staged file with the same columns as another file."""
     return LanceDataFile(
         staged.file,
         layout.fields,
@@ -143,10 +143,10 @@ def with_layout_of(layout: LanceDataFile, staged: StagedFile) -> LanceDataFile:
 
 FOLDER = "_committed"
 _ENDING = ".files"
-#: First line of a note. A line for each file follows: name, size, digest. The note's own name is a digest of its
+#: The first line of a note. A line for each file follows: name, size, digest. The note's name is a digest of its
 #: content.
 _HEADER = "leman committed files 1"
-#: This many notes are not worth merging.
+#: Fewer notes are not merged.
 _FEW = 16
 _TRIES = 3
 
@@ -156,7 +156,7 @@ class Committed:
     """The expected content of a committed file."""
 
     size_bytes: int
-    #: xxh3-128 of the bytes, as hex.
+    #: xxh3-128 of the content, in hex.
     digest: str
 
 
@@ -166,18 +166,18 @@ class Notes:
 
     #: Noted content by name of the data file.
     files: Mapping[str, Committed]
-    #: The problem of each damaged note, by file name.
+    #: The problem of each damaged note, by the note's file name.
     damaged: Mapping[str, str]
     bytes_read: int
 
 
 def can_be_noted(file: StagedFile) -> bool:
-    """Return whether name and digest of a file that was not checked have the right form for a note."""
+    """Return whether the name and digest of an unchecked file have the form that a note needs."""
     return keys.parse_column_file_name(file.file) is not None and file.digest.isalnum()
 
 
 def write_note(uri: str, files: Iterable[StagedFile]) -> None:
-    """Write a note of files of a table; the same files make the same note.
+    """Write a note of files of a table. The same files always make the same note.
 
     Raises the errors of `storage_failed`.
     """
@@ -192,14 +192,14 @@ def read_notes(uri: str) -> Notes:
     folder = _folder(uri)
     for tries_left in reversed(range(_TRIES)):
         found = _read(folder, folder.entries(_ENDING))
-        if found.vanished and tries_left:  # folded meanwhile: another note has what they said
+        if found.vanished and tries_left:  # merged meanwhile, so another note has their content
             continue
         break
     return Notes(found.files, found.damaged, found.bytes_read)
 
 
 def problem_of(uri: str, name: str, expected: Committed) -> str:
-    """Compare a data file with its note. Return the problem in words; empty if the file is intact.
+    """Compare a data file with its note. Return the problem in words, or "" if the file is intact.
 
     Raises:
         NotFound: FILE_MISSING – the file does not exist.
@@ -214,12 +214,12 @@ def problem_of(uri: str, name: str, expected: Committed) -> str:
 
 
 def fold_notes(uri: str, present: Callable[[], Collection[str]]) -> None:
-    """Merge many notes into one, and leave out files that no longer exist.
+    """Merge many notes into one, without files that no longer exist.
 
     Damaged notes are kept. If a call is interrupted, call it again.
 
     Args:
-        present: Lists the data folder; it is called after the notes were listed, so that no file is missed.
+        present: Lists the data folder. It is called after the notes were listed, so that no file is missed.
 
     Raises the errors of `storage_failed`.
     """
@@ -285,15 +285,15 @@ def _decode(name: str, content: bytes) -> dict[str, Committed]:
     return {file: Committed(int(size), digest) for file, size, digest in parts}
 
 
-#: Lance's own folders besides the data, and that of its indices, which has a folder for each.
+#: Lance's own folders, apart from the data. Its folder of indices, with a folder for each index, follows.
 _OF_LANCE = ("_versions", "_transactions", "_deletions")
 _INDICES = "_indices"
-#: Files that are deleted after one listing of their folder.
+#: The number of files that are deleted after one listing of their folder.
 _AT_ONCE = 1000
 
 
 class TableVersions:
-    """The versions of a table: only they can refer to its data files.
+    """The versions of a table. Only versions can refer to its data files.
 
     Raises:
         NotFound: TABLE_NOT_FOUND – the table does not exist.
@@ -314,7 +314,7 @@ class TableVersions:
                     yield _snapshot(self._uri, dataset.checkout_version(number))
 
     def branches(self) -> Iterator[TableSnapshot]:
-        """Yield the versions of other branches. Their manifests lie elsewhere, but refer to the same data folder."""
+        """Yield the versions of other branches, which have their own manifests but share the data folder."""
         with _readable(self._uri):
             dataset = open_latest(self._uri)
             for name in dataset.branches.list():
@@ -372,7 +372,7 @@ def _place(uri: str, folder: str) -> tuple[pafs.FileSystem, str]:
 
 
 def is_lemans_data_file(name: str) -> bool:
-    """Return whether the name is that of a data file by Leman: a column file, a view's file, or one of added rows."""
+    """Return whether Leman writes data files with such names: column files, a view's files, and added rows."""
     return keys.parse_column_file_name(name) is not None or keys.is_view_file_name(name) or keys.is_rows_file_name(name)
 
 
@@ -387,13 +387,13 @@ def is_elsewhere(table: TableSnapshot, fragment_id: int, name: str) -> bool:
 def refresh_folder(uri: str) -> list[StoredFile]:
     """Return the files of a view's refresh folder, by name.
 
-    They include the lists of rows to evict. Such a list is removed once its delta is committed.
+    These include lists of rows to evict, each of which is removed once its delta is committed.
     """
     return _listed(uri, REFRESH_FOLDER)
 
 
 def untouched_ranges(uri: str, file: str) -> tuple[tuple[RowRange, ...], frozenset[str]] | None:
-    """Return the rows of a partial column file that no job requested, and md5 of the filters for which it is complete.
+    """Return the rows of a partial column file that no job requested, and md5 of the filters that it fully covers.
 
     Return None if the file cannot be read.
     """
@@ -410,13 +410,13 @@ def untouched_ranges(uri: str, file: str) -> tuple[tuple[RowRange, ...], frozens
 
 
 def remove_files(uri: str, files: Iterable[StoredFile]) -> Iterator[StoredFile]:
-    """Delete those of the files that have not changed since they were listed, and yield each that is gone.
+    """Delete the files that have not changed since they were listed, and yield each that is gone.
 
-    To detect changes, this lists the folders again, because times of modification from a list and from a request for
-    one object differ: a store returns milliseconds in the former and seconds in the latter.
+    This lists the folders again to detect changes. A request for a single object would not do, because its time of
+    modification differs from the listed one: a store returns seconds in the former and milliseconds in the latter.
 
     Raises:
-        Unavailable: STORE_UNAVAILABLE – the same call continues.
+        Unavailable: STORE_UNAVAILABLE – repeat the call to continue.
     """
     wanted = list(files)
     for at in range(0, len(wanted), _AT_ONCE):
@@ -428,7 +428,7 @@ def remove_files(uri: str, files: Iterable[StoredFile]) -> Iterator[StoredFile]:
         for file in part:
             found = now.get((file.folder, file.name))
             if found is not None and (found.modified, found.size_bytes) != (file.modified, file.size_bytes):
-                continue  # rewritten since
+                continue  # it was rewritten since
             filesystem, path = places[file.folder]
             with _readable(uri), contextlib.suppress(FileNotFoundError):
                 filesystem.delete_file(f"{path}/{file.name}")

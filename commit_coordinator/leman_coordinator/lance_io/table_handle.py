@@ -1,12 +1,11 @@
 """Keep a table open between commits, commit files of several columns in one transaction, and classify commit errors.
 
 One key of the table's config records which attempt at each job may still change the table. A commit reads the manifest
-anyway, so the check costs nothing. Every coordinator sees the record, after any restart and without Redis (decision
-16).
+anyway, so this check is free. Every coordinator sees the record, after any restart and without Redis (decision 16).
 
-Lance's operation DataReplacement installs files of the same fields, one for each fragment. Its operation Update
-replaces whole fragments, and so can install files of any columns. After either, indexes on these columns no longer
-cover the fragments. Unlike a DataReplacement, an Update changes the versions of the rows' last updates, and also
+Lance's operation DataReplacement installs files of the same fields, one in each fragment. Its operation Update replaces
+whole fragments, and so can install files of any columns. After either operation, indexes on these columns no longer
+cover the fragments. Unlike a DataReplacement, an Update also sets the versions at which rows were last updated, and
 conflicts with concurrent deletions.
 """
 
@@ -39,7 +38,7 @@ from leman_core.storage.storage_errors import refusal_error
 from leman_core.storage.table_creation import check_conditional_puts
 from leman_core.storage.transactions import OPERATION, REPLACE_COLUMNS, CommitHistory, CommitRecord
 
-#: Messages of plain OSErrors that guarantee that nothing was committed.
+#: Messages of plain OSErrors after which certainly nothing was committed.
 _REFUSED = (
     "Incompatible transaction",
     "commit conflict",
@@ -81,9 +80,9 @@ def commit_outcomes(uri: str) -> Iterator[None]:
 
 
 def _definite(uri: str, error: BaseException) -> FailedPrecondition | None:
-    """Return the error for a commit that Lance would refuse again; None if a retry may succeed.
+    """Return the error for a commit that Lance would refuse again, or None if a retry may succeed.
 
-    A panic is not such an error: reading the table shows whether the commit was made.
+    For a panic the result is None, because reading the table shows whether the commit was made.
     """
     if not is_definite(error):
         return None
@@ -93,7 +92,7 @@ def _definite(uri: str, error: BaseException) -> FailedPrecondition | None:
 
 
 ATTEMPTS_KEY = "leman.attempts"
-#: Recently taken-over jobs to remember. An executor that wakes after more takeovers of one table may commit again.
+#: How many taken-over jobs are remembered. An executor that wakes after more takeovers of one table may commit again.
 _JOBS_KEPT = 64
 
 
@@ -112,19 +111,19 @@ def read_attempts(config: Mapping[str, str]) -> dict[str, int]:
 
 
 def with_attempt(known: Mapping[str, int], job_id: str, attempt: int) -> str:
-    """Return the record of attempts with one more: at most 64 jobs, the latest last."""
+    """Return the record of attempts with one more, for at most 64 jobs, with the latest last."""
     entries = [(job, number) for job, number in known.items() if job != job_id][-_JOBS_KEPT + 1 :]
     return json.dumps(dict([*entries, (job_id, attempt)]), separators=(",", ":"))
 
 
 _CONTAINER = 1 << 16
-#: The first number of a Roaring bitmap in its portable format with run containers, and the number of containers from
-#: which on their offsets are listed.
+#: The first number of a Roaring bitmap in the portable format with run containers, and the number of containers from
+#: which on it lists their offsets.
 _COOKIE, _LISTED_FROM = 12347, 4
 
 
 def update_of(dataset: lance.LanceDataset, files: Sequence[tuple[int, InstallableFile]]) -> LanceOperation.Update:
-    """Return the operation that installs files in fragments of `dataset`; one fragment may get several."""
+    """Return the operation that installs files in fragments of `dataset`. A fragment may get several."""
     by_fragment: dict[int, list[InstallableFile]] = {}
     for fragment_id, file in files:
         by_fragment.setdefault(fragment_id, []).append(file)
@@ -149,7 +148,7 @@ def are_one_replacement(files: Sequence[tuple[int, InstallableFile]]) -> bool:
 
 
 def all_offsets(rows: int) -> bytes:
-    """Return the numbers below `rows` as a Roaring bitmap: one run in each container."""
+    """Return the numbers below `rows` as a Roaring bitmap with one run in each container."""
     sizes = [min(_CONTAINER, rows - begin) for begin in range(0, rows, _CONTAINER)]
     count = len(sizes)
     head = struct.pack("<I", _COOKIE | (count - 1) << 16) + ((1 << count) - 1).to_bytes(-(-count // 8), "little")
@@ -161,16 +160,16 @@ def all_offsets(rows: int) -> bytes:
 
 
 _COMMIT_TIMEOUT = timedelta(seconds=60)
-#: Lance's cache of a table between commits. By default Lance keeps the manifest of each version that the handle was at:
-#: half a megabyte for 200 columns.
+#: The size of Lance's cache for a table between commits. By default Lance keeps the manifest of each version that the
+#: handle has read, which takes half a megabyte for 200 columns.
 _CACHE_BYTES = 16 << 20
 
 
 class TableHandle:
     """A table that is kept open between commits, for one thread at a time.
 
-    Call `latest` right before each commit: a commit builds on what the handle has read, and Lance would let it build on
-    a table that was dropped and recreated at the same path.
+    Call `latest` right before each commit. A commit builds on what the handle has read, and Lance would not notice that
+    a table was dropped and recreated at the same path.
     """
 
     def __init__(self, uri: str) -> None:
@@ -181,7 +180,7 @@ class TableHandle:
         self._dataset = open_table(uri, cache_bytes=_CACHE_BYTES)
         self._history = CommitHistory()
         self._had_index = False
-        #: Versions whose duplicate rows are settled, see `duplicate_commits`.
+        #: Versions whose duplicate rows were removed, see `duplicate_commits`.
         self.twins_settled: set[int] = set()
 
     @property
@@ -190,7 +189,7 @@ class TableHandle:
         return int(self._dataset.session().size_bytes())
 
     def latest(self, fragment_ids: Collection[int] = ()) -> TableSnapshot:
-        """Move the handle to the latest version, and return it with those of the named fragments that exist.
+        """Move the handle to the latest version, and return it with the requested fragments that exist.
 
         Raises:
             LemanError: see `table_error`.
@@ -198,7 +197,7 @@ class TableHandle:
         before = self.incarnation
         try:
             self._move_to_latest()
-            with panics_as_errors():  # over an invalid schema, once it is read
+            with panics_as_errors():  # Lance panics when it reads an invalid schema
                 found = self._snapshot(fragment_ids)
         except (OSError, ValueError) as error:
             raise table_error(self._uri, error) from None
@@ -212,22 +211,22 @@ class TableHandle:
         options = options_of(self._uri)
         if options == self._options:
             move_to_latest(self._dataset)
-        else:  # credentials were renewed, and the handle keeps the old ones
+        else:  # credentials were renewed, but the handle has the old ones
             self._dataset = open_latest(self._uri, cache_bytes=_CACHE_BYTES)
             self._options = options
 
     def replace_files(
         self, base: TableSnapshot, files: Sequence[tuple[int, InstallableFile]], properties: Mapping[str, str]
     ) -> int:
-        """Install files, at most one for each column and fragment; return the version of the table with them.
+        """Install files, at most one for each column and fragment, and return the version of the table with them.
 
-        Lance commits on top of versions after `base`, too. So if the version grows by more than one, others committed
-        between.
+        Lance may commit on top of versions after `base`. So if the version grows by more than one, others have
+        committed between.
 
         Args:
-            base: The version that the handle is at, which was checked.
+            base: The handle's version, which was checked.
             files: Fragment ids, each with its file.
-            properties: Of the transaction, see `leman_core.storage.transactions`.
+            properties: Transaction properties, see `leman_core.storage.transactions`.
 
         Raises the errors of `commit_outcomes`.
         """
@@ -272,7 +271,7 @@ class TableHandle:
         Raises the errors of `commit_outcomes`.
         """
         with commit_outcomes(self._uri):
-            self._dataset.alter_columns(*alterations)  # type: ignore[arg-type]  # its annotation is of another form
+            self._dataset.alter_columns(*alterations)  # type: ignore[arg-type]  # Lance's annotation is too narrow
         return int(self._dataset.version)
 
     def add_plain_columns(self, fields: Sequence[pa.Field]) -> int:
@@ -285,13 +284,13 @@ class TableHandle:
         return int(self._dataset.version)
 
     def current(self, fragment_ids: Collection[int]) -> TableSnapshot:
-        """Return the handle's version, that of its last commit or read, with the named fragments."""
+        """Return the handle's version, which it last committed or read, with the requested fragments."""
         return self._snapshot(fragment_ids)
 
     def has_no_index(self) -> bool:
         """Return whether the handle's version certainly has no index.
 
-        The check is cheap if there is no index. Once the table had one, this returns False without checking.
+        This is cheap as long as the table never had an index. Once it had one, this returns False without checking.
         """
         if not self._had_index:
             self._had_index = True
@@ -305,7 +304,7 @@ class TableHandle:
         return self._dataset
 
     def follow(self, committed: lance.LanceDataset) -> int:
-        """Move to the result of a commit on `dataset`, and return its version."""
+        """Move to the version that a commit on `dataset` made, and return its number."""
         self._dataset = committed
         return int(committed.version)
 
@@ -344,7 +343,7 @@ class TableHandle:
         return 0 if fragment is None else int(fragment.count_rows(where))
 
     def are_still_deleted(self, fragment_id: int, before: Deletions) -> bool:
-        """Return whether every row of a fragment that is deleted in `before` is still deleted."""
+        """Return whether all of a fragment's rows that are deleted in `before` are still deleted."""
         fragment = self._dataset.get_fragment(fragment_id)
         return fragment is None or are_still_deleted(fragment, before)
 
@@ -367,7 +366,7 @@ class TableHandle:
                 raise
 
     def update_fields(self, changed: dict[int, LanceOperation.UpdateMap]) -> None:
-        """Change metadata of columns, by field id, and add an incarnation to the handle's version.
+        """Change metadata of columns, by field id, and give the handle's version an incarnation.
 
         Raises the errors of `commit_outcomes`.
         """
@@ -378,9 +377,9 @@ class TableHandle:
             self._dataset = _committed(self._dataset, transaction)
 
     def begin_attempt(self, base: TableSnapshot, job_id: str, attempt: int) -> int:
-        """Write into the table's config that an attempt at a job has begun, and return the version after it.
+        """Record in the table's config that an attempt at a job has begun, and return the version with the record.
 
-        A table that has no incarnation gets one.
+        A table without an incarnation gets one.
 
         Raises the errors of `commit_outcomes`.
         """
@@ -395,12 +394,12 @@ class TableHandle:
         return int(self._dataset.version)
 
     def records(self, after: int, limit: int) -> Iterator[CommitRecord]:
-        """Yield Leman's commits later than version `after` among the last `limit` versions, newest first."""
+        """Yield Leman's commits after version `after` among the last `limit` versions, newest first."""
         return self._history.records(self._dataset, int(self._dataset.version), after, limit)
 
     @property
     def incarnation(self) -> str:
-        """The incarnation of the handle's version; empty: it has none."""
+        """The incarnation of the handle's version, or "" if it has none."""
         return str(self._dataset.config().get(INCARNATION_KEY, ""))
 
     def _snapshot(self, fragment_ids: Collection[int]) -> TableSnapshot:
@@ -419,7 +418,7 @@ class TableHandle:
 
 def _fragment(metadata: lance.FragmentMetadata) -> Fragment:
     deleted = metadata.deletion_file.num_deleted_rows if metadata.deletion_file else 0
-    # `path` creates a class at every call, which would take longer than the whole commit.
+    # The property `path` creates a class at every access, which would take longer than the whole commit.
     files = tuple(DataFile(f._path, tuple(f.fields)) for f in metadata.files)
     return Fragment(metadata.id, metadata.physical_rows, deleted or 0, files)
 

@@ -1,10 +1,10 @@
 """Remove and rename tables and views, check what refers to them, and write notes for repeated requests.
 
-A caller whose answer was lost repeats its request, perhaps to another coordinator. By then a new table, which must not
-be dropped, may have the name. So a request writes a note into its database: before the removal with the identity of the
-table, after it with the mark that the table was removed: `<database>/_leman/drops/<digest of place and request
-id>.json`. A table that Lance created has no identity (incarnation); it gets one for this purpose. Notes are kept for a
-day.
+A caller whose answer was lost repeats its request, perhaps to another coordinator. By then another table may have the
+name, which must not be dropped. So a request writes a note into its database, at `<database>/_leman/drops/<digest of
+place and request id>.json`: before the removal with the identity of the table, and afterwards with the mark that the
+table was removed. The identity is the table's incarnation. A table that Lance created has none, and gets one for this
+purpose. Notes are kept for a day.
 """
 
 from __future__ import annotations
@@ -42,30 +42,30 @@ from leman_core.storage.view_data_files import definition_in
 
 #: Prefix of a folder in `OWN_FOLDER` that was a table.
 _DROPPED = "dropped-"
-#: Prefix of a folder that turned out to be another table and whose own name was taken at the same moment.
-#: (`MOVED_PREFIX`: it is being checked, and no other drop removes it.)
+#: Prefix of a folder that proved to be another table, after its own name had been taken again. `MOVED_PREFIX`, in
+#: contrast, marks a folder that is still being checked, which no other drop removes.
 _SET_ASIDE = "set-aside-"
-#: Pauses before the removal of leftovers is retried: workers of the table's jobs may still write there.
+#: Seconds before each retry to remove remaining files, because workers of the table's jobs may still write there.
 _PAUSES = (0.2, 1.0, 3.0)
 
 _log = structlog.get_logger(__name__)
 
 
 def remove_folder(uri: str, incarnation: str) -> None:
-    """Remove a table's folder; if this raises, the table still exists.
+    """Remove a table's folder. If this raises an error, the table still exists.
 
     A local folder is first renamed, in one step. Then the name is free, and new data under it is safe. In a store, the
-    versions are deleted first: without them the other files are not a table. Files that then cannot be removed are
-    logged without an error, as the table itself is gone. Of a link, only the link is removed, not its target.
+    versions are deleted first: without them the other files are not a table. If files then cannot be removed, that is
+    only logged, as the table itself is gone. For a link, only the link is removed, not its target.
 
     Args:
-        incarnation: The expected incarnation; empty: unknown. Another local table gets its name back: a process that
-            was frozen may wake up after others have dropped the table and created a new one.
+        incarnation: The expected incarnation, or "" if unknown. A process that was frozen may wake up after others have
+            dropped the table and created a new one. A local table with another incarnation gets its name back.
 
     Raises:
-        FileNotFoundError: the folder does not exist, or another table has it.
-        OSError: it cannot be removed.
-        LemanError: its incarnation cannot be read.
+        FileNotFoundError: The folder does not exist, or belongs to another table.
+        OSError: It cannot be removed.
+        LemanError: Its incarnation cannot be read.
     """
     system, path = filesystem_of(uri)
     if is_link(uri):
@@ -95,7 +95,7 @@ def remove_folder(uri: str, incarnation: str) -> None:
 
 
 def _moved(folder: Path) -> Path | None:
-    """Rename a table's folder to a name of Leman's own, and return it; None if that takes more than one step."""
+    """Rename a table's folder to a name of Leman's own, and return it, or None if that takes more than one step."""
     moved = folder.parent / OWN_FOLDER / f"{MOVED_PREFIX}{uuid.uuid4().hex}"
     try:
         moved.parent.mkdir(exist_ok=True)
@@ -129,7 +129,7 @@ def _check_meant(moved: Path, folder: Path, incarnation: str) -> None:
 def _put_back(moved: Path, folder: Path) -> None:
     try:
         moved.rename(folder)
-    except OSError as error:  # a third table has the name, or a writer has created a file under it
+    except OSError as error:  # another table has the name by now, or a writer has created a file under it
         aside = moved.with_name(moved.name.replace(MOVED_PREFIX, _SET_ASIDE))
         moved.rename(aside)
         _log.error("a table is set aside: it has lost its name", table=str(folder), path=str(aside), why=str(error))
@@ -138,7 +138,7 @@ def _put_back(moved: Path, folder: Path) -> None:
 def _sweep(own: Path) -> None:
     """Remove dropped folders, including those of interrupted drops.
 
-    Folders that another process still checks stay for a day.
+    Folders that another process is still checking stay for a day.
     """
     looked_at = (moved for moved in own.glob(f"{MOVED_PREFIX}*") if moved.stat().st_ctime < time.time() - DAY)
     for dropped in (*own.glob(f"{_DROPPED}*"), *looked_at):
@@ -176,13 +176,13 @@ def check_view_drop(database: str, name: str, *, force: bool) -> None:
 
 
 def views_on(tables: LanceTables, database: str, name: str) -> list[str]:
-    """Return the names of the database's views whose source is that table."""
+    """Return the names of the database's views that read the table."""
     source = table_uri(database, name)
     found = []
     for other in tables.list_tables(database):
         try:
             definition = definition_in(tables.snapshot(table_uri(database, other)))
-        except (NotFound, *UNREADABLE):  # dropped meanwhile; or damaged, and can only be dropped
+        except (NotFound, *UNREADABLE):  # the view was dropped meanwhile, or is damaged and can only be dropped
             continue
         if definition is not None and definition.source_uri == source:
             found.append(other)
@@ -193,7 +193,7 @@ def drop_view(database: str, name: str, incarnation: str = "") -> None:
     """Remove a view, its scratch tables first. If interrupted, the view exists with all its rows, or not at all.
 
     Args:
-        incarnation: The expected incarnation; empty: any. Another view stays.
+        incarnation: The expected incarnation, or "" for any. A view with another one stays.
 
     Raises:
         Unavailable: STORE_UNAVAILABLE – the storage cannot be used now.
@@ -208,7 +208,7 @@ def drop_view(database: str, name: str, incarnation: str = "") -> None:
     _remove(uri, incarnation, "view")
 
 
-#: Config of a table: the id and the digest of the request that renamed it.
+#: Config of a table with the id and the digest of the request that renamed it.
 RENAMED_BY_KEY = "leman.renamed_by"
 
 
@@ -217,7 +217,7 @@ def check_table_drop(uri: str, *, force: bool) -> None:
 
     Raises:
         NotFound: TABLE_NOT_FOUND.
-        FailedPrecondition: IS_A_VIEW; TABLE_IN_USE – views read it or jobs of it have not ended, and `force` is not
+        FailedPrecondition: IS_A_VIEW; TABLE_IN_USE – views read it, or its jobs have not ended, and `force` is not
             given.
         LemanError: raised by `open_table`.
     """
@@ -230,7 +230,7 @@ def check_table_drop(uri: str, *, force: bool) -> None:
         return
     views = views_on(LanceTables(), database, name)
     incarnation = table.config().get(INCARNATION_KEY, "")
-    # A paused job of an earlier table with the name fails when it is resumed.
+    # A paused job of an earlier table with this name is no obstacle: it fails when it is resumed.
     jobs = [job.job_id for job in open_jobs(uri) if job.incarnation in ("", incarnation)]
     if views or jobs:
         users = [f"views {', '.join(views)}"] * bool(views) + [f"jobs {', '.join(jobs)}"] * bool(jobs)
@@ -248,7 +248,7 @@ def remove_table(uri: str, incarnation: str = "") -> None:
     """Remove a table. If interrupted, the table exists with all its rows, or not at all.
 
     Args:
-        incarnation: The expected incarnation; empty: any. Another table stays.
+        incarnation: The expected incarnation, or "" for any. A table with another one stays.
 
     Raises:
         LemanError: see `storage_failed` and `is_another`.
@@ -283,7 +283,7 @@ def check_renames(uri: str) -> None:
 
 
 def renamed_version(new_uri: str, request_id: str, body: str) -> int:
-    """Return the version in which this request renamed the table; 0: it did not.
+    """Return the version in which this request renamed the table, or 0 if it did not.
 
     Raises:
         AlreadyExists: REQUEST_ID_REUSED.
@@ -307,7 +307,7 @@ def rename_table(uri: str, new_uri: str, request_id: str, body: str) -> int:
     Raises:
         AlreadyExists: TABLE_EXISTS.
         CommitConflict: Another writer came between.
-        CommitUnclear: Its request may have been noted.
+        CommitUnclear: The request may have been recorded.
         LemanError: see `open_table`, `commit_outcomes` and `storage_failed`.
     """
     if Path(new_uri).exists():
@@ -329,11 +329,11 @@ _FOLDER = "drops"
 
 
 def drop_once(uri: str, request_id: str, check: Callable[[], None], remove: Callable[[str], None]) -> None:
-    """Remove a table unless an earlier call of this request has done so: a later table of that name is kept.
+    """Remove a table, unless an earlier call of this request did. A later table of that name is kept.
 
     Args:
-        check: Raises an error if it may not be removed.
-        remove: Called with the incarnation of the table; empty: it has none.
+        check: Raises an error if the table may not be removed.
+        remove: Called with the incarnation of the table, or "" if it has none.
 
     Raises:
         LemanError: raised by `check` and `remove`; see also `open_table` and `storage_failed`.
@@ -351,23 +351,23 @@ def _is_done(uri: str, request_id: str, incarnation: str | None) -> bool:
     """Return whether a request has removed its table: its note says so, or the noted table is missing or replaced.
 
     Args:
-        incarnation: Of the existing table; empty: it has none; None: there is no table.
+        incarnation: That of the existing table, "" if it has none, or None if there is no table.
 
     Raises the errors of `storage_failed`.
     """
     content = _notes(uri).read(_note_name(uri, request_id))
     try:
         note = {} if content is None else json.loads(content)
-        noted, removed = note["incarnation"], note.get("removed", False)  # which earlier releases do not write
+        noted, removed = note["incarnation"], note.get("removed", False)  # earlier releases do not write `removed`
     except (ValueError, KeyError, TypeError, AttributeError):
-        return False  # a part of a note is of who did not come to remove
+        return False  # the note is incomplete, so its writer did not get as far as the removal
     return bool(removed) or incarnation is None or (bool(noted) and incarnation != noted)
 
 
 def _given_incarnation(uri: str) -> str:
-    """Give a table an incarnation if it has none, and return its incarnation.
+    """Return a table's incarnation. Give it one if it has none.
 
-    Return an empty text if it has none and cannot get one: the disk is full, or only a link to the table is removed.
+    Return "" if it cannot get one, because the disk is full, or because only a link to the table is removed.
     """
     if is_link(uri):
         return ""
@@ -376,14 +376,14 @@ def _given_incarnation(uri: str) -> str:
         if not table.config().get(INCARNATION_KEY):
             with commit_outcomes(uri):
                 table.update_config({INCARNATION_KEY: uuid.uuid4().hex})
-        return incarnation_at(uri) or ""  # another process may have given it one at the same time
+        return incarnation_at(uri) or ""  # another process may have given it one meanwhile
     except (LemanError, CommitConflict, CommitUnclear) as error:
         _log.warning("a dropped table gets no incarnation", uri=uri, why=str(error))
         return ""
 
 
 def _write(uri: str, request_id: str, incarnation: str, *, removed: bool) -> None:
-    """Note which table a request is about to remove, or has removed.
+    """Write a note of the table that a request is about to remove, or has removed.
 
     If the note cannot be written, for example on a full disk, the table is removed anyway. Then only the coordinator's
     memory can answer the repeated request.

@@ -1,4 +1,4 @@
-"""Commits to views: creation, placeholders, and one version with everything that a refresh changed.
+"""Commits to views: creation, placeholders, and one version with all changes of a refresh.
 
 Placeholders are the rows of a view before a refresh computes their values.
 """
@@ -38,12 +38,12 @@ from leman_core.storage.lance_tables import INCARNATION_KEY, open_table
 from leman_core.storage.table_creation import check_conditional_puts, commit_first, create_empty
 from leman_core.storage.view_data_files import ViewFileWriter, storage_version
 
-#: Rows of the first fragments, unless the caller chooses. Fragments of a view are written concurrently, so the first
-#: ones are small, for the sake of small views.
+#: Rows in the first fragments, unless the caller chooses. Fragments of a view are written concurrently, and small first
+#: ones help small views.
 _FIRST_ROWS = 1 << 16
-#: Fragments of one size before the next ones have twice as many rows.
+#: How many fragments have the same size before the size doubles.
 _ALIKE = 8
-#: The most rows of a fragment, unless the caller chooses.
+#: The maximum number of rows in a fragment, unless the caller chooses.
 _MOST_ROWS = 1 << 18
 _BATCH_BYTES = 8 << 20
 _SAMPLE = 64
@@ -54,11 +54,11 @@ def stage_placeholders(
 ) -> list[StagedFile]:
     """Write placeholders for the row ids of a source, one file for each fragment, and return the files.
 
-    All columns of the view are stored as NULL, except two: the source's row ids, in the given order, and `__is_set`,
-    which is false.
+    All columns of the view are NULL, except two: the source's row ids, in the given order, and `__is_set`, which is
+    false.
 
     Args:
-        max_rows_per_fragment: Rows of each file except the last; 0: see `fragment_sizes`.
+        max_rows_per_fragment: Rows in each file except the last. With 0, see `fragment_sizes`.
     """
     nulls = _Nulls(schema)
     staged: list[StagedFile] = []
@@ -77,7 +77,7 @@ def stage_placeholders(
 
 
 def fragment_sizes(max_rows_per_fragment: int) -> Iterator[int]:
-    """Yield the number of rows of each next fragment, forever. For 0, this function chooses growing sizes."""
+    """Yield the number of rows of each further fragment, without end. For 0, the sizes grow."""
     if max_rows_per_fragment:
         yield from itertools.repeat(max_rows_per_fragment)
     rows = _FIRST_ROWS
@@ -88,7 +88,7 @@ def fragment_sizes(max_rows_per_fragment: int) -> Iterator[int]:
 
 
 def _pieces(ids: Iterable[Ids], sizes: Iterator[int], most: int) -> Iterator[tuple[Ids, bool]]:
-    """Yield pieces of at most `most` ids within one fragment, and whether the piece ends its fragment."""
+    """Yield pieces of at most `most` ids within one fragment, and whether each ends its fragment."""
     room = next(sizes)
     for piece in ids:
         at = 0
@@ -101,7 +101,7 @@ def _pieces(ids: Iterable[Ids], sizes: Iterator[int], most: int) -> Iterator[tup
 
 
 class _Nulls:
-    """Create batches of placeholders; memory is bounded for any number of columns."""
+    """Creates batches of placeholders with bounded memory for any number of columns."""
 
     def __init__(self, schema: pa.Schema) -> None:
         self._schema = schema.remove_metadata()
@@ -120,14 +120,14 @@ class _Nulls:
         return pa.nulls(len(ids), field.type)
 
 
-#: Schema metadata with the last request that made the view's rows: it identifies a commit whose answer was lost.
+#: Schema metadata with the last request that changed the view's rows. It finds a commit whose answer was lost.
 LAST_REQUEST = "leman::view::last_request"
 _TIMEOUT = timedelta(seconds=300)
 
 
 @dataclass(frozen=True, slots=True)
 class Swap:
-    """A file that replaces columns in a fragment."""
+    """A file that replaces columns of a fragment."""
 
     fragment_id: int
     file: InstallableFile
@@ -137,19 +137,19 @@ class Swap:
 class ViewDelta:
     """All changes of one version of a view."""
 
-    #: Files, each with its number of rows, that become new fragments, in order.
+    #: Files, each with its number of rows, that become new fragments, in this order.
     appended: Sequence[tuple[InstallableFile, int]]
     swapped: Sequence[Swap]
-    #: Row addresses.
+    #: Addresses of rows to delete.
     evicted: Ids
-    #: Of the schema; other keys stay.
+    #: Entries to set in the schema's metadata. Other entries stay.
     metadata: Mapping[str, str]
-    #: Whether all earlier rows go.
+    #: Whether all earlier rows are deleted.
     replace_all: bool = False
 
 
 class ViewFiles:
-    """Check the staged files of one view, in many threads.
+    """Checks the staged files of one view, in many threads.
 
     Args:
         opened: The open view, if any.
@@ -177,7 +177,7 @@ class ViewFiles:
         """Check the content of a staged file and return it as an installable one.
 
         Args:
-            columns: The columns that the file must have, exactly; None: any of the data columns.
+            columns: The columns that the file must have, or None to allow any of the data columns.
 
         Raises:
             FailedPrecondition: TYPE_MISMATCH – the file has other columns, or one of another type than the view.
@@ -210,8 +210,7 @@ class ViewFiles:
 def create_view(uri: str, schema: pa.Schema, files: Sequence[StagedFile], request_id: str, job_id: str) -> int:
     """Create a view's table from placeholder files in its data folder, and return its version.
 
-    If this request created the table already, complete it with `complete_creation` instead.
-
+    If this request has created the table already, only complete it with `complete_creation`.
     Raises:
         CommitConflict: Another writer came between.
         CommitUnclear: The view may have been created.
@@ -268,7 +267,7 @@ def apply_delta(
     """Commit a change on top of the version of `dataset`, and return the view with it.
 
     Raises:
-        CommitConflict: Another writer committed since, other than settings and indexes.
+        CommitConflict: Another writer committed since something other than settings and indexes.
         CommitUnclear: The commit may have been made.
         FailedPrecondition: FRAGMENT_GONE – rows are to be evicted from a missing fragment; else see `commit_outcomes`.
     """
@@ -307,8 +306,8 @@ def _with_metadata(schema: pa.Schema, updates: Mapping[str, str]) -> pa.Schema:
 def _lance_schema(dataset: lance.LanceDataset, updates: Mapping[str, str]) -> LanceSchema:
     """Return the table's own schema with updated metadata.
 
-    It is built as pickle would build it, because an Arrow schema lacks details of dictionaries that Lance needs for the
-    fragments that stay.
+    It is built in the way in which pickle would, because an Arrow schema lacks details of dictionaries that Lance needs
+    for the fragments that stay.
     """
     metadata = _with_metadata(dataset.schema, updates).metadata
     parts: Any = dataset.lance_schema.__reduce__()
@@ -350,8 +349,8 @@ def _evict(dataset: lance.LanceDataset, fragments: dict[int, FragmentMetadata], 
 def _emptied(metadata: FragmentMetadata, version: int) -> FragmentMetadata:
     """Return the fragment with all its rows deleted.
 
-    Lance's operation Merge must name every fragment. It drops fragments whose rows are all deleted, without reading
-    their deletion file, which does not exist.
+    Lance's operation Merge must list every fragment. It drops fragments whose rows are all deleted without reading
+    their deletion file, which does not exist here.
     """
     nothing_left = {
         "read_version": version,
