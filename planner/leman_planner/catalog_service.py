@@ -77,9 +77,9 @@ def outcome_to_proto(outcome: ColumnOutcome) -> catalog_pb2.ColumnOutcome:
 
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 
-#: Reasons of a rejected commit if columns changed after the request was checked.
+#: Reasons with which a commit is rejected if columns changed after the request was checked.
 _OVERTAKEN = frozenset({"COLUMN_EXISTS", "COLUMN_NOT_DEFINED"})
-#: How often a request is checked again if others keep changing the columns.
+#: How often a request is checked if others keep changing the columns.
 _TRIES = 5
 
 
@@ -153,10 +153,10 @@ class CatalogServicer(catalog_pb2_grpc.CatalogServiceServicer):
         asked = _column_request(request)
         tries_left = 0 if asked.on_change is OnChange.REFUSE_ANY else _TRIES
         while True:
-            try:  # the table is read several times
+            try:  # in one thread, as this reads the table several times
                 work = await self._pool.run(self._columns.work, asked)
                 version = await self._make(work)
-            except LemanError as error:  # another caller changed one of the columns meanwhile
+            except LemanError as error:  # another caller may have changed one of the columns meanwhile
                 tries_left -= 1
                 if error.reason not in _OVERTAKEN or tries_left < 0:
                     raise
@@ -166,7 +166,7 @@ class CatalogServicer(catalog_pb2_grpc.CatalogServiceServicer):
             )
 
     async def _make(self, work: ColumnWork) -> int:
-        """Commit a change through the coordinator; return the table's new version."""
+        """Commit a change through the coordinator, and return the table's new version."""
         version = work.version
         if work.added is not None:
             addition = submission_pb2.AddNullColumns(schema=convert_values.schema_to_bytes(work.added.schema))
@@ -304,7 +304,7 @@ def _announced(message: catalog_pb2.UploadBundleRequest | None) -> AnnouncedBund
     header = message.header
     if not header.database:
         raise InvalidArgument("MISSING_FIELD", "header.database is not set", field="header.database")
-    if not is_sha256(header.sha256):  # it becomes part of a path
+    if not is_sha256(header.sha256):  # it becomes a part of a path
         raise InvalidArgument("BAD_UDF", "header.sha256 is not a lower-case SHA-256 digest", field="header.sha256")
     if header.size_bytes < 1:
         text = f"header.size_bytes is {header.size_bytes}: set the size of the bundle"

@@ -30,7 +30,7 @@ from leman_core.wire.convert_values import labels_from_proto, number_from_proto,
 
 _MOST_DESCRIPTION_BYTES = 1000
 _CHANGEABLE = {"description", "labels", "limits"}
-#: How many jobs an error names.
+#: How many jobs an error lists.
 _JOBS_NAMED = 10
 
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
@@ -40,7 +40,7 @@ class DatabaseServicer(databases_pb2_grpc.DatabaseServiceServicer):
     """The RPCs of DatabaseService, as protos/leman/v1/databases.proto describes them.
 
     Args:
-        registry: None if the settings name none.
+        registry: None if none is configured.
     """
 
     def __init__(self, registry: DatabaseRegistry | None, pool: BlockingPool) -> None:
@@ -62,7 +62,7 @@ class DatabaseServicer(databases_pb2_grpc.DatabaseServiceServicer):
     ) -> databases_pb2.RegisterDatabaseResponse:
         registry, asked = self._registry, RegistrationRequest(request.request_id, body_digest(request))
         database = _database(request.database)
-        if options_of(database.root) is not None:  # this service may not reach the store
+        if options_of(database.root) is not None:  # an object store, which this service may be unable to reach
             await self._pool.run(check_conditional_puts, database.root)
         made = await self._pool.run(registry.register, database, asked)
         return databases_pb2.RegisterDatabaseResponse(database=_message(made))

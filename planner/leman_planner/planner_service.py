@@ -42,12 +42,12 @@ from leman_planner.views.refresh_reader import ViewReader
 
 
 def explain_plan(plan: Plan, decisions: int, seconds: float | None) -> planner_pb2.ExplainPlanResponse:
-    """Describe what a backfill would do, with the first `decisions` fragments that have work.
+    """Describe what a backfill would do.
 
     Args:
         plan: The plan.
-        decisions: How many fragments to list.
-        seconds: The estimated duration; None: unknown.
+        decisions: How many fragments with work to list.
+        seconds: The estimated duration, or None if unknown.
     """
     header = plan.header
     return planner_pb2.ExplainPlanResponse(
@@ -110,7 +110,7 @@ Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class ColumnStates:
-    """Live rows by state, and the addresses of those in one state."""
+    """The numbers of live rows by state, and the addresses of the rows in one state."""
 
     uri: str
     version: int
@@ -120,20 +120,20 @@ class ColumnStates:
     not_computed: int
     kept: tuple[KeptRows, ...]
     addresses: list[int]
-    #: Rows that are not computed, but in a checkpoint.
+    #: The rows among `not_computed` whose values are in a checkpoint.
     checkpointed: int = 0
-    #: Rows that are not computed, but in a finished file that only has to be committed.
+    #: The rows among `not_computed` whose values are in a finished file that only has to be committed.
     ready: int = 0
 
 
 class StatesReader:
-    """Reads the row states of a column: only states of partial files, deletions and NULLs, no values."""
+    """Reads the row states of a column. It reads states of partial files, deletions and NULLs, but no values."""
 
     def __init__(self, plans: PlanMaker) -> None:
         self._plans = plans
 
     def read(self, database: str, table: str, column: str, listed: ValueState | None) -> ColumnStates:
-        """Count a column's live rows by state, and list the addresses of those in state `listed`.
+        """Count a column's live rows by state, and list the addresses of the rows in state `listed`.
 
         Raises:
             LemanError: As `PlanMaker.plan`.
@@ -171,7 +171,7 @@ class StatesReader:
         )
 
     def _stored(self, resolved: ResolvedRequest, statuses: Statuses, not_computed: int) -> tuple[int, int]:
-        """Count the rows that are not computed, but in checkpoints, and those in finished files."""
+        """Count the rows that are not computed, but stored in checkpoints or in finished files."""
         if not not_computed:
             return 0, 0
         asked, stored_work = self._plans.stored_work(resolved, statuses)
@@ -182,7 +182,7 @@ class StatesReader:
 
     @staticmethod
     def row_ids(found: ColumnStates, addresses: Sequence[int]) -> list[int]:
-        """Return the stable row ids of ascending addresses; nothing if the table has none."""
+        """Return the stable row ids of ascending addresses, or nothing if the table has none."""
         reader = FragmentReader(found.uri, found.version)
         ids: list[int] = []
         places = map(RowAddress.from_int, addresses)
@@ -212,7 +212,7 @@ def _masks(rows: int, states: States, nulls: npt.NDArray[np.int64] | None) -> It
 
 DEFAULT_DECISIONS = 20
 MAX_DECISIONS = 1000
-#: Row addresses in a page of GetRowStates: by default, and at most.
+#: Row addresses in a page of GetRowStates: the default and the maximum.
 DEFAULT_ADDRESSES = 10_000
 MAX_ADDRESSES = 100_000
 
@@ -271,7 +271,7 @@ class PlannerServicer(planner_pb2_grpc.PlannerServiceServicer):
         )
 
 
-#: The most entries of a message, and the size beyond which it takes no more.
+#: The maximum number of tasks in a message, and the size in bytes after which it gets no more.
 MAX_BATCH_TASKS = 4000
 MAX_BATCH_BYTES = 1 << 20
 
@@ -281,12 +281,12 @@ Part = TypeVar("Part", bound=Message)
 def plan_messages(
     plan: Plan, *, batches: bool = False, compared: bool = False
 ) -> Iterator[planning_pb2.CreatePlanResponse]:
-    """Yield the messages of CreatePlan, the header first. Each is made on demand.
+    """Yield the messages of CreatePlan, beginning with the header. Each is made on demand.
 
     Args:
         plan: The plan.
-        batches: Whether the caller reads record batches of tasks.
-        compared: Whether it reads ComparedFile.
+        batches: Whether the caller can read record batches of tasks.
+        compared: Whether the caller can read ComparedFile.
     """
     yield planning_pb2.CreatePlanResponse(header=convert_plans.header_to_proto(plan.header))
     if batches:
@@ -307,7 +307,7 @@ def _batch_message(tasks: bytes) -> planning_pb2.CreatePlanResponse:
 
 
 def _halved(batch: pa.RecordBatch) -> Iterator[bytes]:
-    """Yield tasks in parts that are halved until each is small enough: a fragment may have many files."""
+    """Yield the tasks in parts that are halved until each fits into a message, as a fragment may have many files."""
     made = convert_plans.tasks_to_bytes(batch)
     if len(made) <= MAX_BATCH_BYTES or len(batch) == 1:
         yield made
@@ -349,7 +349,7 @@ def _sized(parts: Iterable[Part]) -> Iterator[list[Part]]:
         yield batch
 
 
-#: While plans of this size wait for their readers, further plans are refused. A plan of 100,000 fragments has 10 MB.
+#: While unread plans have this size in all, further plans are refused. A plan of 100,000 fragments has 10 MB.
 _UNREAD_BYTES = 256 << 20
 
 

@@ -33,10 +33,10 @@ class RunTime:
 
 
 def run_time(job: Job) -> RunTime | None:
-    """Return the run time of a job; None if it has not ended or called no function.
+    """Return the run time of a job, or None if it has not ended or called no function.
 
     The time of its workers counts, divided by the number that ran concurrently. Fixed costs, such as starting Spark,
-    are left out.
+    do not count.
     """
     progress = job.progress
     wall = job.ended_at - job.started_at
@@ -62,9 +62,9 @@ def _counted(number: float, unit: str) -> str:
     return f"about {whole:,} {unit}" + ("s" if whole != 1 else "")
 
 
-#: The most characters of a diff.
+#: The maximum number of characters in a diff.
 _DIFF = 16 << 10
-#: The most characters of all diffs in an error.
+#: The maximum number of characters in all diffs of an error.
 _DIFF_IN_ERROR = 900
 #: Reasons for computing rows for the first time.
 _NEVER = frozenset({Reason.MISSING, Reason.PARTIAL})
@@ -101,20 +101,20 @@ class ColumnOutcome:
     diff: str = ""
     rows_stale: int = 0
     rows_not_computed: int = 0
-    #: Rows that unfinished jobs have computed with the present definition, and that are not in the table.
+    #: The number of rows that unfinished jobs have computed with the present definition, but not committed.
     rows_stored: int = 0
     expected_seconds: float | None = None
-    #: Other differences than those of the functions' sources, as text.
+    #: Differences other than those of the functions' sources, as text.
     notes: tuple[str, ...] = ()
-    #: Whether the present definition has given values, committed or not, which would become stale.
+    #: Whether values of the present definition exist, committed or not, which would become stale.
     has_values: bool = True
-    #: Rows that are finished with the present definition, in the table or stored by a job, and not with the new one.
+    #: The number of rows, committed or stored, that are finished with the present definition but not with the new one.
     rows_lost: int = 0
     #: Whether such rows can be kept.
     can_keep: bool = False
     #: The inputs of the present function.
     inputs_before: tuple[str, ...] = ()
-    #: The request's `on_change`; None: the column was altered.
+    #: The request's `on_change`, or None if the column was altered.
     on_change: OnChange | None = OnChange.ERROR
 
     @property
@@ -155,10 +155,10 @@ class ColumnOutcome:
 def inputs_asked(
     column: NewColumn, udf: UdfDefinition, bound: ColumnBinding, table: TableSnapshot
 ) -> tuple[TableField, ...]:
-    """Return the input columns in a request for an existing computed column.
+    """Return the input columns that a request lists for an existing computed column.
 
-    A name that the table no longer has stands for the input that had it when the column was bound. Computed columns
-    follow renames of their inputs, so that an unchanged program can run again.
+    If the table no longer has a column of a listed name, the name stands for the input that had it when the column was
+    bound. Computed columns follow renames of their inputs, so an unchanged program can run again.
 
     Raises:
         FailedPrecondition: As `column_checks.find_inputs` and `check_inputs`.
@@ -174,7 +174,7 @@ def inputs_asked(
 
 
 def is_same(udf: UdfDefinition, inputs: Sequence[TableField], bound: ColumnBinding, table: TableSnapshot) -> bool:
-    """Return whether this function computes a column from these inputs."""
+    """Return whether a column is already bound to this function with these inputs."""
     return bound.function == (udf.name, udf.version) and input_names(bound, table) == _names(inputs)
 
 
@@ -207,7 +207,7 @@ def difference_notes(
 
 
 def source_diff(before: UdfDefinition | None, after: UdfDefinition) -> str:
-    """Return a unified diff of two functions; empty if one source is unknown or both are equal."""
+    """Return a unified diff of two functions' sources, or "" if one is unknown or they are equal."""
     old, new = ("", "") if before is None else (_text(before), _text(after))
     if not old or not new or before is None:
         return ""
@@ -217,9 +217,9 @@ def source_diff(before: UdfDefinition | None, after: UdfDefinition) -> str:
 
 
 def rows_lost(before: PlanHeader, after: PlanHeader) -> tuple[int, int]:
-    """Return how many rows are finished in the plan `before` but not in `after`, and how many of these are only stored.
+    """Return how many rows are finished in the plan `before` but not in `after`, and how many of them are only stored.
 
-    Stored rows were computed by an unfinished job and are not in the table yet.
+    An unfinished job has computed the stored rows, and they are not in the table yet.
     """
     lost = max(0, after.rows_to_compute - before.rows_to_compute)
     stale, first = rows_by_need(after)
@@ -260,7 +260,7 @@ def _names(fields: Sequence[TableField]) -> list[str]:
 
 
 def input_names(bound: ColumnBinding, table: TableSnapshot) -> list[str]:
-    """Return the present names of a column's inputs, and the former name of an input that is gone."""
+    """Return the present names of a column's inputs. An input that is gone has its former name."""
     found = ((known, table.find_id(known.field_id) or table.find(known.name)) for known in bound.inputs)
     return [known.name if field is None else field.name for known, field in found]
 

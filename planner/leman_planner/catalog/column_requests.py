@@ -1,6 +1,4 @@
-"""Handle requests for columns of a table: which of them are new or changed, and how long earlier backfills of them
-took.
-"""
+"""Requests for columns of a table: which of them are new or changed, and how long earlier backfills of them took."""
 
 from __future__ import annotations
 
@@ -34,14 +32,14 @@ from leman_planner.planning.request_resolution import defined_column
 
 _log = structlog.get_logger(__name__)
 
-#: How many stored job states are read, the newest first: a job has a few.
+#: How many stored job states are read, the newest first. Each job has a few.
 _LOOKED_AT = 200
 
 
 def expected_seconds(database: str, table: str, column: str, rows: int) -> float | None:
-    """Estimate the seconds for computing a number of rows; None if there are none or it is unknown.
+    """Estimate the seconds for computing a number of rows. Return None for no rows, or if the time is unknown.
 
-    An unreadable job history counts as unknown.
+    It is unknown if the job history cannot be read.
     """
     if not rows:
         return None
@@ -54,7 +52,7 @@ def expected_seconds(database: str, table: str, column: str, rows: int) -> float
 
 
 def last_run_time(database: str, table: str, column: str) -> RunTime | None:
-    """Return the run time of the last backfill of a column that called its function; None if there is none.
+    """Return the run time of a column's last backfill that called its function, or None if there is none.
 
     Raises:
         LemanError: See `storage_errors.failed`.
@@ -67,7 +65,7 @@ def last_run_time(database: str, table: str, column: str) -> RunTime | None:
     for record in itertools.chain(reversed(tail), (str(row["record"]) for row in rows[: -_LOOKED_AT - 1 : -1])):
         try:
             job = stored_jobs.decode_job(record)
-        except UNREADABLE:  # use an earlier one
+        except UNREADABLE:  # skip this state and use an earlier one
             continue
         if (job.request.table, job.column) != (table, column):
             continue
@@ -93,7 +91,7 @@ class ColumnRequest:
 class ColumnWork:
     """The commits to make, in order, and the outcomes to report afterwards."""
 
-    #: The version of the table if there is nothing to commit.
+    #: The present version of the table, which is reported if there is nothing to commit.
     version: int
     changed: Addition | None
     added: Addition | None
@@ -102,7 +100,7 @@ class ColumnWork:
 
 @dataclass(frozen=True, slots=True)
 class _Existing:
-    """A requested column that exists."""
+    """A requested column that the table already has."""
 
     asked: NewColumn
     field: TableField
@@ -112,7 +110,7 @@ class _Existing:
 
 
 class ColumnRequests:
-    """Compares requested columns with those of a table. It has no state."""
+    """Compares requested columns with those of a table. It is stateless."""
 
     def __init__(
         self,
@@ -157,7 +155,7 @@ class ColumnRequests:
             columns: The arguments of `Catalog.alteration`.
             wanted: Its result.
         """
-        with contextlib.suppress(LemanError):  # the outcomes are only a description
+        with contextlib.suppress(LemanError):  # a failure must not prevent the alteration
             snapshot, registry = self._catalog.table(database, table), self._catalog.registry(database)
             outcomes = []
             for column, field in zip(columns, wanted.schema, strict=True):
@@ -175,14 +173,14 @@ class ColumnRequests:
                     body="",
                 )
                 outcome = self._outcome(request, snapshot, _Existing(column, existing, bound, udf, inputs))
-                # values of several functions cannot simply be restored, and those of expressions cost little
+                # Values of several functions cannot be restored by one alteration, and those of expressions are cheap.
                 can_keep = outcome.can_keep and not bound.kept and bound.udf_name != table_catalog.SQL_FUNCTION_NAME
                 outcomes.append(replace(outcome, on_change=None, can_keep=can_keep))
             return outcomes
         return []
 
     def _is_there(self, request: ColumnRequest, table: TableSnapshot, column: NewColumn) -> bool:
-        """Return whether a column exists. A column that an earlier try of this request created counts as new."""
+        """Return whether a column exists. A column that an earlier try of this request created does not count."""
         field = table.column(column.name)
         bound = None if field is None else binding.read(field.arrow)
         if bound is None or request.on_change is OnChange.REFUSE_ANY:
@@ -192,7 +190,7 @@ class ColumnRequests:
     def _compared(
         self, request: ColumnRequest, table: TableSnapshot, new: Sequence[pa.Field]
     ) -> tuple[list[ColumnOutcome], list[NewColumn]]:
-        """Return the outcome for each existing column, and the columns that get another definition."""
+        """Return the outcomes for existing columns, and those among the columns that get another definition."""
         added = {field.name: field for field in new}
         outcomes: list[ColumnOutcome] = []
         changed: list[NewColumn] = []
@@ -221,7 +219,7 @@ class ColumnRequests:
         kept = request.on_change is OnChange.KEEP
         if binding.was_made_by(existing.field.arrow, request.request_id):
             return ColumnOutcome(column=column, outcome=Outcome.KEPT if kept else Outcome.UPDATED, function=function)
-        gives_up = request.on_change is OnChange.UPDATE and bool(bound.kept)  # the values that "keep" kept
+        gives_up = request.on_change is OnChange.UPDATE and bool(bound.kept)  # drop values that an earlier "keep" kept
         if column_changes.is_same(udf, existing.inputs, bound, table) and not gives_up:
             return ColumnOutcome(column=column, outcome=Outcome.UNCHANGED, function=function)
         before = self._function_before(request.database, bound)
@@ -229,7 +227,7 @@ class ColumnRequests:
         stale, first = column_changes.rows_by_need(after)
         lost, stored, asks = 0, 0, not kept and before is not None
         if before is not None and not kept:
-            with contextlib.suppress(FailedPrecondition):  # an input of the present function is gone
+            with contextlib.suppress(FailedPrecondition):  # an input of the present function no longer exists
                 lost, stored = column_changes.rows_lost(self._plans.forecast(table, column, before), after)
         return ColumnOutcome(
             column=column,
@@ -250,7 +248,7 @@ class ColumnRequests:
         )
 
     def _plan_after(self, table: TableSnapshot, existing: _Existing, *, kept: bool) -> PlanHeader:
-        """Return the header of the plan with the new definition."""
+        """Return the header of the plan that the new definition would have."""
         column, udf, bound, inputs = existing.asked.name, existing.udf, existing.bound, existing.inputs
         earlier = column_checks.kept_functions(column, bound, udf, inputs, table) if kept else ()
         rebound = column_checks.binding_to(

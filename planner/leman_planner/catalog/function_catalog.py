@@ -53,13 +53,13 @@ class AnnouncedBundle:
 
 
 class BundleUploads:
-    """All uploads of bundles of a process. Each holds one piece in memory, and a thread while it writes."""
+    """All uploads of bundles of a process. Each has one piece in memory, and uses a thread while it writes."""
 
     def __init__(self, settings: Udf, registry: Callable[[str], UdfRegistry]) -> None:
         self._places = limit_store_calls(settings.max_uploads, "TOO_MANY_UPLOADS", "calls of UploadBundle")
         self._idle_seconds = settings.upload_idle_seconds
         self._registry = registry
-        # an upload has one task at a time; after it was abandoned, until its file is removed
+        # An upload has one task at a time. If it is abandoned, that task is the removal of its file.
         self._threads = BlockingPool(settings.max_uploads, max_queued=1 << 20, name="bundles")
         self._given_up: set[asyncio.Task[None]] = set()
 
@@ -69,7 +69,7 @@ class BundleUploads:
         self._threads.close()
 
     async def take(self, announced: AnnouncedBundle, pieces: AsyncIterator[bytes]) -> bool:
-        """Store a bundle; return False if it existed.
+        """Store a bundle. Return False if it exists already.
 
         Raises:
             LemanError: See `CatalogService.UploadBundle` (protos/leman/v1/catalog.proto).
@@ -100,7 +100,7 @@ class BundleUploads:
 
 
 class _Upload:
-    """One upload. Its thread continues if the call ends; `discard` waits for it."""
+    """One upload. Its thread continues if the call ends, and `discard` waits for it."""
 
     def __init__(self, threads: BlockingPool, bundles: Bundles, announced: AnnouncedBundle) -> None:
         self._threads = threads
@@ -131,17 +131,17 @@ class _Upload:
         await asyncio.shield(self._at_work)
 
 
-#: How many servers are asked concurrently.
+#: How many function servers are called concurrently.
 _ASKED_AT_ONCE = 16
 
 
 class Registrations:
-    """Registers functions. It has no state: any number of threads may use one.
+    """Registers functions. It is stateless, so any number of threads may use it.
 
     Args:
         registry: Returns the registry of a database.
-        policy: Says which functions may be registered.
-        credentials: Path of the file with the credentials for function servers; empty: none.
+        policy: Decides which functions may be registered.
+        credentials: Path of the file with the credentials for function servers, or "".
     """
 
     def __init__(self, registry: Callable[[str], UdfRegistry], policy: FunctionPolicy, credentials: str = "") -> None:
@@ -150,10 +150,10 @@ class Registrations:
         self._credentials = credentials
 
     def described(self, remote: RemoteFunction) -> tuple[FunctionDescription, list[str]]:
-        """Ask the servers of a remote function for its description, if the caller may do that.
+        """Ask the servers of a remote function for its description, if the caller may register it.
 
         Returns:
-            The description, and for each server with which TLS failed the reason.
+            The description, and an error text for each server with which TLS failed.
 
         Raises:
             LemanError: See `CatalogService.RegisterUdf` (protos/leman/v1/catalog.proto).
@@ -161,7 +161,7 @@ class Registrations:
         check_remote(remote)
         self._policy.check_remote(remote)
         for address in remote.addresses:
-            if not self._policy.lists_address(address):  # anything may listen at that address
+            if not self._policy.lists_address(address):  # an unknown program may listen at that address
                 check_code(f"Registering a function served at {address}")
         accesses = access_to(remote.addresses, self._credentials)
         with ThreadPoolExecutor(_ASKED_AT_ONCE, thread_name_prefix="describe") as pool:
@@ -169,7 +169,7 @@ class Registrations:
         return _agreed(remote, answers)
 
     def put(self, database: str, udf: UdfDefinition, bundle: bytes) -> bool:
-        """Store a function; return False if the same one existed.
+        """Store a function. Return False if the same function exists already.
 
         Raises:
             LemanError: As `UdfRegistry.put`.
@@ -188,7 +188,7 @@ class Registrations:
         if udf.kind is UdfKind.SQL:
             registry.check_new(udf)
             lance_sql.check_syntax(udf.sql_expression, udf.input_columns)
-        if udf.entrypoint and not self._policy.lists(udf.entrypoint):  # it may call anything that is installed
+        if udf.entrypoint and not self._policy.lists(udf.entrypoint):  # it could call any installed code
             check_code(f"Registering the entrypoint {udf.entrypoint}")
         return registry.put(udf, bundle)
 
@@ -204,7 +204,7 @@ def _describe_function(access: ServerAccess, function: str) -> FunctionDescripti
 def _agreed(
     remote: RemoteFunction, answers: list[FunctionDescription | LemanError]
 ) -> tuple[FunctionDescription, list[str]]:
-    """Return the description on which all reachable servers agree, and why TLS failed with others.
+    """Return the description on which all reachable servers agree, and error texts for those with which TLS failed.
 
     Raises:
         LemanError: A server refused, they disagree, or none can be reached.
@@ -235,13 +235,13 @@ def _agreed(
     return first, [f"{error.message}. The other servers are used" for error in without_tls]
 
 
-#: The output's name of a function without a column.
+#: The name of the output of a function without a column.
 _OUTPUT = "output"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Resolved:
-    """A function, its input columns, and its output."""
+    """A function with its input columns and its output."""
 
     udf: UdfDefinition
     inputs: tuple[TableField, ...]
@@ -252,7 +252,7 @@ class _Resolved:
 
 
 class PreviewPlans:
-    """Makes plans of previews. It has no state: any number of threads may use one."""
+    """Makes plans of previews. It is stateless, so any number of threads may use it."""
 
     def __init__(self, catalog: Catalog, plans: PlanMaker, tables: LanceTables) -> None:
         self._catalog = catalog
@@ -260,7 +260,7 @@ class PreviewPlans:
         self._tables = tables
 
     def plan(self, asked: PreviewSpec) -> PlanHeader:
-        """Return the plan's header; the bundle of an unregistered function is not looked up.
+        """Return the header of a preview's plan. The bundle of an unregistered function is not looked up.
 
         Raises:
             LemanError: See `PlanningService.PlanPreview` (protos/leman/internal/v1/planning.proto).
@@ -346,7 +346,7 @@ class PreviewPlans:
 
 
 def _fields_in(read: TableSnapshot, inputs: Sequence[TableField]) -> tuple[TableField, ...]:
-    """Return the columns in the version that is read.
+    """Return the columns as they are in the version that is read.
 
     Raises:
         FailedPrecondition: INPUT_COLUMN_MISSING.

@@ -54,7 +54,7 @@ class Addition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComputedColumn:
-    """A column and its function, with the present names of its inputs."""
+    """A computed column and its function, with the present names of its inputs."""
 
     name: str
     udf_name: str
@@ -64,7 +64,7 @@ class ComputedColumn:
 
 
 def check_not_scratch(name: str, *, field: str) -> None:
-    """Reject scratch tables of refreshes: callers cannot describe, change or create them.
+    """Reject scratch tables of refreshes, which callers cannot describe, change or create.
 
     Raises:
         InvalidArgument: RESERVED_NAME.
@@ -75,12 +75,12 @@ def check_not_scratch(name: str, *, field: str) -> None:
 
 
 def id_of_added(uri: str, request_id: str, column: str) -> str:
-    """Return the id of a column that a request adds; it is the same when the request is retried."""
+    """Return the id of a column that a request adds. A retry of the request gets the same id."""
     return keys.md5(f"{uri}\n{request_id}\n{column}")
 
 
 class Catalog:
-    """The tables, functions and columns of databases. It has no state: any number of threads may use one."""
+    """The tables, functions and columns of databases. It is stateless, so any number of threads may use it."""
 
     def __init__(self, tables: LanceTables, registry: Callable[[str], UdfRegistry] = UdfRegistry) -> None:
         self._tables = tables
@@ -120,7 +120,7 @@ class Catalog:
         return snapshot
 
     def function(self, database: str, table: TableSnapshot, column: NewColumn) -> UdfDefinition:
-        """Return the function of a requested column; that of an expression may not be registered yet.
+        """Return the function of a requested column. If it is an expression, it may not be registered yet.
 
         Raises:
             LemanError: See `CatalogService.AddColumns` (protos/leman/v1/catalog.proto).
@@ -132,7 +132,7 @@ class Catalog:
     ) -> Addition:
         """Check new columns and return them as fields with their bindings.
 
-        Column ids are derived from the request id, so that a retry has the same ones. `body` distinguishes the request
+        Column ids are derived from the request id, so that a retry gets the same ones. `body` distinguishes the request
         from another one with the same id.
 
         Raises:
@@ -217,7 +217,7 @@ class Catalog:
             if column.input_columns:
                 inputs = column_checks.find_inputs(column.input_columns, udf, snapshot)
             else:
-                own = (udf.name, udf.version) == bound.function  # if it is damaged, this registers it again
+                own = (udf.name, udf.version) == bound.function  # registers it again if its definition is damaged
                 before = udf if own else registry.find_expected(bound.udf_name, bound.udf_version)
                 inputs = inputs_of(snapshot, bound, udf, before)
             check_inputs(column.name, inputs, udf)
@@ -234,7 +234,7 @@ class Catalog:
         return Addition(snapshot.uri, request_id or uuid.uuid4().hex, pa.schema(fields))
 
     def _function(self, registry: UdfRegistry, table: TableSnapshot, column: NewColumn) -> UdfDefinition:
-        """Return the registered function, or that of the expression, which may not be registered yet."""
+        """Return the registered function, or the function of the expression, which may not be registered yet."""
         if not column.sql_expression:
             if column.error_policy is not None:
                 raise InvalidArgument(
@@ -271,7 +271,7 @@ class Catalog:
     ) -> None:
         """Register the expressions of the columns, after all checks.
 
-        The type of an expression that was registered before is checked for this table.
+        An expression may be registered already for another table, so its type is checked for this one.
         """
         triples = list(zip(columns, functions, fields, strict=True))
         for column, udf, field in triples:
@@ -294,12 +294,12 @@ class Catalog:
 
 
 def _policy(column: NewColumn, registry: UdfRegistry, made: UdfDefinition) -> ErrorPolicy:
-    """Return the requested error policy, or else that of the registered expression."""
+    """Return the requested error policy, by default that of the registered expression."""
     if column.error_policy is not None:
         return column.error_policy
     try:
         stored = registry.find(made.name, made.version)
-    except DataLoss:  # it is registered again
+    except DataLoss:  # a damaged expression is registered again
         return made.error_policy
     return made.error_policy if stored is None else stored.error_policy
 
@@ -336,7 +336,7 @@ def _name_now(table: TableSnapshot, column: ColumnInput) -> str:
 
 
 def _added_before(table: TableSnapshot, name: str, column_id: str, udf: UdfDefinition) -> pa.Field | None:
-    """Return the field that an earlier call with the same request id added."""
+    """Return the field that an earlier call with this request id added, or None."""
     column = table.column(name)
     bound: ColumnBinding | None = None if column is None else binding.read(column.arrow)
     if bound is None or bound.column_id != column_id:

@@ -1,1 +1,1 @@
-"""What is left to do for a column, and why."""
+"""Plans of backfills: which work is left for a column, and why."""

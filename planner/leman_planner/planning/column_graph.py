@@ -1,4 +1,4 @@
-"""Which computed columns of a table read which others, now and with columns that are about to be added. Pure."""
+"""The graph of computed columns that read each other, also with columns that are about to be added. Pure."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from leman_core.model.table import TableField, TableSnapshot
 
 
 def upstream_columns(table: TableSnapshot, column: str, inputs: Iterable[TableField] | None = None) -> list[str]:
-    """Return the computed columns that a column depends on, directly or not; each comes before its readers.
+    """Return the computed columns that a column depends on, directly or indirectly, each before its readers.
 
     Args:
-        inputs: The columns that it reads; None: those of its binding.
+        inputs: The columns that it reads, or None for those of its binding.
 
     Raises:
         FailedPrecondition: COLUMN_CYCLE.
@@ -52,7 +52,7 @@ def inputs_first(graph: Mapping[str, Sequence[str]]) -> list[str]:
 
 
 def columns_read(table: TableSnapshot, column: str) -> list[str]:
-    """Return the current names of the columns that a computed column reads; nothing for other columns."""
+    """Return the current names of the columns that a computed column reads, or nothing for other columns."""
     bound = _bound(table, column)
     if bound is None or bound.source is not None:  # a view's scratch table reads its inputs from the source
         return []
@@ -61,7 +61,7 @@ def columns_read(table: TableSnapshot, column: str) -> list[str]:
 
 
 def is_computed(table: TableSnapshot, column: str) -> bool:
-    """Return whether a function computes a column; False if its binding cannot be read."""
+    """Return whether a function computes a column, or False if its binding cannot be read."""
     return _bound(table, column) is not None
 
 
@@ -73,12 +73,12 @@ def _bound(table: TableSnapshot, column: str) -> ColumnBinding | None:
     field = table.column(column)
     try:
         return None if field is None else binding.read(field.arrow)
-    except UNREADABLE:  # a job of that column reports it
+    except UNREADABLE:  # a job of that column reports the problem
         return None
 
 
 def with_columns(table: TableSnapshot, fields: Iterable[pa.Field]) -> TableSnapshot:
-    """Return the table with more columns, or with other bindings of columns that it has."""
+    """Return the table with more columns, or with other bindings of its columns."""
     new = [_about_to_be(field) for field in fields if table.column(field.name) is None]
     return replace(table, fields=(*table.fields, *new)) if new else table
 
@@ -89,12 +89,12 @@ def _about_to_be(field: pa.Field) -> TableField:
 
 
 def pending_columns(table: TableSnapshot) -> list[pa.Field]:
-    """Return the columns of `with_columns` that the table does not have yet."""
+    """Return those columns of a `with_columns` table that do not exist yet."""
     return [field.arrow for field in table.fields if field.field_id == NOT_YET]
 
 
 def check_cycles(table: TableSnapshot, fields: Sequence[pa.Field]) -> None:
-    """Reject bindings by which columns would depend on each other in a cycle.
+    """Reject bindings that would make columns depend on each other in a cycle.
 
     Raises:
         FailedPrecondition: COLUMN_CYCLE.

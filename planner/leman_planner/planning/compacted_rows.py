@@ -1,19 +1,19 @@
-"""Find the computed rows of compacted fragments, and the stored rows that have to be stored again. Pure.
+"""Find the computed rows of compacted fragments, and stored rows that must be stored again elsewhere. Pure.
 
-`RowTracer` finds the computed rows of a fragment whose file compaction wrote. Such a fragment holds the live rows of
-older ones, in their order; their states are known from names of files, row states and records. Example: fragment 0
-(rows a b c, all computed, b deleted) and fragment 1 (rows d e, nothing computed) became fragment 5 with rows a c d e.
-Its states are computed, computed, untouched, untouched: the plan has rows 2 and 3.
+`RowTracer` finds the computed rows of a fragment whose file compaction wrote. Such a fragment has the live rows of
+older ones, in order. Their states are known from names of files, row states and records. Example: fragment 0 (rows a b
+c, all computed, b deleted) and fragment 1 (rows d e, nothing computed) became fragment 5 with rows a c d e. Its states
+are computed, computed, untouched, untouched, so the plan has rows 2 and 3.
 
 `CheckpointMigrator` finds stored rows that a plan cannot use where they are: rows of fragments that compaction removed,
 rows in files that another function's files replaced, and rows computed from earlier files of the inputs. They are
 stored again as checkpoints of the fragments that have the rows now (`MigratedRows`), where the next plan finds them. A
-replaced file is not installed again: `cleanup_old_versions` may delete it at any moment. Example: fragment 0 (rows 0 to
-9, row 3 deleted) and fragment 1 (rows 0 to 4) became fragment 7. The checkpoint of rows 4 to 9 of fragment 0 then
-covers rows 3 to 8 of fragment 7, and that of rows 0 to 4 of fragment 1 rows 9 to 13.
+replaced file is not installed again, because `cleanup_old_versions` may delete it at any moment. Example: fragment 0
+(rows 0 to 9, row 3 deleted) and fragment 1 (rows 0 to 4) became fragment 7. The checkpoint of rows 4 to 9 of fragment 0
+then covers rows 3 to 8 of fragment 7, and that of rows 0 to 4 of fragment 1 covers rows 9 to 13.
 
 If an input is a computed column with a new file, that file lists its predecessors and the rows that differ from each
-(`leman_core.model.row_states`). For all other rows, what was known with a predecessor still holds
+(`leman_core.model.row_states`). All other rows keep the states that they had with a predecessor
 (`docs/decisions/0054-stale-by-rows.md`).
 """
 
@@ -41,7 +41,7 @@ from leman_planner.planning.fragment_status import FragmentStatus, Moved, Status
 from leman_planner.planning.request_resolution import ResolvedRequest
 from leman_planner.planning.stored_work import Slot, StoredWork
 
-#: The most combinations of earlier files of the inputs that are tried.
+#: The maximum number of combinations of earlier files of the inputs that are tried.
 _MOST_COMBINATIONS = 64
 #: Stands for the filter of the request, whose id may differ in every fragment.
 _ASKED = "asked"
@@ -59,7 +59,7 @@ Part = TypeVar("Part")
 
 
 class Archive(Protocol):
-    """Reads what is left of older fragments; returns None if it is gone or damaged."""
+    """Reads the remains of older fragments. Each method returns None if they are gone or damaged."""
 
     def record(self, status: FragmentStatus) -> FragmentRecord | None:
         """Return the record of a file that compaction wrote for a fragment."""
@@ -70,24 +70,24 @@ class Archive(Protocol):
         ...
 
     def live(self, version: int, fragment: Fragment) -> Live | None:
-        """Return which physical rows of an old fragment were not deleted in a version."""
+        """Return which physical rows of an old fragment were live in a version."""
         ...
 
     def predecessors(self, file: str) -> Sequence[Predecessor]:
-        """Return the predecessors of an input's column file; nothing if they are unknown."""
+        """Return the predecessors of an input's column file, or nothing if they are unknown."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """Consecutive rows, and what is known of each."""
+    """Consecutive rows with their states."""
 
     count: int
-    #: A single state if all rows have the same. Versions are places in `ResolvedRequest.versions`.
+    #: The states, or a single state if all rows have the same. Versions are places in `ResolvedRequest.versions`.
     states: States | int
-    #: The reason if nothing is settled.
+    #: The reason if no row is settled.
     why: Reason
-    #: The filters that are settled; None: all are.
+    #: The filters for which the rows are settled, or None for all.
     filters: frozenset[str] | None = None
 
     def array(self) -> States:
@@ -97,7 +97,7 @@ class _Rows:
 
     @property
     def are_known(self) -> bool:
-        """Return whether anything is known of any of the rows."""
+        """Return whether the state of any of the rows is known."""
         return bool(self.states if isinstance(self.states, int) else self.states.any())
 
 
@@ -111,7 +111,7 @@ class RowTracer:
         self._made: dict[int, _Rows | None] = {}
 
     def trace(self, status: FragmentStatus) -> FragmentStatus:
-        """Return the status of a fragment, with its known row states or the reason why none are known."""
+        """Return the status of a fragment with its row states, or with the reason why none are known."""
         record = self._archive.record(status)
         rows = self._recorded(status, record) if record is not None else self._rows(status)
         if not rows.are_known:
@@ -123,7 +123,7 @@ class RowTracer:
         whole = summary.computed == rows.count
         recorded = record is not None and record.fingerprint == status.fingerprint
         if status.reason is Reason.INPUT_CHANGED:
-            recorded = True  # the present files say it
+            recorded = True  # the names of the present files show it
         moved = Moved(summary, b"" if whole else row_states.encode_states(rows.array(), filters, older), recorded)
         reason = Reason.PARTIAL
         if not summary.untouched + summary.failed_older:
@@ -131,14 +131,14 @@ class RowTracer:
         return status._replace(reason=reason, moved=moved)
 
     def _rows(self, status: FragmentStatus) -> _Rows:
-        """Return the rows of a fragment, deleted ones included."""
+        """Return the rows of a fragment, including deleted ones."""
         rows = self._of_these_inputs(status)
         if rows.are_known or status.reason not in (Reason.INPUT_CHANGED, Reason.EXTERNAL_WRITE):
             return rows
         return self._of_earlier_inputs(status.fragment) or rows
 
     def _of_these_inputs(self, status: FragmentStatus) -> _Rows:
-        """Return what is known of the rows that were computed from the present files of the inputs."""
+        """Return the rows with states that they got from the present files of the inputs."""
         count = status.fragment.physical_rows
         if status.reason is Reason.REUSED:
             return _Rows(count, row_states.with_version(RowState.COMPUTED, status.version), Reason.REUSED)
@@ -151,9 +151,9 @@ class RowTracer:
         return _untouched(count, status.reason)
 
     def _of_earlier_inputs(self, fragment: Fragment) -> _Rows | None:
-        """Return the rows with values computed from earlier files of the inputs; None if there are none.
+        """Return the rows with values computed from earlier files of the inputs, or None if there are none.
 
-        The filters of that time settle no rows, as they may match other rows now.
+        Filters of that time settle no rows, because they may match other rows now.
         """
         for earlier, changed in fragment_before(fragment, self._resolved.input_ids, self._archive.predecessors):
             status = inspect_fragments(self._resolved, (earlier,))[0]
@@ -209,11 +209,10 @@ class RowTracer:
         return rows
 
     def _joined(self, rewrite: Rewrite) -> _Rows | None:
-        """Join the live rows of the fragments that a compaction read. Each fragment that it wrote has a range of these
-        rows.
+        """Join the live rows of the fragments that a compaction read. Each new fragment has a range of these rows.
 
         Returns:
-            None if the old fragments have another number of live rows than the new fragments have rows.
+            None if the number of live rows in the old fragments is not the number of rows in the new ones.
         """
         parts: list[_Rows] = []
         for status in inspect_fragments(self._resolved, rewrite.old):
@@ -244,7 +243,9 @@ class RowTracer:
 def fragment_before(
     fragment: Fragment, field_ids: Sequence[int], predecessors: Callable[[str], Sequence[Predecessor]]
 ) -> Iterator[tuple[Fragment, npt.NDArray[np.bool_]]]:
-    """Yield a fragment as it was with earlier files of some columns, and the rows of these columns that differ now.
+    """Yield earlier states of a fragment, and the rows whose values in some columns have changed since.
+
+    Each state has an earlier combination of the files of these columns.
 
     Args:
         fragment: The fragment as it is now.
@@ -295,67 +296,67 @@ def _join(parts: Sequence[_Rows]) -> _Rows:
 def files_to_trace(
     resolved: ResolvedRequest, fragments: Sequence[Fragment], recorded: Callable[[FragmentStatus], bool]
 ) -> Iterator[str]:
-    """Yield the unrecorded files of old fragments, whose origin has to be traced too."""
+    """Yield the unrecorded files of old fragments, which must be traced too."""
     for status in inspect_fragments(resolved, fragments):
         file = unnamed_file(resolved, status)
         if file and not recorded(status):
             yield file
 
 
-#: Rows of a file that go into one checkpoint.
+#: The number of rows of a file that go into one checkpoint.
 CHUNK_ROWS = 1 << 15
 _NO_FILTER = keys.md5("")
 _NONE: Live = np.zeros(0, np.bool_)
 
 
 class CheckpointReader(Protocol):
-    """Reads older stored work; returns None if it is gone or damaged."""
+    """Reads older stored work. Each method returns None if it is gone or damaged."""
 
     def record(self, key: str) -> FragmentRecord | None:
         """Read a fragment record."""
         ...
 
     def live(self, version: int, fragment: Fragment) -> Live | None:
-        """Return which physical rows of an old fragment were not deleted in a version."""
+        """Return which physical rows of an old fragment were live in a version."""
         ...
 
     def predecessors(self, file: str) -> Sequence[Predecessor]:
-        """Return the predecessors of an input's column file; nothing if they are unknown."""
+        """Return the predecessors of an input's column file, or nothing if they are unknown."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class _Target:
-    """A fragment that gets rows."""
+    """A fragment to which stored rows are migrated."""
 
     fragment: Fragment
     sources: str
 
     missing: tuple[RowRange, ...] | None
-    """Its missing rows. None if the fragment is gone too, so that its rows are in other fragments."""
+    """Its missing rows, or None if the fragment is gone too, and other fragments have its rows."""
 
     is_traced: bool = False
     """Whether values that were committed before the compaction are still in use."""
 
     changed: Live | None = None
-    """The rows whose inputs differ from those of the stored rows; None if no row does."""
+    """The rows whose inputs differ from those of the stored rows, or None if no row does."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Made:
-    """A fragment as compaction created it, if one did."""
+    """A fragment in the form that a compaction gave it, if one created it."""
 
-    #: With the files of its inputs at that time.
+    #: The fragment with the files that its inputs had at that time.
     fragment: Fragment
-    #: The file that identifies the compaction; empty: there was none.
+    #: The file that identifies the compaction, or "" if there was none.
     file: str
-    #: Which rows have other inputs now; None: none has.
+    #: The rows whose inputs have changed since, or None if no row's have.
     changed: Live | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """Rows under one key; each of `ranges` becomes a checkpoint under the filter `filter_id`."""
+    """Rows with one key. Each of `ranges` becomes a checkpoint under the filter `filter_id`."""
 
     key: str
     filter_id: str
@@ -364,7 +365,7 @@ class _Source:
 
 @dataclass(slots=True)
 class _Move:
-    """Where a compaction put a fragment's rows."""
+    """The place to which a compaction moved a fragment's rows."""
 
     fragment: Fragment
 
@@ -375,7 +376,7 @@ class _Move:
     """The version whose deletions apply; 0 if all of its rows were live."""
 
     live: Live | None = None
-    """Its live rows, once they have been read."""
+    """Its live rows, or None until they are read."""
 
     _ranks: list[int] = field(default_factory=list)
 
@@ -412,8 +413,8 @@ class CheckpointMigrator:
         return self._by_slot([*found, *self._stored_work.gone])
 
     def replaced(self, plan: Plan, statuses: Statuses) -> Iterator[MigratedRows]:
-        """Yield the rows of files that were replaced, or that now belong to another column."""
-        stored = {fragment_id for _, fragment_id in self._stored}  # few of perhaps a million fragments
+        """Yield the rows of files that were replaced, or that belong to another column by now."""
+        stored = {fragment_id for _, fragment_id in self._stored}  # a few of perhaps a million fragments
         known = planned_tasks(plan.tasks).of_fragments(stored)
         tasks = {task.fragment_id: task for task in known if task.missing}
         for status in statuses.take(np.flatnonzero(statuses.fragments.with_ids(stored))):
@@ -425,7 +426,7 @@ class CheckpointMigrator:
                 yield from self._migrated(source, target, _Move(status.fragment, 0))
 
     def followed(self, plan: Plan, statuses: Statuses) -> Iterator[MigratedRows]:
-        """Yield the rows that were computed from earlier files of the inputs and whose inputs are unchanged."""
+        """Yield the rows that were computed from earlier files of the inputs, but whose inputs have not changed."""
         outdated = {key.fragment_id for key in self._resolved.family.parse_all(self._stored_work.outdated)}
         known = planned_tasks(plan.tasks).of_fragments(outdated)
         tasks = {task.fragment_id: task for task in known if task.missing}
@@ -439,7 +440,7 @@ class CheckpointMigrator:
                     yield from self._migrated(source, target, _Move(status.fragment, 0))
 
     def made(self, fragment: Fragment) -> _Made:
-        """Return a fragment as compaction created it, if one did, before its inputs got other files."""
+        """Return a fragment in the form that a compaction gave it, before its inputs got other files."""
         states: Iterable[tuple[Fragment, Live | None]] = itertools.chain([(fragment, None)], self._as_before(fragment))
         for then, changed in states:
             files = then.files_of(self._resolved.input_ids)
@@ -453,7 +454,7 @@ class CheckpointMigrator:
     def moved(
         self, plan: Plan, statuses: Iterable[FragmentStatus], compactions: CompactionHistory
     ) -> Iterator[MigratedRows]:
-        """Yield the stored rows of compacted fragments, each with the fragment that has it now."""
+        """Yield the stored rows of compacted fragments, each with the fragment that has them now."""
         by_id = {status.fragment.fragment_id: status for status in statuses}
         waiting = []
         for task in plan.tasks:
@@ -476,9 +477,7 @@ class CheckpointMigrator:
                     waiting.append(_Target(move.fragment, status.sources, None, target.is_traced))
 
     def _moves(self, rewrite: Rewrite, found: _Made) -> Iterator[tuple[_Move, FragmentStatus]]:
-        """Yield where a compaction put the rows of the old fragments. Leave out new fragments that have changed
-        since.
-        """
+        """Yield the moves of a compaction, except to new fragments that have changed since."""
         fragment = found.fragment
         made, before = rewrite.place_of(found.file)
         same = self._resolved.input_pairs(made) == self._resolved.input_pairs(fragment)
@@ -500,7 +499,7 @@ class CheckpointMigrator:
             return
         known = status.current_file if target.is_traced else ""
         files = list(self._files(old, status.sources, known))
-        whole = [source for source in files if source.filter_id == _NO_FILTER]  # it has all rows of the checkpoints
+        whole = [source for source in files if source.filter_id == _NO_FILTER]  # such a file has all checkpointed rows
         sources = whole[:1] or [*files, *self._checkpoints(old, status.sources)]
         if sources and move.before:
             move.live = self._reader.live(move.before, old)
@@ -523,15 +522,15 @@ class CheckpointMigrator:
             record = self._reader.record(key) if covered is None else None
             if record is None or record.file == current or not self._is_about(record, fragment):
                 continue
-            # rows of earlier versions do not count: the column may keep other versions by now
+            # Rows of earlier versions do not count, as the column may keep other versions by now.
             settled = record.rows_computed + record.rows_failed
             whole = not record.rows_older and settled >= record.physical_rows
             ranges = tuple(split_range(RowRange(0, record.physical_rows), CHUNK_ROWS))
-            # the filter that selected the rows is unknown by now, so they are stored under an id of their own
+            # The filter that selected the rows is not known any more, so they get a filter id of their own.
             yield _Source(key, _NO_FILTER if whole else keys.md5(f"rows of {record.file}"), ranges)
 
     def _is_about(self, record: FragmentRecord, fragment: Fragment) -> bool:
-        """Return whether a record has values that this function computed from these inputs, for any column."""
+        """Return whether a record has values that this function computed from these inputs, for whatever column."""
         udf, name = self._resolved.udf, keys.parse_column_file_name(record.file)
         wanted = keys.fingerprint(udf.name, udf.version, record.column_id, self._resolved.input_pairs(fragment))
         return (
@@ -553,7 +552,7 @@ class CheckpointMigrator:
             if covered is None:
                 continue
             changed = _NONE if target.changed is None else target.changed[covered.start : covered.end]
-            # the checkpoint says nothing about rows that are left out
+            # The checkpoint must not settle rows that it leaves out.
             filter_id = keys.md5(f"rows of {source.key}") if changed.any() else source.filter_id
             if not subtract_ranges([covered], known.get(filter_id, ())) or (len(changed) and changed.all()):
                 continue
@@ -574,8 +573,9 @@ class CheckpointMigrator:
 
 
 def compaction_origin(resolved: ResolvedRequest, fragment: Fragment) -> str:
-    """Return the file that identifies the compaction that created a fragment. It is empty if Leman wrote the fragment,
-    or if there is no input.
+    """Return the file that identifies the compaction that created a fragment.
+
+    Return "" if Leman wrote the fragment, or if there is no input.
     """
     file = next((f for i in resolved.input_ids if (f := fragment.file_of(i))), "")
     return "" if keys.parse_column_file_name(file) is not None else file

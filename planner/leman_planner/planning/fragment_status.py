@@ -1,7 +1,7 @@
 """Decide which values each fragment has for a column, and whether they may be reused. Pure.
 
 The decision depends on the names of files in the manifest, and on the row states of partial files. It is made for all
-fragments at once, with arrays; `tests/unit/planner/decision_oracle.py` states the same rules for one fragment.
+fragments at once, with arrays. `tests/unit/planner/decision_oracle.py` states the same rules for a single fragment.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Moved:
     """The rows of a fragment that compaction moved."""
 
     summary: StateSummary
-    #: Their encoded states (`leman_core.model.row_states.encode_states`); empty if every row is computed.
+    #: Their encoded states (`leman_core.model.row_states.encode_states`), or b"" if every row is computed.
     states: bytes
     #: Whether an earlier run recorded them.
     recorded: bool
@@ -39,19 +39,20 @@ class FragmentStatus(NamedTuple):
     """One fragment, as its manifest entry shows it."""
 
     fragment: Fragment
-    #: With PARTIAL, the row states of `current_file` or of `moved` decide.
+    #: If it is PARTIAL, the row states of `current_file` or of `moved` decide.
     reason: Reason
     fingerprint: str
     sources: str
     current_file: str
     moved: Moved | None = None
-    #: The version of the values in a complete file, as a place in `ResolvedRequest.versions`.
+    #: The version of the values in a complete file, as an index into `ResolvedRequest.versions`.
     version: int = 0
 
 
 def unnamed_file(resolved: ResolvedRequest, status: FragmentStatus) -> str:
-    """Return the column's file if an update or a compaction wrote it, so that its name does not show the function.
-    Otherwise return an empty text.
+    """Return the column's file if an update or a compaction wrote it, or else "".
+
+    The name of such a file does not show which function computed its values.
     """
     if status.reason is not Reason.EXTERNAL_WRITE or keys.parse_column_file_name(status.current_file) is not None:
         return ""
@@ -60,10 +61,12 @@ def unnamed_file(resolved: ResolvedRequest, status: FragmentStatus) -> str:
 
 
 def file_reason(versions: tuple[str, ...], file: str, inputs: str) -> tuple[Reason, int]:
-    """Return the reason that the name of a fragment's only file gives, and the version of its values as an index into
-    `versions`.
+    """Return the reason that the name of a fragment's only file shows, and the version of its values.
 
-    Args: versions: The versions of the `ResolvedRequest`.
+    The version is an index into `versions`.
+
+    Args:
+        versions: The versions of the `ResolvedRequest`.
         file: The name of the file.
         inputs: The second half of the fragment's fingerprint.
     """
@@ -81,10 +84,10 @@ def file_reason(versions: tuple[str, ...], file: str, inputs: str) -> tuple[Reas
 
 Codes: TypeAlias = npt.NDArray[np.uint8]
 
-#: The code of a reason is its place here.
+#: The code of a reason is its index here.
 REASONS = tuple(Reason)
 CODE = {reason: code for code, reason in enumerate(REASONS)}
-#: By code, whether the reason leaves nothing to do.
+#: For each code, whether its reason leaves nothing to do.
 SETTLES = np.array([reason in SETTLED for reason in REASONS])
 _DIGEST = 16
 _DIGEST_TYPE = np.dtype((np.void, _DIGEST))
@@ -95,12 +98,12 @@ class Statuses(ObjectColumns[FragmentStatus]):
 
     Args:
         fragments: The fragments.
-        reasons: Codes.
-        versions: Indexes into `ResolvedRequest.versions`.
-        sources: md5 of the inputs of each fragment, 16 bytes each.
-        files: The output's first file in each fragment, as an index into the paths of the fragments; -1: none.
-        function: The first half of fingerprints.
-        others: By place, statuses that replace those in the arrays.
+        reasons: The code of each fragment's reason.
+        versions: For each fragment, an index into `ResolvedRequest.versions`.
+        sources: The md5 of each fragment's inputs, 16 bytes each.
+        files: For each fragment, its first file of the output as an index into the paths of the fragments, or -1.
+        function: The first half of the fingerprints.
+        others: Statuses that replace those in the arrays, by place.
     """
 
     __slots__ = ("_files", "_function", "_sources", "fragments", "others", "reasons", "versions")
@@ -125,7 +128,7 @@ class Statuses(ObjectColumns[FragmentStatus]):
         self.others = others
 
     def having(self, reason: Reason) -> Iterator[tuple[int, FragmentStatus]]:
-        """Return the statuses with a reason, each with its place."""
+        """Yield the statuses with a reason, each with its place."""
         places = np.flatnonzero(self.reasons == CODE[reason])
         return zip(places.tolist(), self.take(places), strict=True)
 
@@ -142,12 +145,12 @@ class Statuses(ObjectColumns[FragmentStatus]):
         return np.argsort(self.fragments.ids, kind="stable")
 
     def with_file(self, places: Numbers) -> Mask:
-        """Return, for each of these fragments, whether the output has a file in it."""
+        """Return, for each of these fragments, whether it has a file of the output."""
         found: Mask = self._files[places] >= 0
         return found
 
     def current_files(self, places: Numbers) -> list[str]:
-        """Return the output's file in some fragments; empty if there is none."""
+        """Return the output's file in some fragments, or "" where there is none."""
         return as_texts(self.current_paths(places))
 
     def current_paths(self, places: Numbers) -> pa.LargeStringArray:
@@ -160,7 +163,7 @@ class Statuses(ObjectColumns[FragmentStatus]):
         return bytes(every[places].tobytes())
 
     def replaced(self, others: Mapping[int, FragmentStatus]) -> Statuses:
-        """Return a copy with other statuses at some places."""
+        """Return a copy in which the statuses at some places are replaced."""
         reasons, versions = self.reasons.copy(), self.versions.copy()
         for at, status in others.items():
             reasons[at], versions[at] = CODE[status.reason], status.version
@@ -196,7 +199,7 @@ def inspect_fragments(resolved: ResolvedRequest, fragments: Iterable[Fragment] |
 
     Args:
         resolved: The request.
-        fragments: The fragments, which may be of an earlier version of the table; None: those of the request's table.
+        fragments: The fragments, possibly of an earlier version of the table, or None for those of the request's table.
     """
     known = FragmentColumns.from_fragments(resolved.table.fragments if fragments is None else fragments)
     first, holding = _output_files(resolved, known)
@@ -221,7 +224,7 @@ def inspect_fragments(resolved: ResolvedRequest, fragments: Iterable[Fragment] |
 
 
 def _output_files(resolved: ResolvedRequest, fragments: FragmentColumns) -> tuple[Numbers, Numbers]:
-    """Return the output's file in each fragment (-1: none; the first by name), and how many it has there."""
+    """Return the index of the output's first file by name in each fragment (-1: none), and the number of its files."""
     ids = resolved.output.field.field_ids
     first, holding = fragments.files_with(ids)
     several = np.flatnonzero(holding > 1)
@@ -233,7 +236,7 @@ def _output_files(resolved: ResolvedRequest, fragments: FragmentColumns) -> tupl
 
 
 def _inputs(resolved: ResolvedRequest, fragments: FragmentColumns) -> tuple[bytes, Mask]:
-    """Return the md5 of the inputs of each fragment, 16 bytes each, and which fragments have other inputs now."""
+    """Return the md5 of each fragment's inputs, 16 bytes each, and which fragments' inputs have changed since then."""
     past, ids = resolved.past, resolved.input_ids
     now = [fragments.files_with((field_id,))[0] for field_id in ids]
     is_past = np.zeros(len(fragments), np.bool_)
@@ -261,14 +264,14 @@ def _digests(ids: Sequence[int], fragments: FragmentColumns, files: Sequence[Num
 
 
 def _judge_files(resolved: ResolvedRequest, statuses: Statuses, places: Numbers) -> None:
-    """Set reasons and versions of fragments whose output is in one file, by its name."""
+    """Set reasons and versions of fragments with one file of the output, by its name."""
     for begin in range(0, len(places), AT_ONCE):
         part = places[begin : begin + AT_ONCE]
         digests = statuses.source_digests(part).hex()
         inputs = [digests[at : at + _DIGEST] for at in range(0, len(digests), 2 * _DIGEST)]
         paths = statuses.current_paths(part)
         others = ~_are_current(paths, resolved.versions[0], inputs)
-        statuses.reasons[part] = CODE[Reason.REUSED]  # true of most
+        statuses.reasons[part] = CODE[Reason.REUSED]  # right for most of them
         pairs = itertools.compress(zip(as_texts(paths), inputs, strict=True), others)
         found = [file_reason(resolved.versions, name, half) for name, half in pairs]
         statuses.reasons[part[others]] = [CODE[reason] for reason, _ in found]
@@ -276,7 +279,7 @@ def _judge_files(resolved: ResolvedRequest, statuses: Statuses, places: Numbers)
 
 
 def _are_current(paths: pa.LargeStringArray, function: str, inputs: Sequence[str]) -> Mask:
-    """Return which files have, by their names, all values of the function for the inputs of their fragments."""
+    """Return for which files the name shows that they have all values of the function for their fragments' inputs."""
     whole = pc.match_substring_regex(paths, keys.whole_file_pattern(function))
     same = pc.equal(pc.utf8_slice_codeunits(paths, len(function), 2 * len(function)), pa.array(inputs, paths.type))
     found: Mask = pc.and_(whole, same).to_numpy(zero_copy_only=False)
@@ -284,11 +287,11 @@ def _are_current(paths: pa.LargeStringArray, function: str, inputs: Sequence[str
 
 
 class Decisions(NamedTuple):
-    """Whether the values of each fragment may be reused, by place."""
+    """For each fragment, by place, whether its values may be reused."""
 
-    #: Codes of the reasons.
+    #: The codes of the reasons.
     codes: Codes
-    #: The row states of fragments whose file has some values of this fingerprint, for the request's version.
+    #: By place, the row states for the request's version, if the fragment's file has some values of its fingerprint.
     states: Mapping[int, StateSummary]
 
     @property
@@ -303,13 +306,13 @@ def decide_reuse(resolved: ResolvedRequest, statuses: Statuses, states: Mapping[
 
     Args:
         resolved: The request.
-        statuses: Those of all fragments.
-        states: By file name. A partial file without an entry is computed again.
+        statuses: The statuses of all fragments.
+        states: Row states by file name. A partial file without an entry is computed again.
     """
     known = _summaries(resolved, statuses, states)
     places = np.fromiter(known, np.int64, len(known))
     codes = statuses.reasons.copy()
-    if resolved.failed_only:  # a fragment without failed rows is settled, even if values are missing
+    if resolved.failed_only:  # then a fragment without failed rows is settled, even if values are missing
         is_whole: Mask = SETTLES[codes]
         is_whole[places] |= np.array([not summary.untouched for summary in known.values()], np.bool_)
         codes = np.where(is_whole, CODE[Reason.REUSED], CODE[Reason.REUSED_FILTER]).astype(np.uint8)

@@ -1,7 +1,7 @@
 """Make the task of each fragment with work. Pure.
 
-Fragments without stored work, or with only checkpoints of the request's own filter, are handled together with arrays,
-as a table may have a million of them. All others are handled one by one.
+A table may have a million fragments. So fragments without stored work, or with only checkpoints of the request's own
+filter, are handled together with arrays. All others are handled one by one.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ from leman_planner.planning.stored_work import FoundCheckpoints, StoredWork
 def cover_fragments(
     resolved: ResolvedRequest, statuses: Statuses, found: FoundCheckpoints | None, others: Mask
 ) -> RangeLists:
-    """Return the ranges of the checkpoints of each fragment that has nothing else stored.
+    """Return the ranges of the checkpoints of each fragment that has no other stored work.
 
     A fragment's list is empty if one of its checkpoints does not settle its range. It is then handled by itself.
 
     Args:
         resolved: The request.
-        statuses: Those of all fragments.
-        found: The checkpoints; None: there are none.
+        statuses: The statuses of all fragments.
+        found: The checkpoints, if any.
         others: Which fragments have other stored work.
     """
     if found is None:
@@ -67,8 +67,9 @@ def cover_fragments(
 
 
 def _settle(resolved: ResolvedRequest, statuses: Statuses, found: RangeKeys, places: Numbers) -> Mask:
-    """Return which checkpoints settle all rows of their range; see `_settles`. None does if the identity of the filter
-    may differ between fragments.
+    """Return which checkpoints settle all rows of their range; see `_settles`.
+
+    None does if the identity of the filter may differ between fragments.
     """
     if resolved.failed_only or resolved.filter.columns or resolved.filter.reads_output or not len(found):
         return np.zeros(len(found), np.bool_)
@@ -81,12 +82,12 @@ def _range_lists(fragments: int, places: Numbers, begins: Numbers, ends: Numbers
     """Return the ranges of each fragment without those that lie within earlier ones.
 
     Args:
-        fragments: How many the table has.
-        places: The fragment of each range; ranges of one fragment are adjacent.
-        begins: Ascending in each fragment.
-        ends: Descending among ranges that begin at the same row.
+        fragments: The number of fragments in the table.
+        places: The fragment of each range. Ranges of one fragment are adjacent.
+        begins: The beginnings of the ranges, ascending within each fragment.
+        ends: Their ends, descending among ranges with the same beginning.
     """
-    apart = int(ends.max(initial=0)) + 1  # keeps ranges of different fragments apart
+    apart = int(ends.max(initial=0)) + 1  # an offset between fragments, so that their ranges do not overlap
     nth = np.cumsum(np.diff(places, prepend=-1) != 0) - 1
     further = np.diff(np.maximum.accumulate(ends + nth * apart), prepend=-1) > 0
     places, begins, ends = places[further], begins[further], ends[further]
@@ -95,7 +96,7 @@ def _range_lists(fragments: int, places: Numbers, begins: Numbers, ends: Numbers
 
 
 class PendingFragment(NamedTuple):
-    """A fragment with work: what is stored, and what is missing."""
+    """A fragment with work: its stored and its missing rows."""
 
     status: FragmentStatus
     reason: Reason
@@ -103,9 +104,9 @@ class PendingFragment(NamedTuple):
     missing: tuple[RowRange, ...]
     checkpoints: tuple[CheckpointRef, ...] = ()
     staged: StagedFile | None = None
-    #: Rows that failed and are not retried.
+    #: The number of rows that failed and are not retried.
     failed_before: int = 0
-    #: By version, an upper bound of the missing rows whose values of kept functions checkpoints hold.
+    #: By version of a kept function, an upper bound of the missing rows whose values are in checkpoints.
     kept: Mapping[int, int] = MappingProxyType({})
 
 
@@ -119,7 +120,7 @@ class HeldValues(NamedTuple):
 class KeptKeys(NamedTuple):
     """Checkpoints of a fragment with values of a kept function."""
 
-    #: The function's place in `ResolvedRequest.versions`, from 1 on.
+    #: The function's index in `ResolvedRequest.versions`, from 1 on.
     version: int
     #: The request for this function.
     resolved: ResolvedRequest
@@ -138,9 +139,10 @@ def make_tasks(
 
     Args:
         resolved: The request.
-        statuses: Those of all fragments.
-        codes: The reasons of all fragments. places: The places of the fragments with work, in the order of their ids.
-        opened: By place, fragments that were handled one by one.
+        statuses: The statuses of all fragments.
+        codes: The reasons of all fragments.
+        places: The places of the fragments with work, in the order of their ids.
+        opened: Fragments that were handled one by one, by place.
         covered: The result of `cover_fragments`. If a fragment is neither in `opened` nor here, all its rows are
             missing.
     """
@@ -169,7 +171,7 @@ class _TaskBatches:
         self._covered = covered
         self._inputs = _InputFiles(resolved, statuses.fragments)
         self._prefixes = _Prefixes(resolved.family)
-        # a filter over other columns has its own identity in each fragment
+        # A filter over other columns has a different identity in each fragment.
         self._by_itself = np.full(len(statuses), bool(resolved.filter.columns))
         self._by_itself[list(opened)] = True
 
@@ -239,7 +241,7 @@ def open_fragment(
     *,
     kept: Sequence[KeptKeys] = (),
 ) -> PendingFragment:
-    """Return what is stored of a fragment with work, and which rows are missing.
+    """Return a fragment with work, with its stored and its missing rows.
 
     Args:
         resolved: The request.
@@ -261,7 +263,7 @@ def open_fragment(
     if not (found or kept):
         return PendingFragment(status, held.reason, extends, whole_range(rows), (), None, failed)
     filter_id = keys.md5_of_few(resolved.filter_identity(status.fragment))
-    if resolved.failed_only:  # checkpoints of other filters hold the failures that are retried
+    if resolved.failed_only:  # checkpoints of other filters contain the failures that are retried
         found = [entry for entry in found if entry.filter_id == filter_id]
     refs, missing = _cover(rows, filter_id if _settles(resolved, status, held) else None, found)
     of_kept, known = _of_kept(status, rows, missing, kept)
@@ -277,8 +279,8 @@ def _of_kept(
 ) -> tuple[list[CheckpointRef], dict[int, int]]:
     """Return the checkpoints of kept functions that have missing rows, and the number of these rows by version.
 
-    Such a checkpoint does not settle its range, as the new function computes the rows on which the kept one failed. Its
-    rows count as known nevertheless, unless another filter selected them.
+    Such a checkpoint does not settle its range, because the new function computes the rows on which the kept function
+    failed. Its rows count as kept anyway, unless another filter selected them.
     """
     refs: list[CheckpointRef] = []
     known: dict[int, int] = {}
@@ -321,7 +323,7 @@ def _task(resolved: ResolvedRequest, pending: PendingFragment, prefixes: _Prefix
 
 
 class _Prefixes(dict[str, str]):
-    """Beginnings of checkpoint prefixes, by filter identity."""
+    """The beginnings of checkpoint keys, by filter identity."""
 
     def __init__(self, family: keys.KeyFamily) -> None:
         self._family = family
@@ -335,7 +337,7 @@ def _settles(resolved: ResolvedRequest, status: FragmentStatus, held: HeldValues
     """Return whether a checkpoint of the same filter settles all rows of its range."""
     if resolved.failed_only:
         return True  # the file with the failed rows is part of the filter's identity
-    # rows outside the filter keep values of another function's file, which a checkpoint of this one lacks
+    # Rows outside the filter keep values of another function's file, which a checkpoint of this function lacks.
     others = resolved.selective and status.current_file and held.states is None
     return not resolved.filter.reads_output and not others
 
@@ -345,14 +347,12 @@ def _cover(
 ) -> tuple[list[CheckpointRef], list[RowRange]]:
     """Return the checkpoints to reuse, in order, and the ranges that they do not settle.
 
-    Only checkpoints of the same filter settle a range. Checkpoints of other filters show which rows they have, but not
-    which of these rows the present filter selects.
-
-    Checkpoints of other filters are returned in settled ranges too: a restore may bring back rows that were deleted
-    when the settling checkpoint was stored.
+    Only checkpoints of the same filter settle a range. A checkpoint of another filter shows which rows it has, but not
+    which of them the present filter selects. Such checkpoints are also returned for settled ranges, because a restore
+    may bring back rows that were deleted when the settling checkpoint was stored.
 
     Args:
-        rows: The physical rows of the fragment.
+        rows: The number of physical rows of the fragment.
         filter_id: The filter whose checkpoints settle their ranges. None if no checkpoint does, as for a filter over
             the output column, which may match other rows now.
         found: The checkpoints.
@@ -388,9 +388,7 @@ def _staged(
     candidates: Sequence[tuple[str, FragmentRecord]],
     stored_work: StoredWork,
 ) -> FragmentRecord | None:
-    """Return a finished file that only has to be committed, or None. Of several, return the one with the most
-    values.
-    """
+    """Return a finished file that only has to be committed, or None. Of several, return that with the most values."""
 
     def states(record: FragmentRecord) -> StateSummary | None:
         found = stored_work.states.get(record.file)
@@ -431,7 +429,7 @@ def _usable(
 
 
 def _covers(states: StateSummary | None, filter_id: str) -> bool:
-    """Return whether a partial file settles all rows of a filter (empty: all rows)."""
+    """Return whether a partial file settles all rows that a filter selects. An empty filter selects all rows."""
     if states is None:
         return False
     return states.untouched + states.failed_older == 0 or filter_id in states.filters

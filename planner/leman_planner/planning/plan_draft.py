@@ -81,8 +81,8 @@ class _Totals:
 
         Args:
             stored: The ranges of the checkpoints of each fragment.
-            rows: The physical rows of each.
-            asked: The requested rows of each.
+            rows: The number of physical rows of each fragment.
+            asked: The number of requested rows of each fragment.
         """
         left = np.minimum(asked, stored.gaps(rows).rows)
         self.fragments_collected += len(rows)
@@ -100,15 +100,15 @@ class Draft(NamedTuple):
     plan: Plan
     fragments_collected: int
     rows_collected: int
-    #: Live rows of finished files that only have to be committed.
+    #: The number of live rows in finished files that only have to be committed.
     rows_ready: int
 
 
 def draft_plan(resolved: ResolvedRequest, statuses: Statuses, stored_work: StoredWork) -> Draft:
     """Make a plan from the statuses of all fragments and the stored work.
 
-    The header counts all fragments by reason. `num_frags` limits the tasks, and with them `rows_to_compute`. Fragments
-    with row states, finished files or checkpoints of several filters are handled one by one, all others together with
+    The header counts all fragments by reason. `num_frags` limits the tasks, and so `rows_to_compute`. Fragments with
+    row states, finished files or checkpoints of several filters are handled one by one, all others together with
     arrays.
 
     Args:
@@ -161,13 +161,13 @@ class _Stored:
         self._kept = [_by_id(work) for work in stored_work.kept]
         known = {fragment_id for _, fragment_id in self._records}.union(*(found for _, _, found in self._kept))
         mask = statuses.with_states | statuses.fragments.with_ids(known)
-        #: The checkpoints of each fragment that has nothing else, and whose checkpoints all settle their ranges.
+        #: The checkpoints of each fragment that has no other stored work, if they all settle their ranges.
         self.covered = cover_fragments(resolved, statuses, stored_work.found, mask)
         if stored_work.found is not None:
             found = row_ids.isin_sorted(stored_work.found.fragment_ids, statuses.fragments.ids)
             mask |= found & (np.diff(self.covered.first) == 0)
             self._found = stored_work.found.of(statuses.fragments.ids[mask])
-        #: Which fragments have other stored work: they are handled one by one.
+        #: Which fragments have other stored work, and so are handled one by one.
         self.mask: Mask = mask
         #: See `Decisions`.
         self.codes, self.states = stored_work.decisions or decide_reuse(resolved, statuses, stored_work.states)
@@ -185,19 +185,19 @@ class _Stored:
         return open_fragment(self._resolved, status, held, self._stored_work, records, found, kept=kept)
 
     def count_settled(self, totals: _Totals, opened: Container[int]) -> None:
-        """Count the failed rows of fragments with nothing to do."""
+        """Count the failed rows of fragments without work."""
         for at, states in self.states.items():
             if at not in opened and states.failed:
                 totals.failed += self._failed_now(at).asked
 
     def count_open(self, totals: _Totals, at: int, pending: PendingFragment, asked: int) -> None:
-        """Count the stored and the remaining rows of a fragment with work, of which `asked` are requested."""
+        """Count the stored and the remaining rows of a fragment with work, in which `asked` rows are requested."""
         states = self.states.get(at)
         failed = self._failed_now(at)
         left = _rows_left(self._resolved, pending, states, failed)
         if pending.checkpoints or pending.staged is not None:
             totals.collect(pending)
-            # rows that are also in the fragment's file are counted there
+            # Rows that the fragment's file has too are counted there.
             unknown = asked if states is None else states.untouched + states.failed_older
             for version, known in pending.kept.items():
                 rows = max(0, min(known, unknown - left))
@@ -208,7 +208,7 @@ class _Stored:
         totals.failed += 0 if self._resolved.failed_only else failed.asked
 
     def kept_now(self, at: int) -> Mapping[str, int]:
-        """Return the rows of a fragment with values of earlier versions, by version."""
+        """Return the numbers of a fragment's rows with values of earlier versions, by version."""
         return self._stored_work.kept_now(int(self._statuses.fragments.ids[at]), self.states[at])
 
     def _failed_now(self, at: int) -> FailedNow:
@@ -244,7 +244,7 @@ def _count_kept(resolved: ResolvedRequest, statuses: Statuses, stored: _Stored, 
 
 
 def _by_id(work: KeptWork) -> tuple[int, ResolvedRequest, Mapping[int, Sequence[FamilyKey]]]:
-    """Return a kept function's version and request, and its checkpoints by fragment id."""
+    """Return the version, the request and, by fragment id, the checkpoints of a kept function."""
     found = work.stored.found
     return work.version, work.resolved, {} if found is None else found.of(found.fragment_ids)
 
@@ -261,7 +261,7 @@ def _by_fragment(
 
 
 def newly_traced_files(resolved: ResolvedRequest, statuses: Iterable[FragmentStatus]) -> Iterator[TracedFile]:
-    """Yield what is known of files that compaction wrote and that no earlier run recorded."""
+    """Yield records of files that compaction wrote and that no earlier run recorded."""
     return (
         traced_file(resolved, status, status.moved)
         for status in statuses
@@ -270,7 +270,7 @@ def newly_traced_files(resolved: ResolvedRequest, statuses: Iterable[FragmentSta
 
 
 def traced_file(resolved: ResolvedRequest, status: FragmentStatus, moved: Moved) -> TracedFile:
-    """Return the record of a fragment's file."""
+    """Return the record of a compacted fragment's file."""
     return TracedFile(
         fragment_id=status.fragment.fragment_id,
         file=status.current_file,
@@ -286,7 +286,7 @@ def traced_file(resolved: ResolvedRequest, status: FragmentStatus, moved: Moved)
 
 
 def _not_computed(statuses: Statuses, stored: _Stored) -> int:
-    """Count the rows that a retry of failed rows does not compute, but a plain backfill would."""
+    """Count the rows that a retry of failed rows does not compute, but a backfill would."""
     live = statuses.fragments.live_rows
     plain = ~SETTLES[statuses.reasons]
     plain[list(stored.states)] = False
@@ -296,11 +296,11 @@ def _not_computed(statuses: Statuses, stored: _Stored) -> int:
 def _rows_left(
     resolved: ResolvedRequest, pending: PendingFragment, states: StateSummary | None, failed: FailedNow
 ) -> int:
-    """Return an upper bound of the rows to compute, as deletions within ranges are not read."""
+    """Return an upper bound of the rows to compute. It is not exact, as deletions within ranges are not read."""
     if pending.staged is not None:
         return 0
     left = resolved.rows_asked(pending.status.fragment)
-    if pending.checkpoints:  # else all are missing
+    if pending.checkpoints:  # otherwise all are missing
         left = min(left, count_offsets(pending.missing) - sum(pending.kept.values()))
     if states is None:
         return left

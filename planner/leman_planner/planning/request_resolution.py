@@ -1,4 +1,4 @@
-"""Resolve requests: look up every name in one version of the table, which may be an older one. Pure."""
+"""Resolve requests: look up all names in one version of the table, which may be an older one. Pure."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from leman_core.sql import expressions
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """A filter, with all that determines which rows it matches."""
+    """A filter with everything that determines which rows it matches."""
 
-    #: Its text, with relative times pinned; empty: all rows.
+    #: Its text, with relative times pinned, or "" for all rows.
     where: str = ""
     #: The columns that it reads, without inputs and output.
     columns: tuple[TableField, ...] = ()
-    #: Ids and names of struct fields in all columns that it reads: a rename may change which rows match.
+    #: Ids and names of struct fields in all columns that it reads, because a rename may change which rows match.
     names: tuple[tuple[int, str], ...] = ()
     reads_output: bool = False
     reads_versions: bool = False
@@ -39,9 +39,9 @@ class Past:
     """An older version whose rows are read."""
 
     version: int
-    #: By id, those of its fragments that the table still has with the same rows.
+    #: Those of its fragments, by id, that the table still has with the same rows.
     same: Mapping[int, Fragment]
-    #: How many of its rows lie in each of the table's other fragments.
+    #: The number of its rows in each other fragment of the table.
     moved: Mapping[int, int]
     #: The inputs in that version.
     inputs: tuple[TableField, ...]
@@ -58,25 +58,25 @@ class ResolvedRequest:
     filter: Filter = Filter()
     num_frags: int = 0
     bundle_uri: str = ""
-    #: By id, names of struct fields in the inputs that the function gets instead of the table's names.
+    #: Names of struct fields in the inputs, by id, that the function gets instead of the table's names.
     names: Mapping[int, str] = dataclasses.field(default_factory=dict)
-    #: The output column's id in fingerprints; empty: its own.
+    #: The output column's id in fingerprints, or "" for its own.
     values_id: str = ""
-    #: The name that the output column has in checkpoint keys; empty: its own.
+    #: The output column's name in checkpoint keys, or "" for its own.
     keyed_as: str = ""
-    #: The md5 of the table's location when checkpoints were stored; empty: the present one.
+    #: The md5 of the table's location when checkpoints were stored, or "" for the present one.
     former_place: str = ""
     #: Earlier functions whose values count as current.
     kept: tuple[FunctionVersion, ...] = ()
-    #: Whether only rows marked as failed are requested.
+    #: Whether only rows that are marked as failed are requested.
     failed_only: bool = False
-    #: If set, the only input holds row ids of that table, which has the function's inputs.
+    #: If set, the request's only input has row ids of this other table, which has the function's inputs.
     source: InputSource | None = None
     past: Past | None = None
-    #: The first halves of fingerprints: of the function, then of those in `kept`.
+    #: The first halves of fingerprints: that of the function, then those of the functions in `kept`.
     versions: tuple[str, ...] = dataclasses.field(init=False)
     family: keys.KeyFamily = dataclasses.field(init=False)
-    #: The inputs' field ids in parameter order, children included.
+    #: The field ids of the inputs in parameter order, including children.
     input_ids: tuple[int, ...] = dataclasses.field(init=False)
     _inputs: frozenset[int] = dataclasses.field(init=False, repr=False)
     _plain: bool = dataclasses.field(init=False, repr=False)
@@ -101,7 +101,7 @@ class ResolvedRequest:
 
     @property
     def read_inputs(self) -> tuple[TableField, ...]:
-        """Return the inputs in the version that is read."""
+        """Return the inputs as they are in the version that is read."""
         return self.inputs if self.past is None else self.past.inputs
 
     @property
@@ -111,8 +111,9 @@ class ResolvedRequest:
 
     @property
     def tells_versions(self) -> bool:
-        """Return whether keys contain version numbers. In a copy of the table, the same number may stand for other
-        rows.
+        """Return whether keys contain version numbers.
+
+        In a copy of the table, such a number may stand for other rows.
         """
         return self.past is not None or self.filter.reads_versions
 
@@ -135,8 +136,9 @@ class ResolvedRequest:
         )
 
     def input_pairs(self, fragment: Fragment) -> list[tuple[int, str]]:
-        """Return (field id, data file) pairs in parameter order. Children of nested fields are included, as Lance lists
-        only leaf fields in a file.
+        """Return (field id, data file) pairs in parameter order.
+
+        Children of nested fields are included, because Lance lists only leaf fields in a file.
         """
         return self._pairs(fragment, self.input_ids)
 
@@ -146,15 +148,16 @@ class ResolvedRequest:
         return () if read is None else read.files_of(self._inputs)
 
     def is_past(self, fragment: Fragment) -> bool:
-        """Return whether values are computed from other inputs than the fragment has in the latest version."""
+        """Return whether values are computed from other inputs than the fragment's present ones."""
         if self.past is None:
             return False
         then = self.past.same.get(fragment.fragment_id)
         return then is None or any(then.file_of(i) != fragment.file_of(i) for i in self.input_ids)
 
     def rows_asked(self, fragment: Fragment) -> int:
-        """Return the number of requested live rows, before any filter. If rows have moved, count those of the older
-        version.
+        """Return the number of requested live rows, before any filter.
+
+        If rows have moved, this counts the rows of the older version.
         """
         moved = None if self.past is None else self.past.moved.get(fragment.fragment_id)
         return fragment.live_rows if moved is None else min(moved, fragment.live_rows)
@@ -177,7 +180,7 @@ class ResolvedRequest:
         return self._where_identity(fragment)
 
     def _where_identity(self, fragment: Fragment) -> str:
-        # with the kept versions: a checkpoint names the version of each row by its place among them
+        # Include the kept versions, because a checkpoint refers to the version of each row by its index among them.
         kept = f"\nkept {' '.join(self.versions[1:])}" if self.kept else ""
         past = f"\nrows of version {self.past.version}" if self.past is not None else ""
         return self._plain_identity(fragment) + kept + past
@@ -200,13 +203,15 @@ def given_types(inputs: Sequence[TableField], names: Mapping[int, str]) -> tuple
 
 
 def with_names_now(udf: UdfDefinition, read: Sequence[TableField], names: Mapping[int, str]) -> UdfDefinition:
-    """Return the function. If it is a SQL expression, rename its struct fields to the names in the version that is
-    read.
+    """Return the function with the struct field names of the version that is read, if it is a SQL expression.
 
-    Args: udf: The function. read: Its inputs in that version. names: By field id, the names for which the expression
-    was written.
+    Args:
+        udf: The function. If it is not SQL, it is returned unchanged.
+        read: Its inputs in that version.
+        names: The names for which the expression was written, by field id.
 
-    Raises: FailedPrecondition: TYPE_MISMATCH – the expression reads a whole struct whose fields were renamed.
+    Raises:
+        FailedPrecondition: TYPE_MISMATCH – the expression reads a whole struct whose fields were renamed.
     """
     if udf.kind is not UdfKind.SQL or not names:
         return udf
@@ -215,9 +220,9 @@ def with_names_now(udf: UdfDefinition, read: Sequence[TableField], names: Mappin
     return dataclasses.replace(udf, sql_expression=expressions.with_current_names(udf.sql_expression, columns))
 
 
-#: Lance changes its value when any column of the row's fragment is written; no data file of its own shows that.
+#: Lance changes this column when any column of the row's fragment is written, without a data file of its own.
 _MOVING_COLUMN = "_row_last_updated_at_version"
-#: How many columns a message names.
+#: How many columns a message lists.
 _LISTED = 40
 #: The oldest file format of Lance in which a column can have its own file.
 OLDEST_FORMAT = (2, 0)
@@ -236,7 +241,7 @@ def resolve_request(
         spec: The request.
         table: The version of the table.
         udf: The function that computes the values.
-        bound_udf: The function of the column's binding; None if it is no longer registered.
+        bound_udf: The function of the column's binding, or None if it is no longer registered.
         bundle_uri: The bundle of `udf`.
 
     Raises:
@@ -245,7 +250,7 @@ def resolve_request(
     column, bound = defined_column(table, spec.column)
     own = (udf.name, udf.version) == bound.function
     names = bound.names if own else column_checks.NO_NAMES
-    if bound.source is not None:  # its inputs were checked when the column was created
+    if bound.source is not None:  # the inputs were checked when the column was created
         inputs = _bound_inputs(table, bound)
     else:
         inputs = inputs_of(table, bound, udf, bound_udf)
@@ -271,8 +276,8 @@ def check_spec(spec: BackfillSpec) -> None:
     """Reject a request that is wrong for any table.
 
     Raises:
-        InvalidArgument: BAD_NUMBER – numbers contradict each other; BAD_REQUEST – the column is missing, a version is
-            given without a function, or both `read_version` and `read_tag` are.
+        InvalidArgument: BAD_NUMBER – numbers contradict each other; BAD_REQUEST – there is no column, a version without
+            a function, or both `read_version` and `read_tag`.
     """
     if spec.read_version and spec.read_tag:
         raise InvalidArgument("BAD_REQUEST", "Set either read_version or read_tag, not both", field="spec.read_tag")
@@ -341,13 +346,13 @@ def _listed(table: TableSnapshot) -> str:
 def with_filter(
     resolved: ResolvedRequest, where: str, names: Collection[str], fields: Iterable[TableField] | None = None
 ) -> ResolvedRequest:
-    """Return the request for the rows that `where` matches.
+    """Return the request for the rows that match `where`.
 
     Args:
         resolved: The request.
         where: The filter.
-        names: A superset of the columns that the filter reads, casefolded.
-        fields: The columns of the version in which it is evaluated; None: the table's.
+        names: At least the columns that the filter reads, casefolded.
+        fields: The columns of the version in which it is evaluated, or None for the table's.
     """
     output = resolved.output.field.field_id
     own = {field.field_id for field in resolved.inputs} | {output}
@@ -403,7 +408,7 @@ def inputs_of(
 ) -> tuple[TableField, ...]:
     """Return the columns that a function reads to compute a column.
 
-    The inputs in the column's binding apply to its own function and to any other with the same parameter names.
+    The inputs in the column's binding apply to its own function, and to any other with the same parameter names.
 
     Raises:
         FailedPrecondition: INPUT_COUNT_MISMATCH, INPUT_COLUMN_MISSING.
@@ -415,7 +420,7 @@ def inputs_of(
 
 
 def _bound_inputs(table: TableSnapshot, bound: ColumnBinding) -> tuple[TableField, ...]:
-    # a renamed column keeps its id; one that was cast or created again has another id under the old name
+    # A renamed column keeps its id. A column that was cast or created again has the old name and another id.
     found = [table.find_id(i.field_id) or table.find(i.name) for i in bound.inputs]
     missing = [i.name for i, field in zip(bound.inputs, found, strict=True) if field is None]
     if missing:
@@ -423,7 +428,7 @@ def _bound_inputs(table: TableSnapshot, bound: ColumnBinding) -> tuple[TableFiel
     return tuple(field for field in found if field is not None)
 
 
-#: Counts the rows of an older version in each of some fragments, by stable row id.
+#: Counts, in each of some fragments, the rows of an older version by stable row id.
 RowsIn = Callable[[Sequence[int]], Mapping[int, int]]
 
 
@@ -450,7 +455,7 @@ def at_version(resolved: ResolvedRequest, old: TableSnapshot, rows_in: RowsIn) -
     moved: Mapping[int, int] = {}
     if others and resolved.table.stable_row_ids and old.stable_row_ids:
         moved = rows_in(others)
-    elif others and len(same) < len(before):  # else all of them were added since
+    elif others and len(same) < len(before):  # otherwise all other fragments were added since
         raise _rows_moved(old)
     past = Past(
         version=old.version,

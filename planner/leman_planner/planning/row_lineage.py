@@ -1,15 +1,16 @@
 """Find out from the table's history where rows were before a compaction or a rewrite.
 
-The history of compactions is read in two cases, both decided by `compacted_rows`: if the name of a fragment's file does
-not show which job wrote it, so that its rows have to be traced; and if checkpoints or finished files belong to a
-fragment that is gone. If an earlier run recorded a file, its record is used, as the history may be cleaned by now.
+The history of compactions is read in two cases, which `compacted_rows` determines. First, the name of a fragment's file
+may not show which job wrote it, so its rows must be traced. Second, checkpoints or finished files may belong to a
+fragment that no longer exists. If an earlier run has recorded a file, its record is used instead, as the history may be
+cleaned up by now.
 
-`UnchangedInputs` finds where rewritten rows were before. An upsert writes rows to a new fragment, unchanged ones too,
-together with the values of computed columns; a merge by an indexed key rewrites an input of a fragment in place. The
-values are still right if the inputs are equal. A plan reads no values: it names the fragments of earlier versions in
-which the rows were current, and the executor compares (`docs/decisions/0055-equal-inputs.md`). The walk goes back
-through the transactions that wrote files of the column or of its inputs. If the rows were not current in the version
-before a transaction, it continues from the fragments that had them then.
+`UnchangedInputs` finds where rewritten rows were before. An upsert writes rows, even unchanged ones, to a new fragment
+together with the values of computed columns. A merge by an indexed key rewrites an input of a fragment in place. The
+values are still right if the inputs are equal. A plan reads no values. Instead, it lists the fragments of earlier
+versions in which the rows were current, and the executor compares the inputs (`docs/decisions/0055-equal-inputs.md`).
+The walk goes back through the transactions that wrote files of the column or of its inputs. If the rows were not
+current in the version before a transaction, it continues from the fragments that had them then.
 """
 
 from __future__ import annotations
@@ -61,11 +62,11 @@ _READERS = 8
 
 
 def trace_files(resolved: ResolvedRequest, statuses: Statuses, store: CheckpointStore) -> Statuses:
-    """Return the statuses, with the known row states of fragments whose file names do not show them.
+    """Return the statuses, with row states of fragments whose file names do not show them.
 
-    These are compacted fragments, and fragments whose inputs are computed columns with new files. If compaction wrote
-    a.lance (recorded by an earlier run) and b.lance, the history is read back to the commit that wrote b.lance, and
-    further if the fragments that it replaced were compacted too.
+    These are compacted fragments, and fragments whose inputs are computed columns with new files. Example: compaction
+    wrote a.lance, which an earlier run has recorded, and b.lance. Then the history is read back to the commit of
+    b.lance, and further if the fragments that it replaced were compacted too.
     """
     wanted = {at: status for at, status in statuses.having(Reason.EXTERNAL_WRITE) if unnamed_file(resolved, status)}
     stale = dict(statuses.having(Reason.INPUT_CHANGED))
@@ -86,9 +87,7 @@ def trace_files(resolved: ResolvedRequest, statuses: Statuses, store: Checkpoint
 
 
 def is_compared(resolved: ResolvedRequest, store: CheckpointStore) -> Callable[[FragmentStatus], bool]:
-    """Return a function that returns whether the rows of a fragment's file were already compared with earlier
-    versions.
-    """
+    """Return a function that checks if the rows of a fragment's file were already compared with earlier versions."""
     archive = _Archive(resolved, store)
 
     def compared(status: FragmentStatus) -> bool:
@@ -137,7 +136,7 @@ def _trace(
 
 
 class _OldFiles:
-    """Reads, and keeps, deletions in versions before compactions, and predecessors of the inputs' files."""
+    """Reads and caches deletions in versions before compactions, and predecessors of the inputs' files."""
 
     def __init__(self, resolved: ResolvedRequest) -> None:
         self._uri = resolved.table.uri
@@ -158,12 +157,12 @@ class _OldFiles:
         """Read the predecessors of the inputs' files in some fragments, several at a time."""
         ids = self._input_ids
         files = sorted({file for fragment in fragments for file in fragment.files_of(ids) if _is_column_file(file)})
-        if len(files) > 1 and in_object_store(self._uri):  # a local file takes 20 µs; with threads 100
+        if len(files) > 1 and in_object_store(self._uri):  # a local file takes 20 µs, and in threads 100 µs
             with ThreadPoolExecutor(_READERS, thread_name_prefix="plan") as pool:
                 self._predecessors.update(zip(files, pool.map(self.predecessors, files), strict=True))
 
     def predecessors(self, file: str) -> Sequence[Predecessor]:
-        """Return the predecessors of an input's column file; nothing if they are unknown."""
+        """Return the predecessors of an input's column file, or nothing if they are unknown."""
         if file not in self._predecessors:
             self._predecessors[file] = column_files.read_predecessors(self._uri, file)
         return self._predecessors[file]
@@ -209,7 +208,7 @@ class _Archive(_OldFiles):
         return record
 
     def states(self, status: FragmentStatus) -> bytes | None:
-        """Return the row states from the file, or from the record that was stored with it."""
+        """Return the row states from the file, or else from the record that was stored with it."""
         file = status.current_file
         if file not in self._buffers:
             try:
@@ -230,7 +229,7 @@ class _Archive(_OldFiles):
 
     @cached_property
     def _record_keys(self) -> dict[Slot, list[str]]:
-        """The keys of fragment records, under any filter, of the request's version and of kept ones."""
+        """The keys of fragment records of the request's version and of kept ones, under any filter."""
         found: dict[Slot, list[str]] = defaultdict(list)
         for family in self._resolved.families:
             listed = self._store.list_keys(family.head)
@@ -250,21 +249,21 @@ class _Archive(_OldFiles):
 
 #: Limits of the walk: transactions, opened versions, and fragments that a plan compares.
 _MOST_VERSIONS = 500
-#: The most transactions if no fragment has a file of the column: most were appended, perhaps long ago.
+#: The maximum number of transactions if no fragment has a file of the column: most were appended, perhaps long ago.
 _MOST_IF_MISSING = 50
 _MOST_OPENED = 50
 _MOST_FRAGMENTS = 4096
 _MOST_MISSING = 128
-#: The most earlier fragments that one fragment is compared with.
+#: The maximum number of earlier fragments with which one fragment is compared.
 _MOST_EARLIER = 64
-#: Reasons that writes of others cause. An update by Leman leaves computed columns without a file.
+#: Reasons that writes by others cause. An update by Leman leaves computed columns without a file.
 _WRITTEN = frozenset({Reason.EXTERNAL_WRITE, Reason.INPUT_CHANGED, Reason.HISTORY_LOST, Reason.MISSING})
 _CHANGES = frozenset({Kind.UPDATE, Kind.DATA_REPLACEMENT, Kind.REWRITE, Kind.MERGE, Kind.UNKNOWN})
 
 
 @dataclass(slots=True, eq=False)
 class _Compared:
-    """A fragment of the plan, and where its rows were current."""
+    """A fragment of the plan, with the places where its rows were current."""
 
     status: FragmentStatus
     earlier: list[EarlierRows] = field(default_factory=list)
@@ -272,7 +271,7 @@ class _Compared:
 
 @dataclass(slots=True, eq=False)
 class _FilePosition:
-    """A fragment of some version with rows of a compared fragment that were not current there."""
+    """A fragment of some version that has rows of a compared fragment, which were not current there."""
 
     compared: _Compared
     fragment: Fragment
@@ -304,7 +303,7 @@ class _FilePositions:
                 self._by_file.setdefault(file, []).append(place)
 
     def pop(self, files: frozenset[str] | None) -> list[_FilePosition]:
-        """Remove and return the positions to which any of the files matters; None: all."""
+        """Remove and return the positions to which any of the files matters. None stands for all files."""
         found = list(self._all) if files is None else [p for file in files for p in self._by_file.get(file, ())]
         hit = [place for place in dict.fromkeys(found) if place in self._all]
         for place in hit:
@@ -318,7 +317,7 @@ class UnchangedInputs:
     Args:
         resolved: The request.
         tables: Opens earlier versions.
-        store: Has records of files whose names say nothing.
+        store: Has records of files whose names do not show who wrote them.
     """
 
     def __init__(self, resolved: ResolvedRequest, tables: LanceTables, store: CheckpointStore) -> None:
@@ -332,7 +331,7 @@ class UnchangedInputs:
         resolved = self._resolved
         if resolved.past is not None or resolved.source is not None or resolved.failed_only:
             return ()
-        if resolved.udf.kind is UdfKind.SQL:  # an expression costs no more than the comparison
+        if resolved.udf.kind is UdfKind.SQL:  # computing an expression costs no more than a comparison
             return ()
         found = [_Compared(status) for status in self._candidates(plan, statuses)]
         if not found:
@@ -351,7 +350,7 @@ class UnchangedInputs:
             if status.moved is not None:
                 written[at] = unnamed_file(self._resolved, status._replace(reason=Reason.EXTERNAL_WRITE)) != ""
         missing_file = statuses.reasons == CODE[Reason.MISSING]
-        # if all lack it, nothing was ever computed; if very many do, they were appended
+        # If all lack it, nothing was ever computed. If very many do, they were probably appended.
         if not missing_file.all() and np.count_nonzero(missing_file) <= _MOST_MISSING:
             written |= missing_file & _may_have_older_rows(statuses.fragments, missing_file)
         if not written.any():
@@ -375,15 +374,15 @@ class UnchangedInputs:
             if steps > _MOST_IF_MISSING and not places.have_values:
                 return
             hit = places.pop(_files_in(transaction))
-            # before a transaction of another kind the rows did not exist
+            # Before a transaction of any other kind, the rows did not exist.
             if hit and transaction.kind in _CHANGES and self._opened < _MOST_OPENED:
                 self._opened += 1
                 places.add(self._before(transaction, hit))
-            if not places:  # the next transaction is not read
+            if not places:  # so the next transaction need not be read
                 return
 
     def _before(self, transaction: Transaction, hit: Sequence[_FilePosition]) -> Iterator[_FilePosition]:
-        """Note which rows were current before a transaction, and yield the positions from which the walk continues."""
+        """Record which rows were current before a transaction, and yield the positions where the walk continues."""
         table = self._resolved.table
         moved = {place: _rewritten_ids(transaction, place.fragment) for place in hit if table.stable_row_ids}
         wanted = {*(place.fragment.fragment_id for place in hit), *itertools.chain.from_iterable(moved.values())}
@@ -395,7 +394,7 @@ class UnchangedInputs:
         for place in hit:
             same = by_id.get(place.fragment.fragment_id)
             if same is not None and same.has_rows_of(place.fragment):
-                if self._files(same) == place.files:  # the transaction changed something else
+                if self._files(same) == place.files:  # the transaction changed other files
                     yield place
                 else:
                     earlier.append((place, same, place.same_offsets))
@@ -436,7 +435,7 @@ class UnchangedInputs:
         return {status.fragment.fragment_id: status for status in found}
 
     def _columns(self, table: TableSnapshot) -> tuple[str, ...]:
-        """Return the names of inputs and output in a version; nothing if one was missing or had another type."""
+        """Return the names of inputs and output in a version, or nothing if one was missing or had another type."""
         wanted = [*self._resolved.inputs, self._resolved.output.field]
         found = [table.find_id(column.field_id) for column in wanted]
         pairs = zip(wanted, found, strict=True)
@@ -449,10 +448,9 @@ class UnchangedInputs:
         return _FilePosition(compared, fragment, same_offsets, self._files(fragment))
 
     def _files(self, fragment: Fragment) -> frozenset[str]:
-        """Return the files whose origin matters: those of the inputs, and that of the output if another writer wrote
-        it.
+        """Return the files whose origin matters: those of the inputs, and an output file of another writer.
 
-        If the fragment has none of them, return the files that brought its rows: an update omits computed columns.
+        If the fragment has none of them, return the files that brought its rows, as an update omits computed columns.
         """
         output = fragment.files_of(self._resolved.output.field.field_ids)
         matter = [*filter(_is_foreign, output), *fragment.files_of(self._resolved.input_ids)]
@@ -475,7 +473,7 @@ class UnchangedInputs:
 
 
 def _may_have_older_rows(fragments: FragmentColumns, wanted: Mask) -> Mask:
-    """Return which of the wanted fragments may have older rows, without a request to the store.
+    """Return which of the wanted fragments may have rows that are older than the fragment, without reading the store.
 
     A write that moves rows to a new fragment deletes them in one with a lower id, or removes that fragment. A write in
     place adds a file. A fragment that was appended to a table without such traces has only new rows.
@@ -492,12 +490,12 @@ def _may_have_older_rows(fragments: FragmentColumns, wanted: Mask) -> Mask:
 
 
 def _is_foreign(file: str) -> bool:
-    """Return whether a data file was written by something other than a job."""
+    """Return whether something other than a job wrote a data file."""
     return keys.parse_column_file_name(file) is None
 
 
 def _files_in(transaction: Transaction) -> frozenset[str] | None:
-    """Return the files that a transaction may have written; None: any."""
+    """Return the files that a transaction may have written, or None if it may be any."""
     operation = transaction.operation
     if transaction.kind is Kind.UPDATE:
         fragments = (*fragments_of(operation.new_fragments), *fragments_of(operation.updated_fragments))
@@ -513,7 +511,7 @@ def _files_in(transaction: Transaction) -> frozenset[str] | None:
 
 
 def _rewritten_ids(transaction: Transaction, made: Fragment) -> list[int]:
-    """Return the ids of fragments in which the rows of a fragment may have been before a transaction created it."""
+    """Return the ids of the fragments in which rows of a new fragment may have been before the transaction."""
     operation = transaction.operation
     if transaction.kind is Kind.UPDATE:
         return [*operation.removed_fragment_ids, *(raw.id for raw in operation.updated_fragments)]

@@ -1,4 +1,4 @@
-"""Read the row states of a column's files, count failed rows, and find input columns that are not current."""
+"""Count the failed rows of a column, read its row states, and find input columns that are not current."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from leman_planner.planning.fragment_status import Decisions, FragmentStatus, St
 from leman_planner.planning.request_resolution import ResolvedRequest
 from leman_planner.planning.stored_work import FailedNow
 
-#: If more rows failed, the filter is not evaluated for them.
+#: The filter is evaluated for at most this many failed rows.
 MOST_ASKED = 10_000
-#: In further fragments, deleted rows with kept values are not looked up.
+#: The maximum number of fragments in which deleted rows with kept values are looked up.
 MOST_LOOKED_INTO = 1_000
 
 Offsets = npt.NDArray[np.int64]
@@ -35,9 +35,10 @@ Offsets = npt.NDArray[np.int64]
 def failed_now(resolved: ResolvedRequest, statuses: Statuses, decisions: Decisions) -> dict[int, FailedNow]:
     """Count the failed rows of fragments in which deletions or a filter may exclude some of them.
 
-    Returns: The counts by fragment id. For all other fragments, the count in the file's header is right.
+    Returns:
+        The counts by fragment id. For all other fragments, the count in the file's header is right.
     """
-    where = "" if resolved.past is not None else resolved.filter.where  # not evaluated in older versions
+    where = "" if resolved.past is not None else resolved.filter.where  # filters are not evaluated in older versions
     has_failed = np.array([at for at, known in decisions.states.items() if known.failed], np.int64)
     may_be_less = has_failed if where else has_failed[statuses.fragments.deleted_rows[has_failed] > 0]
     unsure = list(statuses.take(may_be_less))
@@ -66,13 +67,12 @@ def _live(offsets: Offsets, status: FragmentStatus, reader: FragmentReader) -> O
 
 
 def kept_now(resolved: ResolvedRequest, statuses: Statuses, decisions: Decisions) -> dict[int, Mapping[str, int]]:
-    """Count the live rows with values of earlier versions, in fragments with deleted rows. Their header counts deleted
-    rows too.
+    """Count the live rows with values of earlier versions, in fragments with deleted rows.
 
-    At most `MOST_LOOKED_INTO` fragments are read.
+    The header of such a fragment's file counts deleted rows, too. At most `MOST_LOOKED_INTO` fragments are read.
 
     Returns:
-        The counts by version, by fragment id.
+        The counts by fragment id, and by version.
     """
     if not resolved.kept:
         return {}
@@ -94,18 +94,18 @@ def _live_kept(resolved: ResolvedRequest, status: FragmentStatus, reader: Fragme
 
 
 def _failed_matching(reader: FragmentReader, rows: dict[int, Offsets], where: str) -> dict[int, int]:
-    """Count the rows that a filter matches, by fragment id; return nothing if it cannot be evaluated."""
+    """Count the rows that match a filter, by fragment id. Return nothing if it cannot be evaluated."""
     bases = [addresses_of(fragment_id, offsets) for fragment_id, offsets in rows.items()]
     try:
         found = reader.matching(np.concatenate(bases).tolist(), where)
-    except (Unavailable, FailedPrecondition):  # the backfill reports it
+    except (Unavailable, FailedPrecondition):  # the backfill will report the problem
         return {}
     fragments, counts = np.unique(fragments_of(np.array(found, np.int64)), return_counts=True)
     return {**dict.fromkeys(rows, 0), **dict(zip(fragments.tolist(), counts.tolist(), strict=True))}
 
 
 def states_of(resolved: ResolvedRequest, status: FragmentStatus) -> States:
-    """Return the state of each physical row for the function of the request."""
+    """Return the state of each physical row for the request's function."""
     rows = status.fragment.physical_rows
     if status.moved is not None:
         if not status.moved.states:
@@ -136,14 +136,14 @@ _STALE_REFRESH = {
     OnStaleInput.FIRST: "the refresh computes these first and then plans again",
 }
 
-#: Resolves a plain backfill of a column in a version of a table.
+#: Returns the resolved request for a plain backfill of a column in a version of a table.
 Resolve = Callable[[TableSnapshot, str], ResolvedRequest]
 Inspect = Callable[[ResolvedRequest], Statuses]
 ReadStates = Callable[[ResolvedRequest, Statuses], Mapping[str, StateSummary]]
 
 
 class StaleInputs:
-    """Finds computed columns that are not current. The arguments are the steps of planning one column."""
+    """Finds computed columns that are not current. Its arguments are the steps of planning one column."""
 
     def __init__(self, resolve: Resolve, statuses: Inspect, read_states: ReadStates) -> None:
         self._resolve = resolve
@@ -151,11 +151,10 @@ class StaleInputs:
         self._read_states = read_states
 
     def of_plan(self, resolved: ResolvedRequest, plan: Plan, table: TableSnapshot) -> tuple[StaleInput, ...]:
-        """Return the stale columns on which a plan's values depend, directly or indirectly. Each comes before the
-        columns that read it.
+        """Return the stale columns on which a plan's values depend, directly or indirectly, each before its readers.
 
-        If the request is for some rows only, a column is stale if it is for a row in the plan's fragments that matches
-        the filter.
+        If the request is for some rows only, a column counts as stale if it is stale for a row in the plan's fragments
+        that matches the filter.
 
         Args:
             resolved: The request.
@@ -180,8 +179,8 @@ class StaleInputs:
         Args:
             table: The version that is read.
             names: The columns.
-            where: A checked filter; only rows that it matches count. Empty: all rows.
-            only: The ids of the fragments that count; None: all.
+            where: A checked filter. Only matching rows count. If empty, all rows count.
+            only: The ids of the fragments that count, or None for all.
         """
         kept = table.fragments if only is None else tuple(f for f in table.fragments if f.fragment_id in only)
         part = replace(table, fragments=kept)
@@ -189,13 +188,13 @@ class StaleInputs:
         return tuple(StaleInput(name, rows) for name, rows in counted if rows)
 
     def _rows(self, table: TableSnapshot, name: str, where: str) -> int:
-        with contextlib.suppress(LemanError):  # without its function it can neither be checked nor computed
+        with contextlib.suppress(LemanError):  # without its function, the column can be neither checked nor computed
             resolved = self._resolve(table, name)
             statuses = self._statuses(resolved)
             states = self._read_states(resolved, statuses)
             unsettled = list(_unsettled(statuses, decide_reuse(resolved, statuses, states)))
             if where and unsettled:
-                with contextlib.suppress(LemanError):  # the filter fails on a row: all rows count
+                with contextlib.suppress(LemanError):  # if the filter fails on a row, all rows count
                     return _matching(resolved, [status for status, _ in unsettled], where)
             return sum(rows for _, rows in unsettled)
         return 0
@@ -222,7 +221,7 @@ def _matching(resolved: ResolvedRequest, statuses: Sequence[FragmentStatus], whe
 
 
 def refuse_stale(plan: Plan, on_stale_input: OnStaleInput) -> Plan:
-    """Return the plan, unless its inputs are stale and the request does not allow it.
+    """Return the plan, unless its inputs are stale and the request does not allow that.
 
     Raises:
         FailedPrecondition: INPUT_COLUMN_STALE.
@@ -234,7 +233,7 @@ def refuse_stale(plan: Plan, on_stale_input: OnStaleInput) -> Plan:
 
 
 def refuse_stale_refresh(plan: RefreshPlan, spec: RefreshSpec) -> RefreshPlan:
-    """Return the plan of a refresh, unless its inputs are stale and the request does not allow it.
+    """Return the plan of a refresh, unless its inputs are stale and the request does not allow that.
 
     Raises:
         FailedPrecondition: INPUT_COLUMN_STALE.

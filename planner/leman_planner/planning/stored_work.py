@@ -1,4 +1,4 @@
-"""Work that earlier runs stored, and the selection of what a plan needs. Pure."""
+"""The work that earlier runs stored, and the selection of the parts that a plan needs. Pure."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from leman_planner.planning.column_graph import is_computed
 from leman_planner.planning.fragment_status import Decisions, Statuses
 from leman_planner.planning.request_resolution import ResolvedRequest
 
-#: No fragment has this id, and 64 bits hold it.
+#: A 64-bit id that no fragment has.
 _NO_FRAGMENT = (1 << 63) - 1
 
-#: A fragment under certain input files: (md5 of the inputs, fragment id).
+#: A fragment with certain input files: (md5 of the inputs, fragment id).
 Slot = tuple[str, int]
 
 
 class FailedNow(NamedTuple):
-    """Counts of a fragment's failed rows: those not deleted, and those of them that the filter matches."""
+    """Counts of a fragment's failed rows: those that are not deleted, and those of them that match the filter."""
 
     live: int
     asked: int
@@ -40,19 +40,19 @@ class FoundCheckpoints:
     """Checkpoints of fragments with work, computed from the input files that the fragments have now.
 
     Args:
-        keys: In any order.
-        strange: By fragment id, keys that are valid but not in the form that Leman writes.
+        keys: The checkpoints, in any order.
+        strange: Keys that are valid but not in the form that Leman writes, by fragment id.
     """
 
     def __init__(self, keys: RangeKeys, strange: Mapping[int, Sequence[FamilyKey]]) -> None:
         order = np.lexsort((keys.filters, -keys.ends, keys.starts, keys.fragment_ids))
-        #: Sorted by fragment id, then by where the range begins, the longest range first.
+        #: Sorted by fragment id, then by the beginning of the range, with the longest range first.
         self.keys = keys.some(order)
         self.strange = strange
 
     @cached_property
     def fragment_ids(self) -> Numbers:
-        """The sorted ids of the fragments that have any."""
+        """The sorted ids of the fragments that have checkpoints."""
         strange = np.fromiter(self.strange, np.int64, len(self.strange))
         return distinct(np.concatenate([self.keys.fragment_ids, strange]))
 
@@ -75,7 +75,7 @@ class FoundCheckpoints:
 class KeptWork:
     """Uncommitted work of an earlier function whose values the column keeps."""
 
-    #: The function's place in `ResolvedRequest.versions`, from 1 on.
+    #: The function's index in `ResolvedRequest.versions`, from 1 on.
     version: int
     #: The request for this function.
     resolved: ResolvedRequest
@@ -86,32 +86,32 @@ class KeptWork:
 class StoredWork:
     """Everything that earlier runs stored for a request."""
 
-    #: Row states by name of the partial file, committed or staged.
+    #: Row states by name of the partial file, which is committed or staged.
     states: Mapping[str, StateSummary] = field(default_factory=dict)
-    #: Checkpoints of the request's family; None: there are none.
+    #: Checkpoints of the request's family, or None if there are none.
     found: FoundCheckpoints | None = None
-    #: Fragment records by key, if their file exists.
+    #: Fragment records by key, if their files exist.
     records: Mapping[str, FragmentRecord] = field(default_factory=dict)
     #: Keys of fragments that the table no longer has.
     gone: Sequence[str] = ()
-    #: Keys of fragments with work, made from earlier files of their inputs; only if an input is a computed column.
+    #: Keys of fragments with work that contain earlier files of their inputs; only if an input is a computed column.
     outdated: Sequence[str] = ()
-    #: What `decide_reuse` returned; None: the plan decides.
+    #: The result of `decide_reuse`, or None to let the plan decide.
     decisions: Decisions | None = None
-    #: By fragment id, if fewer failed rows count than the header of its file says.
+    #: By fragment id, for fragments with fewer failed rows than the header of their file says.
     failed: Mapping[int, FailedNow] = field(default_factory=dict)
     #: The work of functions whose values the column keeps.
     kept: Sequence[KeptWork] = ()
-    #: By fragment id and version, rows with values of earlier versions; only if some rows are deleted.
+    #: The numbers of rows with values of earlier versions, by fragment id and version, for fragments with deleted rows.
     kept_rows: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
 
     def kept_now(self, fragment_id: int, states: StateSummary) -> Mapping[str, int]:
-        """Return a fragment's rows with values of earlier versions, by version; `states` is the header of its file."""
+        """Return the number of a fragment's rows with values of each earlier version. `states` is its file's header."""
         known = self.kept_rows.get(fragment_id)
         return {part: computed for part, computed, _ in states.older} if known is None else known
 
     def failed_now(self, fragment_id: int, states: StateSummary) -> FailedNow:
-        """Return the failed rows of a fragment that still count; `states` is the header of its file."""
+        """Return the failed rows of a fragment that still count. `states` is the header of its file."""
         return self.failed.get(fragment_id) or FailedNow(states.failed, states.failed)
 
 
@@ -123,12 +123,12 @@ class RelevantWork(NamedTuple):
     records: list[str]
     gone: list[str]
     outdated: list[str]
-    #: Number of fragments with work that have keys made from other input files.
+    #: The number of fragments with work that have keys with other input files.
     fragments_outdated: int
 
 
 class OpenInputs:
-    """The fragments with work, and the digests of their inputs: only their checkpoints matter."""
+    """The fragments with work, and the digests of their inputs. Only checkpoints of these matter."""
 
     def __init__(self, statuses: Statuses, decisions: Decisions) -> None:
         self._statuses = statuses
@@ -140,7 +140,7 @@ class OpenInputs:
     def sift(self, fragment_ids: Numbers, sources: Digests) -> tuple[Mask, Mask, Mask]:
         """Return masks of keys: inputs unchanged, inputs changed, fragment gone.
 
-        A key of a fragment with nothing to do is in none of them.
+        A key of a fragment without work is in none of them.
         """
         ids, order = self._ids
         if not len(ids):
@@ -166,7 +166,7 @@ class OpenInputs:
 
 
 def select_relevant(resolved: ResolvedRequest, wanted: OpenInputs, listed: Sequence[str]) -> RelevantWork:
-    """Select from all listed keys those that a plan needs."""
+    """Select the keys that a plan needs from all listed keys."""
     follows = any(is_computed(resolved.table, column.name.split(".")[0]) for column in resolved.inputs)
     ranges, others = parse_range_keys(resolved.family, listed)
     same, other_inputs, gone = wanted.sift(ranges.fragment_ids, ranges.sources)

@@ -1,1 +1,1 @@
-"""Views and refreshes: what a view is made of, and what a refresh has to do."""
+"""Views and refreshes: the resolution of a view's query, and plans of refreshes."""

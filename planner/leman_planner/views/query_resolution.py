@@ -26,7 +26,7 @@ _AGGREGATES = frozenset(
 _WINDOWS = frozenset({"cume_dist", "dense_rank", "lag", "lead", "ntile", "over", "percent_rank", "rank", "row_number"})
 _OWN_KEYS = b"leman::"
 
-#: (udf name, version or empty) → the registered function.
+#: Returns the registered function for a name and a version, which may be empty.
 FindUdf = Callable[[str, str], UdfDefinition]
 #: Returns the type of a checked expression on the source.
 TypeOf = Callable[[str], pa.DataType]
@@ -63,7 +63,7 @@ def resolve_query(query: ViewQuery, source: TableSnapshot, find_udf: FindUdf, ty
         check_name(function.name, "query.functions.name")
         udf = find_udf(function.udf_name, function.udf_version)
         inputs = inputs_of(function, udf, table)
-        if udf.kind is UdfKind.SQL:  # evaluated with the other columns, without a scratch table
+        if udf.kind is UdfKind.SQL:  # it is evaluated with the other columns, without a scratch table
             text = expressions.rename_columns(udf.sql_expression, dict(zip(udf.input_columns, inputs, strict=True)))
             found, field = _column(ViewColumn(function.name, text), table, type_of)
             columns.append(found)
@@ -93,7 +93,7 @@ def check_numbers(query: ViewQuery) -> None:
 
 
 def check_name(name: str, field: str) -> None:
-    """Reject a name that a column of a view cannot have; `field` is the request's field in the error.
+    """Reject a name that a column of a view cannot have. `field` is the request's field in the error.
 
     Raises:
         InvalidArgument: RESERVED_NAME, BAD_COLUMN_NAME.
@@ -173,7 +173,7 @@ def _column(column: ViewColumn, table: TableSnapshot, type_of: TypeOf) -> tuple[
 
 
 def _plain(expression: str, table: TableSnapshot) -> str:
-    """Return the source's column if the expression is just its name; else empty."""
+    """Return the source's column if the expression is only its name, or else ""."""
     text = expression.strip()
     return text if table.column(text) is not None and text.isidentifier() else ""
 

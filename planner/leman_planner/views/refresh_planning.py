@@ -2,8 +2,7 @@
 
 The same snapshots and compactions always give the same plan. The names of files that Leman wrote show which fragments
 of a view have values. A row that is equal in two versions of a source is equal in all versions between them, unless the
-source was restored. It is therefore enough to consider the view's recorded states that are nearest to the target
-version.
+source was restored. So it is enough to consider the view's recorded states that are nearest to the target version.
 """
 
 from __future__ import annotations
@@ -37,11 +36,11 @@ from leman_planner.views.source_changes import Compactions, changed_fragments, c
 class ViewState:
     """Which fragments of a view have values."""
 
-    #: Fragments to fill.
+    #: Fragments without values.
     unset: tuple[UnsetFragment, ...]
     #: The number of other fragments.
     filled: int
-    #: Rows that queries show.
+    #: The number of rows that queries show.
     rows_set: int
 
 
@@ -52,19 +51,19 @@ def foreign_fragments(view: TableSnapshot) -> list[Fragment]:
 
 
 def with_rows(view: TableSnapshot) -> list[Fragment]:
-    """Return the fragments that have rows. Full refreshes and the recreation of placeholders leave empty fragments."""
+    """Return the fragments with rows. Full refreshes and the recreation of placeholders leave empty fragments."""
     return [fragment for fragment in view.fragments if fragment.live_rows]
 
 
 def classify_fragments(view: TableSnapshot, set_rows: Mapping[int, int]) -> ViewState:
     """Separate the filled fragments of a view from those to fill.
 
-    If compaction merged placeholders and filled rows into one fragment, it counts as unset: filling it again gives its
+    If compaction merged placeholders and filled rows into one fragment, it counts as unset. Filling it again gives its
     filled rows the same values.
 
     Args:
         view: The view.
-        set_rows: By fragment id, how many live rows of `foreign_fragments` have values.
+        set_rows: The number of live rows with values in `foreign_fragments`, by fragment id.
     """
     column = _is_set_id(view)
     unset: list[UnsetFragment] = []
@@ -103,14 +102,14 @@ class Case:
 
     view: TableSnapshot
     definition: ViewDefinition
-    #: The source at the recorded version; None: it was cleaned up.
+    #: The source at the recorded version, or None if that was cleaned up.
     base: TableSnapshot | None
     target: TableSnapshot
     spec: RefreshSpec
-    #: Returns those of the source between the two versions; called only if fragments appeared and disappeared.
+    #: Returns the source's compactions between the two versions. Called only if fragments appeared and disappeared.
     compactions: Compactions = tuple
-    #: Whether the recorded version was cleaned up, so that `base` is the view's own record of it
-    #: (`leman_core.storage.view_side_files`).
+    #: Whether `base` is the view's own record of the recorded version (`leman_core.storage.view_side_files`), because
+    #: that version was cleaned up.
     from_record: bool = False
 
     @property
@@ -171,10 +170,10 @@ def plan_refresh(
 
 
 def broken_link(case: Case) -> RefreshReason | None:
-    """Return why the changes since the recorded version cannot be determined; None if they can."""
+    """Return why the changes since the recorded version cannot be determined, or None if they can."""
     recorded = case.definition.base_incarnation
     if case.base is not None and not case.from_record:
-        # the target is a version of the same table: Lance numbers them in one history
+        # The target is a version of the same table, because Lance numbers both versions in one history.
         return None if case.base.identity == recorded else RefreshReason.SOURCE_REPLACED
     known = outlives_versions(recorded) and bool(case.target.incarnation)
     if known and case.target.incarnation != recorded:
@@ -185,8 +184,9 @@ def broken_link(case: Case) -> RefreshReason | None:
 
 
 def _is_one_table(base: TableSnapshot, case: Case) -> bool:
-    """Return whether both versions are of one table: the target has a file of the recorded version, or a compaction of
-    one.
+    """Return whether both versions are of one table.
+
+    They are if the target has a file of the recorded version, or a compaction of one.
     """
     names = {file.path for fragment in base.fragments for file in fragment.files}
     if any(file.path in names for fragment in case.target.fragments for file in fragment.files):
@@ -224,7 +224,7 @@ def _check_row_ids(case: Case, broken: RefreshReason | None) -> None:
 
 
 def _decide(case: Case, broken: RefreshReason | None, state: ViewState, stale: Sequence[str]) -> _Decision:
-    if case.spec.policy is RefreshPolicy.FULL:  # placeholders too: otherwise they would be filled first
+    if case.spec.policy is RefreshPolicy.FULL:  # also if there are placeholders, which would otherwise be filled first
         return _full(case, RefreshReason.FORCED)
     if state.unset and not state.filled:
         return _first_fill(case, broken, state)
@@ -232,7 +232,7 @@ def _decide(case: Case, broken: RefreshReason | None, state: ViewState, stale: S
         return _full(case, broken or RefreshReason.SOURCE_HISTORY_LOST)
     found = changed_fragments(case.definition.query, case.base, case.target, case.compactions)
     if case.from_record and (state.unset or (found and case.definition.query.offset)):
-        return _full(case, RefreshReason.SOURCE_HISTORY_LOST)  # the values of that version are gone
+        return _full(case, RefreshReason.SOURCE_HISTORY_LOST)  # the values of that version no longer exist
     if state.unset:
         unset = _count(len(state.unset), "fragment")
         message = f"An earlier fill was interrupted: {unset} of the view have no values yet"
@@ -304,11 +304,11 @@ def _count(number: int, what: str) -> str:
     return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
-#: How many of the last states are considered if the source was restored, which may bring back rows of any version.
+#: How many of the latest states are considered if the source was restored, which may bring back rows of any version.
 _RESTORED = 3
 _COMPUTED = {ChangeKind.APPEARED, ChangeKind.REWRITTEN, ChangeKind.DELETIONS}
 
-#: Returns the definition in an earlier version of the view; None: it was cleaned up.
+#: Returns the definition in an earlier version of the view, or None if that was cleaned up.
 Recall = Callable[[int], ViewDefinition | None]
 #: Returns the case of a refresh from an earlier version of the view to a version of the source.
 CaseOf = Callable[[ViewDefinition, TableSnapshot], Case]
@@ -320,8 +320,8 @@ class _Step:
 
     functions: Sequence[ViewFunction]
     goal: TableSnapshot
-    #: Whether the present rows of the view are as useful as those of an earlier state, except columns of another
-    #: function version.
+    #: Whether the view's present rows are as useful as those of an earlier state, except in columns of another function
+    #: version.
     from_here: bool
     #: Whether rows of the source may be older than the view.
     restored: bool = False
@@ -330,7 +330,7 @@ class _Step:
 
 
 def current_view_state(case: Case) -> EarlierState | None:
-    """Return the view's present state; None if its source version is unknown."""
+    """Return the view's present state, or None if its source version is unknown."""
     if case.base is None:
         return None
     base = case.definition.base_version
@@ -343,9 +343,7 @@ def current_view_state(case: Case) -> EarlierState | None:
 
 
 def versions_with_values(plan: RefreshPlan, case: Case, recall: Recall, case_of: CaseOf) -> Iterator[EarlierValues]:
-    """Yield earlier versions of the view with values for the plan's first step that calls functions, the best version
-    first.
-    """
+    """Yield earlier versions of the view, best first, with values for the plan's first step that calls functions."""
     step = _next_step(plan, case)
     if step is None:
         return
@@ -361,7 +359,7 @@ def versions_with_values(plan: RefreshPlan, case: Case, recall: Recall, case_of:
 
 
 def earlier_versions_text(earlier: Sequence[EarlierValues]) -> str:
-    """Describe the earlier versions at the end of a plan's message."""
+    """Describe the earlier versions, as the end of a plan's message."""
     if not earlier:
         return ""
     versions = " and ".join(dict.fromkeys(str(found.view_version) for found in earlier))
@@ -389,8 +387,8 @@ def _next_step(plan: RefreshPlan, case: Case) -> _Step | None:
 def _of_now(plan: RefreshPlan, case: Case, *, whole: bool) -> Iterator[EarlierValues]:
     """Yield the present view for functions whose present values may be kept.
 
-    These are functions whose inputs may be equal in rewritten rows of the source, or, if one function computes every
-    row (`whole`), all other functions.
+    These are functions whose inputs may be equal in rewritten rows of the source. If one function computes every row
+    (`whole`), they are all other functions instead.
     """
     rewritten = {change for change in plan.changes if change.kind is ChangeKind.REWRITTEN}
     kinds = {change.kind for change in plan.changes}
@@ -431,7 +429,7 @@ def _nearest(step: _Step, states: Sequence[EarlierState], here: int | None) -> I
     Args:
         step: The step.
         states: The states.
-        here: The view's present source version if its present values can be used as well; else None.
+        here: The view's present source version if its present values can be used too, or else None.
     """
     goal = step.goal.version
     exact = [s for s in states if s.source_version == goal]
@@ -452,7 +450,7 @@ def _nearest(step: _Step, states: Sequence[EarlierState], here: int | None) -> I
 def _is_restored(case: Case, found: Sequence[SourceChange]) -> bool:
     """Return whether a later version of the source has signs of a restore.
 
-    The signs are reused fragment ids, deleted rows that exist again, and columns with other files.
+    Such signs are reused fragment ids, deleted rows that exist again, and columns with other files.
     """
     if case.base is None or case.target.version < case.base.version:
         return False
@@ -475,10 +473,10 @@ def _is_older(change: SourceChange, before: dict[int, Fragment], now: dict[int, 
 
 
 def _changes(case_of: CaseOf, definition: ViewDefinition, goal: TableSnapshot) -> tuple[SourceChange, ...] | None:
-    """Return the changes between the source version of an earlier state and `goal`; None if unknown."""
+    """Return the changes between the source version of an earlier state and `goal`, or None if they are unknown."""
     try:
         case = case_of(definition, goal)
-    except FailedPrecondition:  # its record cannot be read
+    except FailedPrecondition:  # the record of that source version cannot be read
         return None
     if broken_link(case) is not None or case.base is None:
         return None

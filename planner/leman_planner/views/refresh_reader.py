@@ -1,6 +1,4 @@
-"""Read what the plan of a refresh needs: manifests of the view and its source, compactions, and writes by other
-programs.
-"""
+"""Read what the plan of a refresh needs: manifests of view and source, compactions, and writes by other programs."""
 
 from __future__ import annotations
 
@@ -42,7 +40,7 @@ from leman_planner.views.refresh_planning import (
 )
 from leman_planner.views.source_changes import source_column_missing
 
-#: The most versions that are read.
+#: The maximum number of versions that are read.
 MOST_VERSIONS = 2000
 #: Operations that change no row and no value.
 _HARMLESS = HOUSEKEEPING | {Kind.REWRITE}
@@ -50,11 +48,11 @@ _HARMLESS = HOUSEKEEPING | {Kind.REWRITE}
 
 @dataclass(frozen=True, slots=True)
 class ExternalWrite:
-    """A version of a view that Leman did not write, and its kind of Lance operation."""
+    """A version of a view that another program wrote, and its kind of Lance operation."""
 
     version: int
     operation: str
-    #: The latest version with Leman's rows.
+    #: The latest version before it whose rows Leman wrote.
     before: int
 
 
@@ -107,7 +105,7 @@ _log = structlog.get_logger(__name__)
 
 
 class ViewReader:
-    """Describes views and plans their refreshes. It has no state: any number of threads may use one."""
+    """Describes views and plans their refreshes. It is stateless, so any number of threads may use it."""
 
     def __init__(self, tables: LanceTables, registry: Callable[[str], UdfRegistry] = UdfRegistry) -> None:
         self._tables = tables
@@ -188,9 +186,9 @@ class ViewReader:
         return Case(view, definition, base or recorded, target, spec, compactions, from_record=recorded is not None)
 
     def _stale_inputs(self, definition: ViewDefinition, source: TableSnapshot) -> tuple[StaleInput, ...]:
-        """Return the stale computed columns that a view depends on; each comes before its readers.
+        """Return the stale computed columns that a view depends on, each before its readers.
 
-        Rows outside the view's filter do not count, unless the filter reads such a column.
+        Rows that do not match the view's filter do not count, unless the filter itself reads such a column.
         """
         query = definition.query
         read = columns_read(query, [field.name for field in source.fields])
@@ -247,7 +245,7 @@ class ViewReader:
         return found
 
     def _check_expressions(self, definition: ViewDefinition, target: TableSnapshot, view: TableSnapshot) -> None:
-        """Check the view's expressions and its filter on the target version, if the recorded version is gone."""
+        """If the recorded version is gone, check the view's expressions and its filter on the target version."""
         for column in definition.query.columns:
             if not column.source_column:
                 self._check_expression(column, target, view)
@@ -277,7 +275,7 @@ def _made(table: TableSnapshot) -> TableSnapshot:
 
 
 def not_a_view(name: str) -> FailedPrecondition:
-    """Return the error for a request for a view that is a table."""
+    """Return the error for a table that is not a view."""
     return FailedPrecondition("NOT_A_VIEW", f"Table '{name}' is not a materialized view: it has no query", table=name)
 
 
@@ -293,8 +291,7 @@ def _check_spec(spec: RefreshSpec) -> None:
 
 
 def _check_external(view: TableSnapshot, policy: RefreshPolicy) -> None:
-    """Reject a refresh of a view to which another program wrote, unless it is a full refresh, which reuses no row of
-    the view.
+    """Reject a refresh of a view to which another program wrote, unless it is a full one, which reuses no row.
 
     Raises:
         FailedPrecondition: EXTERNAL_WRITES.
@@ -313,7 +310,7 @@ def _check_external(view: TableSnapshot, policy: RefreshPolicy) -> None:
 
 
 def _compactions(definition: ViewDefinition, target: TableSnapshot) -> Sequence[Rewrite]:
-    """Return the source's compactions between the recorded version and the target; nothing if they cannot be read."""
+    """Return the source's compactions from the recorded version to the target, or nothing if they cannot be read."""
     older, newer = sorted([definition.base_version, target.version])
     try:
         return compaction_history.compactions_between(
@@ -326,14 +323,14 @@ def _compactions(definition: ViewDefinition, target: TableSnapshot) -> Sequence[
 
 def set_rows_of(view: TableSnapshot) -> dict[int, int]:
     """Count the rows with values in `foreign_fragments` of a view, by fragment id."""
-    if view.column(IS_SET) is None:  # it was dropped
+    if view.column(IS_SET) is None:  # the column was dropped
         return {}
     others: Sequence[int] = [fragment.fragment_id for fragment in foreign_fragments(view)]
     return set_rows(view.uri, view.version, others) if others else {}
 
 
 def _stale_of_view(definition: ViewDefinition, source: TableSnapshot) -> tuple[StaleInput, ...]:
-    """Return the function columns of a source view that another function computed."""
+    """Return the function columns of a source view whose values another function computed."""
     below = definition_in(source)
     read = columns_read(definition.query, [field.name for field in source.fields]) if below is not None else ()
     stale = [name for name in below.stale if name in read] if below is not None else []

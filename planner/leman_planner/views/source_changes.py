@@ -1,7 +1,7 @@
 """Compare two versions of a view's source, and check the view and its source against the view's definition. Pure.
 
-File names are unique. What the history shows about fragments with certain files and deletions therefore applies to
-every version that has them: the rows of fragments that a compaction created are the live rows of the fragments that it
+File names are unique. So what the history shows about fragments with certain files and deletions applies to every
+version that has them: the rows of fragments that a compaction created are the live rows of the fragments that it
 replaced.
 """
 
@@ -21,13 +21,13 @@ from leman_core.model.table import Fragment, Rewrite, TableField, TableSnapshot
 from leman_core.model.view import ChangeKind, ResolvedFunction, SourceChange
 from leman_core.sql.expressions import columns_read
 
-#: Identifies a fragment's rows and the fields that are read: fragments with equal states have equal values.
+#: Identifies a fragment's rows and the values of the fields that are read. Equal states mean equal values.
 _State = tuple[int, int, str, tuple[str, ...]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Group:
-    """Fragments of the older version, and the fragments that now have exactly their rows."""
+    """Fragments of the older version, with the fragments that now have exactly their rows."""
 
     sources: frozenset[Fragment]
     holders: frozenset[_State]
@@ -42,12 +42,12 @@ def only_moved(
         older: Fragments of the older version.
         newer: Fragments of the newer version.
         fields: The fields that are read.
-        compactions: Oldest first. If some are missing, fewer fragments are found.
+        compactions: The compactions, oldest first. If some are missing, fewer fragments are found.
     """
     groups = {
         state: _Group(frozenset([fragment]), frozenset([state]))
         for fragment in older
-        if any((state := _state(fragment, fields))[-1])  # without a file it cannot be identified
+        if any((state := _state(fragment, fields))[-1])  # a fragment without a file cannot be identified
     }
     for rewrite in compactions:
         _trace(groups, rewrite, fields)
@@ -99,8 +99,7 @@ def fields_read(query: ViewQuery, table: TableSnapshot) -> tuple[TableField, ...
 def changed_fragments(
     query: ViewQuery, base: TableSnapshot, target: TableSnapshot, compactions: Compactions = tuple
 ) -> tuple[SourceChange, ...]:
-    """Return the fragments that differ between the versions, by id. A removed fragment comes before a new one with the
-    same id.
+    """Return the fragments that differ between the versions, by id, a removed one before a new one with its id.
 
     Fragments whose rows compaction only moved are left out. `compactions` is called only if there may be any.
     """
@@ -150,7 +149,7 @@ def _kinds(old: Fragment | None, new: Fragment, ids: Sequence[int], new_ids: Seq
 
 
 def _same_rows(old: Fragment, new: Fragment) -> bool:
-    """Return whether both have the same rows, ignoring deletions.
+    """Return whether both fragments have the same rows, apart from deletions.
 
     After an overwrite or a restore, fragments with the same id may share no file.
     """
@@ -166,7 +165,7 @@ def _same_values(old: Fragment, new: Fragment, ids: Sequence[int], new_ids: Sequ
 
 
 def _same_column(old: Fragment, new: Fragment, before: int, now: int) -> bool:
-    """Return whether both have the same values of a column. A column in no file has only NULL."""
+    """Return whether both fragments have the same values of a column. A column in no file has only NULLs."""
     file = old.file_of(before)
     return file == new.file_of(now) and (before == now or not file)
 
@@ -237,7 +236,7 @@ def source_column_missing(name: str, target: TableSnapshot, base: TableSnapshot 
 def _recorded(
     view: TableSnapshot, definition: ViewDefinition, base: TableSnapshot | None
 ) -> Iterator[tuple[str, pa.Field | None]]:
-    """Yield source columns, each with its field when the view was created or last refreshed; None: unknown."""
+    """Yield source columns, each with its field when the view was created or last refreshed, or None if unknown."""
     if base is not None:
         yield from ((column.name, column.arrow) for column in fields_read(definition.query, base))
     for column in definition.query.columns:
@@ -249,9 +248,7 @@ def _recorded(
 
 
 def _same_field_values(before: pa.Field, now: pa.Field) -> bool:
-    """Return whether the view can store values of both fields in one column. It stores blobs of every form in the same
-    way.
-    """
+    """Return whether the view can store values of both fields in one column. It stores all kinds of blobs alike."""
     if is_blob(before) or is_blob(now):
         return is_blob(before) and is_blob(now)
     return column_checks.same_type(before.type, now.type)

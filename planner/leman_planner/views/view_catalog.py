@@ -43,7 +43,7 @@ from leman_planner.views.query_resolution import inputs_of, resolve_query
 from leman_planner.views.refresh_planning import classify_fragments, foreign_fragments
 from leman_planner.views.refresh_reader import not_a_view, set_rows_of
 
-#: The most tables for one page, as each one needs its manifest to be read.
+#: The maximum number of tables that one page reads, because each one needs its manifest.
 MOST_TABLES = 256
 
 
@@ -54,7 +54,7 @@ class ViewPage:
     views: tuple[ViewSummary, ...]
     #: Messages about tables that could not be read.
     warnings: tuple[str, ...]
-    #: The last table of the page; empty: there are no more.
+    #: The last table of the page, or "" if there are no more.
     last: str
 
 
@@ -76,12 +76,12 @@ def list_views(tables: LanceTables, database: str, after: str, size: int) -> Vie
         looked += 1
         try:
             summary = _summary(name, tables.snapshot(table_uri(home, name)))
-        except NotFound:  # dropped meanwhile
+        except NotFound:  # the table was dropped meanwhile
             continue
         except (DataLoss, FailedPrecondition) as error:
             warnings.append(f"{name}: {error.message}")
             continue
-        except (InvalidArgument, PermissionDenied):  # the message may reveal where it leads
+        except (InvalidArgument, PermissionDenied):  # its message may reveal where the link leads
             warnings.append(f"{name}: it is a link to a location that this service may not use. Remove the link")
             continue
         if summary is not None:
@@ -115,7 +115,7 @@ class ViewChange:
     incarnation: str
     version: int
     request_id: str
-    #: Empty: nothing changes.
+    #: Empty if nothing changes.
     metadata: dict[str, str]
 
 
@@ -135,7 +135,7 @@ def alter_view(
     Args:
         view: The view.
         definition: Its definition.
-        functions: The new functions, by column; without inputs they have those of the column or of the function.
+        functions: The new functions, by column. Without inputs, they read those of the column or of the function.
         registry: The function registry.
         source: The latest version of the source.
         has_values: Whether any row of the view has been filled.
@@ -206,7 +206,7 @@ def _function(wanted: ViewFunction, registry: UdfRegistry) -> UdfDefinition:
 
 
 def _kept(before: ViewFunction, udf: UdfDefinition, registry: UdfRegistry) -> tuple[str, ...]:
-    """Return the column's inputs if the new function has the same parameter names; else empty: its own names apply."""
+    """Return the column's inputs if the new function's parameters have the same names, or else () for its own."""
     own = registry.find_expected(before.udf_name, before.udf_version)
     return before.inputs if own is not None and own.input_columns == udf.input_columns else ()
 
@@ -227,7 +227,7 @@ class Creation:
 
 
 class ViewCatalog:
-    """Checks new and altered views. It has no state: any number of threads may use one."""
+    """Checks new and altered views. It is stateless, so any number of threads may use it."""
 
     def __init__(self, tables: LanceTables, registry: Callable[[str], UdfRegistry] = UdfRegistry) -> None:
         self._tables = tables
@@ -287,7 +287,7 @@ class ViewCatalog:
     def alteration(
         self, database: str, name: str, functions: Sequence[ViewFunction], request_id: str, body: str = ""
     ) -> ViewChange | None:
-        """Check a change of a view's functions; return None if this request made it before.
+        """Check a change of a view's functions. Return None if this request has made it before.
 
         Raises:
             LemanError: See `CatalogService.AlterMaterializedView` (protos/leman/v1/catalog.proto).
