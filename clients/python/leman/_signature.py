@@ -259,7 +259,7 @@ def _parameters(name: str, function: Callable[..., Any]) -> tuple[list[inspect.P
     try:
         signature = inspect.signature(function, eval_str=True)
     except NameError as error:
-            raise UdfDefinitionError(f"UDF '{name}': an annotation cannot be read: {error}") from None
+        raise UdfDefinitionError(f"UDF '{name}': an annotation cannot be read: {error}") from None
     except (TypeError, ValueError):
         raise UdfDefinitionError(f"UDF '{name}': its parameters cannot be read: wrap it in a def") from None
     parameters = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]

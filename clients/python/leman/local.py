@@ -90,7 +90,7 @@ def open_table(uri: str, version: int | str | None = None) -> lance.LanceDataset
     Raises TableNotFound, VersionNotFound, Unavailable, MissingDependency.
     """
     if isinstance(version, int) and version < 0:
-            raise InvalidArgument(f"version is {version}, below 0: give the number of a version", reason="BAD_NUMBER")
+        raise InvalidArgument(f"version is {version}, below 0: give the number of a version", reason="BAD_NUMBER")
     if isinstance(version, int) and version >= _MOST_VERSIONS:
         raise VersionNotFound(f"the table at {uri} has no version {version}")
     with _lance_errors(uri, version):

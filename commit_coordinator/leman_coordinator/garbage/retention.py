@@ -78,6 +78,7 @@ class Uses:
         own_folder: Whether the checkpoints lie in the table's own folder. Then keys that were written before the table
             was moved count too.
     """
+
     def __init__(self, latest: TableSnapshot, *, own_folder: bool) -> None:
         self._own_folder = own_folder
         self.version = latest.version

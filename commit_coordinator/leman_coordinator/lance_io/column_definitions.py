@@ -117,7 +117,7 @@ def _with_input_names(field: pa.Field, base: TableSnapshot) -> pa.Field | None:
 
 
 def _settle_inputs(table: TableHandle, schema: pa.Schema) -> bool:
-    """Write the field ids of inputs that were added with the columns that read them. Return whether any were written."""
+    """Write the field ids of inputs that were added with the columns that read them. Return whether there were any."""
     there = table.current(())
     columns = [column for name in schema.names if (column := there.column(name)) is not None]
     found = [(column.field_id, binding.settled(column.arrow, there)) for column in columns]

@@ -264,7 +264,7 @@ def test_a_folder_that_cannot_be_written_can_be_read(fake, services, database):
     (database / "_leman").touch()
     with leman.connect(database, direct=False) as db:
         assert db.table_names() == ["docs"]
-        with pytest.raises(StartFailed, match="cannot write their files to .*_leman: "):
+        with pytest.raises(StartFailed, match=r"cannot write their files to .*_leman: "):
             write(db)
 
 

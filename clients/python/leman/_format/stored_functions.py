@@ -43,7 +43,6 @@ class ErrorAction(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class ErrorRule:
-
     action: ErrorAction
     #: Class names, which also match derived classes. An empty tuple matches every exception.
     exception_types: tuple[str, ...] = ()

@@ -194,9 +194,7 @@ class Embedded(Locator):
     def _check_reads(self, refusal: str) -> None:
         """Raise StartFailed if a call wrote to the database, which needs a folder that can be written."""
         if self._writes:
-            raise StartFailed(
-                f"The embedded services cannot write their files to {self._own.folder}: {refusal}"
-            )
+            raise StartFailed(f"The embedded services cannot write their files to {self._own.folder}: {refusal}")
 
     def locate_first(self) -> Endpoints:
         """Return the services once the planner answers. Restart a system that crashed. Raises StartFailed."""
