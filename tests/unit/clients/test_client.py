@@ -356,7 +356,7 @@ def test_code_that_holds_a_secret_of_the_environment_is_named(docs, monkeypatch,
 
     docs.add_columns({"n": words})
     assert not recwarn.list
-    with pytest.warns(UserWarning, match=r"holds the value of the environment variable A_MODEL_API_KEY, .* env="):
+    with pytest.warns(UserWarning, match=r"contains the value of the environment variable A_MODEL_API_KEY, .* env="):
         docs.add_columns({"m": asks})
 
 

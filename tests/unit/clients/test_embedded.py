@@ -316,7 +316,7 @@ def test_a_folder_of_another_user_is_not_taken(services, tmp_path, monkeypatch):
     services("")
     monkeypatch.setattr(os, "getuid", lambda: 12345)
     monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
-    with pytest.raises(StartFailed, match=f"neither {tmp_path}/state/leman nor {tmp_path}/leman-12345 can be written"):
+    with pytest.raises(StartFailed, match=f"files in {tmp_path}/state/leman or {tmp_path}/leman-12345: make one"):
         running_systems.state_folder()
 
 

@@ -144,6 +144,6 @@ def test_a_long_error_is_cut_to_fifteen_lines_and_says_where_the_rest_is():
         lines = error._render_traceback_()
     assert len(lines) == 15
     assert lines[0].startswith("LemanError: line 0")
-    assert any(line.startswith("… and ") and line.endswith("str(error)") for line in lines)
+    assert any(line.startswith("… and ") and line.endswith("print(str(error)) shows them") for line in lines)
     assert any('raise LemanError("' in line for line in lines), "where it was raised"
     assert max(map(len, lines)) <= 110

@@ -141,7 +141,7 @@ class Registration:
         if udf.has_explicit_version and udf.bundle()[0].sha256 != stored.python_bundle.sha256:
             warnings.warn(
                 f"UDF '{udf.name}' was registered before with version {udf.version!r}, and that code is used."
-                " If you have changed the code since, change version= too.",
+                " If you have changed the code since, give it another version=.",
                 stacklevel=6,
             )
         return stored
