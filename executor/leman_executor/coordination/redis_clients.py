@@ -1,7 +1,7 @@
-"""Clients of Redis with short timeouts and metrics, and a circuit breaker.
+"""Redis clients with short timeouts and metrics, and a circuit breaker.
 
-Clients do not wait for long nor retry by themselves. With the breaker, a Redis that hangs costs one short timeout now
-and then instead of one for every call.
+A client does not retry. With the breaker, an unresponsive Redis costs one short timeout every second, not one for each
+call.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def connect(url: str, timeout_seconds: float) -> redis.Redis:
 
 
 def connect_async(url: str) -> aioredis.Redis:
-    """Return a client for an event loop, which gives up after half a second."""
+    """Return a client for an event loop that gives up after half a second."""
     seconds = _ASYNC_TIMEOUT_SECONDS
     return _AsyncClient.from_url(url, socket_timeout=seconds, socket_connect_timeout=seconds)
 
@@ -49,15 +49,15 @@ def connect_async(url: str) -> aioredis.Redis:
 def show_memory(url: str) -> None:
     """Export Redis's memory use as a metric of this process, queried at each scrape.
 
-    No value is exported while Redis is away, or if its user may not call INFO.
+    While Redis is unreachable, or if its user may not call INFO, no value is exported.
 
     Args:
-        url: Redis; empty: there is none.
+        url: The URL of Redis. If empty, nothing is exported.
     """
     if not url:
         return
     timeout = _LOOK_TIMEOUT_SECONDS
-    # not a measured client: a scrape is not a call of a job
+    # This client is not measured, because a scrape is not a call of a job.
     client = redis.Redis.from_url(url, socket_timeout=timeout, socket_connect_timeout=timeout, retry=None)
 
     def look() -> list[tuple[float, Attributes]]:
@@ -76,7 +76,7 @@ def _measured(command: str) -> Iterator[None]:
     begun, failure = time.perf_counter(), ""
     try:
         yield
-    except NoScriptError:  # the client sends the script next
+    except NoScriptError:  # the client then sends the script
         raise
     except (RedisError, OSError) as error:
         failure = type(error).__name__
@@ -93,17 +93,17 @@ _log = structlog.get_logger(__name__)
 
 
 class Breaker:
-    """Use the fallback for all calls after a failure, until `pause_seconds` have passed."""
+    """After a failed call, answer all calls with their fallback for `pause_seconds`."""
 
     def __init__(self, pause_seconds: float = 1.0, clock: Callable[[], float] = time.monotonic) -> None:
         self._pause = pause_seconds
         self._clock = clock
-        #: When Redis is tried again.
+        #: The time from which calls try Redis again.
         self._asked_from = 0.0
         self._away = False
 
     def call(self, operation: Callable[[], _T], fallback: Callable[[], _T]) -> _T:
-        """Return `operation()`, or `fallback()` if Redis is unreachable or was a moment ago."""
+        """Return the result of `operation` or, if Redis is or recently was unreachable, of `fallback`."""
         if self._clock() < self._asked_from:
             return fallback()
         try:

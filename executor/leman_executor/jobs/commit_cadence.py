@@ -1,22 +1,25 @@
-"""When the finished files of a job are committed, and how many together. Pure: no I/O, no clock.
+"""Decide when the finished files of a job are committed, and how many together. Pure: no I/O, no clock.
 
-Each commit rewrites the manifest of the table, which takes 2 ms plus about 6 µs for each fragment of the table, no
-matter how few fragments are committed. So a job waits nine times as long between two commits as the last manifests took
-to write, which limits manifests to a tenth of its time. No file waits longer for that than `longest_seconds`.
+Each commit rewrites the manifest of the table. That takes 2 ms plus about 6 µs for each fragment of the table, no
+matter how many fragments are committed. To spend at most a tenth of its time on manifests, a job waits after each
+commit for nine times the recent time of writing a manifest, but no file waits longer than `longest_seconds` for this
+reason.
 
-Example: the manifest of a table of 100,000 fragments takes 0.6 s. Finished files are committed every 5.4 s, in a small
-table every second. With a million fragments, 6 s for a manifest, it is every 54 s. If checking a file takes 1 ms, a
-commit takes up to 10,000 files instead of 2,000, as the manifest would cost more than they do.
+Example: the manifest of a table of 100,000 fragments takes 0.6 s to write, so finished files are committed every 5.4 s;
+with a million fragments (6 s) every 54 s, and in a small table every second. A commit has at most 2,000 files, unless
+checking that many takes less time than the pause: with a million fragments and 1 ms to check a file, a commit takes up
+to 10,000.
 """
 
 from __future__ import annotations
 
-#: The largest share of a job's time for manifests.
+#: The largest share of a job's time that writing manifests may take.
 _SHARE = 0.1
 _LEAST_PAUSE_SECONDS = 1.0
 _MOST_FRAGMENTS = 2000
 _MOST_OF_LARGE_TABLES = 10_000
-#: A commit is one request: its maximum size, the bytes of a fragment, and the bytes of each file of its inputs.
+#: Assumed sizes that keep a commit within one request: the request, each of its fragments, each input file of a
+#: fragment.
 _REQUEST_BYTES, _FRAGMENT_BYTES, _INPUT_BYTES = 4 << 20, 300, 60
 
 
@@ -24,11 +27,12 @@ class CommitCadence:
     """The cadence of one plan's commits.
 
     Args:
-        granularity: Fragments of each commit, if the request says so; 0: chosen.
-        planned: Fragments of the plan: a tenth of them is committed without waiting for more.
-        interval_seconds: How long a finished file waits for others.
-        longest_seconds: How long a file waits at most, however long manifests take.
-        input_fields: Number of input fields, each of which may have a file of its own.
+        granularity: Number of fragments of each commit, if the request sets it; 0 leaves the choice to this class.
+        planned: Number of fragments in the plan. Once a tenth of them is finished, they are committed without waiting
+            for more.
+        interval_seconds: How long a finished file waits for others to be committed with it.
+        longest_seconds: The limit of the wait that long manifests cause.
+        input_fields: Number of input fields. Each may be stored in a file of its own.
     """
 
     def __init__(
@@ -44,12 +48,12 @@ class CommitCadence:
         self._file = 0.0
 
     def answered(self, fragments: int, seconds: float, manifest_seconds: float) -> None:
-        """Learn from a commit.
+        """Adapt the cadence to the measured duration of a commit.
 
         Args:
             fragments: Its number of fragments.
             seconds: Its total duration.
-            manifest_seconds: How long the version took to write; 0: none was written.
+            manifest_seconds: How long it took to write the manifest; 0 if none was written.
         """
         if manifest_seconds <= 0 or not fragments:
             return
@@ -64,7 +68,7 @@ class CommitCadence:
 
     @property
     def most_fragments(self) -> int:
-        """Return how many fragments one commit takes at most."""
+        """Return the maximum number of fragments in one commit."""
         if self._granularity:
             return self._granularity
         worth = self._between / self._file if self._file else 0
@@ -72,14 +76,14 @@ class CommitCadence:
 
     @property
     def _between(self) -> float:
-        """Return the seconds of other work that keep manifests within their share."""
+        """Return the seconds that must pass between two manifests to keep their share of the time."""
         return self._manifest * (1 / _SHARE - 1)
 
     def due(self, ready: int, *, waited: float, since_last: float) -> int:
-        """Return how many fragments to commit now.
+        """Return the number of fragments to commit now.
 
         Args:
-            ready: Number of finished files that wait.
+            ready: Number of finished files that are not committed yet.
             waited: How long the first of them has waited.
             since_last: Seconds since the last commit ended.
         """

@@ -1,9 +1,8 @@
-"""Check that a job's tables are still the same: a job is about the tables that had their names when it began (decision
-49).
+"""Check that a job works on the tables that had their names when the job began (decision 49).
 
-With its first plan a job records the incarnation of its table or view, and a refresh also that of its source. Later
-plans, opened sources and errors are checked against this record. If a new table has one of the names, the job does not
-touch it.
+With its first plan, a job records the incarnation of its table or view; a refresh also records that of its source.
+Later plans, opened sources and errors are checked against this record. If another table has one of the names by then,
+the job leaves that table unchanged.
 """
 
 from __future__ import annotations
@@ -25,21 +24,24 @@ TABLE_REPLACED = "TABLE_REPLACED"
 
 
 class Replaced(enum.Enum):
-    """The table of a job that was dropped and replaced by another table of the same name."""
+    """Which table of a job was dropped and replaced by another table of the same name."""
 
-    #: The one that the job writes: its table, or its view.
+    #: The table or view that the job writes.
     TABLE = "table"
-    #: The source of its view.
+    #: The source of the view.
     SOURCE = "source"
 
 
 def check_incarnation(job: Job, planned: str) -> str:
     """Return the incarnation of the job's table: that of its first plan, even after a takeover.
 
-    Args: planned: The incarnation in a new plan; empty for a table to which Leman has not written. If the job has
-    recorded one, an empty incarnation means a new table, as every view and every table with a computed column has one.
+    Args:
+        planned: The incarnation in a new plan. It is empty for a table to which Leman has not written. If the job has
+            recorded an incarnation, an empty one means a new table, because every view and every table with a computed
+            column has one.
 
-    Raises: Aborted: TABLE_REPLACED – the table was dropped, and a new table has its name.
+    Raises:
+        Aborted: TABLE_REPLACED – the table was dropped, and another table has its name.
     """
     if job.incarnation and planned != job.incarnation:
         raise replaced_error(job, Replaced.TABLE)
@@ -47,13 +49,13 @@ def check_incarnation(job: Job, planned: str) -> str:
 
 
 def plans_other_source(job: Job, plan: RefreshPlan) -> bool:
-    """Return whether a plan has the source version number of the job's first plan, but another source."""
+    """Return whether a plan has the source version of the job's first plan, but another source table."""
     same_number = plan.target_version == job.refresh.src_version
     return bool(job.source_incarnation) and same_number and plan.target_incarnation != job.source_incarnation
 
 
 def check_source(opened: SourceRows, plan: RefreshPlan) -> None:
-    """Check that an opened source is the one that a plan was made for.
+    """Check that an opened source is the table that the plan names.
 
     Raises:
         Aborted: TABLE_REPLACED – it is another table; plan again.
@@ -68,17 +70,17 @@ def check_source(opened: SourceRows, plan: RefreshPlan) -> None:
 
 
 async def find_replaced(job: Job) -> Replaced | None:
-    """Read the tables of a job and return the one that was replaced. Return None if none was, or if that is unknown."""
+    """Return which table of the job was replaced. Return None if none was, or if the tables cannot be read."""
     return await run_in_job_thread(_find_replaced, job)
 
 
 async def explain_replaced_table(job: Job, error: LemanError) -> LemanError:
-    """Return TABLE_REPLACED if a table of the job was replaced, else the error itself.
+    """Return TABLE_REPLACED if a table of the job was replaced, else `error` itself.
 
-    The new table may be of another kind, have no such column, or have values that the function does not accept. The
-    error would then describe that, and not its cause.
+    The new table may be of another kind, lack the column, or hold values that the function does not accept. `error`
+    would then describe this consequence instead of the cause.
     """
-    known = error.reason == TABLE_REPLACED and job.column is not None  # a refresh may mean its source
+    known = error.reason == TABLE_REPLACED and job.column is not None  # for a refresh, it may be about the source
     if error.reason == ATTEMPT_FENCED or not (known or await find_replaced(job) is Replaced.TABLE):
         return error
     return replaced_error(job, Replaced.TABLE)
@@ -88,17 +90,17 @@ async def check_ended_job(job: Job) -> None:
     """Check that the table of a job that has ended is still the same.
 
     Raises:
-        Aborted: TABLE_REPLACED – it was dropped, and another one has its name.
+        Aborted: TABLE_REPLACED – the table was dropped, and another table has its name.
     """
     if await find_replaced(job) is Replaced.TABLE:
-        raise _table_error(job, f" of job {job.job_id} was dropped", "Backfill that one if it is meant")
+        raise _table_error(job, f" of job {job.job_id} was dropped", "Start a new backfill if you want that one")
 
 
 def replaced_error(job: Job, replaced: Replaced) -> Aborted:
     """Return the error of a job whose table or source was replaced."""
     if replaced is Replaced.SOURCE:
         return _source_error()
-    return _table_error(job, " was dropped during the job", "Send the request again if it is meant for that one")
+    return _table_error(job, " was dropped during the job", "To work on the new table, send the request again")
 
 
 def _table_error(job: Job, fate: str, advice: str) -> Aborted:

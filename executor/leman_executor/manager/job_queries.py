@@ -17,9 +17,9 @@ from leman_executor.manager.job_store import RunningJobs
 from leman_executor.manager.takeovers import Takeovers
 
 _POLL_SECONDS = 1.0
-#: How long an executor may still return a job that another one deleted.
+#: How long an executor may still return a job after another executor deleted it.
 _DELETED_SECONDS = 2.0
-#: Jobs that a listing reads before the event loop serves other calls.
+#: Number of jobs that a listing examines before it lets the event loop serve other calls.
 _LOOKS = 2000
 
 
@@ -31,7 +31,7 @@ class JobQueries:
         self._running = running
 
     async def get(self, path: str, job_id: str) -> Job:
-        """Return a job's current state. A job of another executor is taken over once its lease is free.
+        """Return a job's current state. If the lease of another executor's job is free, take the job over.
 
         Raises:
             NotFound: JOB_NOT_FOUND – the job does not exist.
@@ -63,12 +63,12 @@ class JobQueries:
                 listing.filter, go_on, left, _LOOKS, oldest_first=listing.oldest_first
             )
             found += records
-            if go_on is None:  # one snapshot, as places in the queue must differ
+            if go_on is None:  # all places in the queue must come from one snapshot
                 return [self._running.current(record.job()) for record in found]
             await asyncio.sleep(0)
 
     async def count_jobs(self, path: str, wanted: JobFilter) -> int:
-        """Count the jobs that match a filter, as of the last reload for a listing."""
+        """Count the jobs that match a filter, in the history as a listing last reloaded it."""
         jobs = (await self._takeovers.open(path)).jobs
         if wanted == JobFilter():
             return len(jobs)
@@ -81,11 +81,13 @@ class JobQueries:
             await asyncio.sleep(0)
 
     async def warnings(self, path: str) -> list[str]:
-        """Return which parts of a database's job history were damaged and set aside."""
+        """Describe the damaged parts of a database's job history that were set aside."""
         return await (await self._takeovers.open(path)).warnings()
 
     async def watch(self, path: str, job_id: str, after: int, heartbeat_seconds: float) -> AsyncGenerator[JobUpdate]:
-        """Yield all changes of a job, see `JobStatus.watch`. Changes by another executor are read from history."""
+        """Yield all changes of a job, see `JobStatus.watch`. If another executor runs the job, read them from the
+        history.
+        """
         seen = after
         while True:
             job = await self.get(path, job_id)
@@ -108,7 +110,7 @@ class JobQueries:
     async def errors(
         self, path: str, job_id: str, column: str, after: PageKey | None, size: int, *, all_places: bool
     ) -> tuple[FailedRowPage, list[str]]:
-        """Return a page of failed rows, see `FailedRowPages.page`; with the first page, which of them are lost.
+        """Return a page of failed rows, see `FailedRowPages.page`. The first page also says which rows are lost.
 
         Raises:
             NotFound: JOB_NOT_FOUND – the job does not exist.
@@ -121,7 +123,7 @@ class JobQueries:
     async def error_groups(
         self, path: str, job_id: str, column: str, begin: int, size: int, *, examples: int
     ) -> tuple[FailedRowGroupPage, list[str]]:
-        """Return groups of failed rows, see `FailedRowPages.groups`; with the first page, which rows are lost.
+        """Return groups of failed rows, see `FailedRowPages.groups`. The first page also says which rows are lost.
 
         Raises:
             NotFound: JOB_NOT_FOUND – the job does not exist.

@@ -14,14 +14,14 @@ from leman_executor.worker.worker_loop import WorkerState
 
 
 class LocalRunner:
-    """The counterpart of `SparkRunner` in threads; call it on one event loop."""
+    """Run workers in threads, with the interface of `SparkRunner`. Call it from one event loop."""
 
     def __init__(self) -> None:
         self._cancelled: set[str] = set()
         self._running: dict[str, tuple[threading.Event, asyncio.Event]] = {}
 
     async def run_workers(self, unit_source: UnitSource, context: WorkContext, count: int) -> None:
-        """Run `count` threads, and return when there are no more units.
+        """Run `count` threads, and return when no units are left.
 
         Raises:
             Cancelled: The job was asked to stop.
@@ -56,20 +56,20 @@ class LocalRunner:
             await running[1].wait()
 
     def stop_units(self, job_key: str) -> None:
-        """Ask the threads of a job to store their computed rows, return their current units, and end."""
+        """Ask a job's threads to store what they have computed, return their current units, and end."""
         running = self._running.get(job_key)
         if running is not None:
             running[0].set()
 
     def cancel(self, job_key: str) -> None:
-        """Stop the units of a job at the next safe point, and start no more; callable from any thread."""
+        """Stop a job's units at the next safe point, and start no further ones. Callable from any thread."""
         self._cancelled.add(job_key)
         running = self._running.get(job_key)
         if running is not None:
             running[0].set()
 
     def forget(self, job_key: str) -> None:
-        """Forget that a job was cancelled, as it is over."""
+        """Forget that a job was cancelled, once the job is over."""
         self._cancelled.discard(job_key)
 
 

@@ -1,8 +1,8 @@
-"""The daemon that forks Spark's Python workers, with a worker's modules imported and the heap frozen in advance.
+"""Fork Spark's Python workers from a daemon that has already imported a worker's modules and frozen its heap.
 
-After every task the stock daemon collects garbage over everything imported; a frozen heap makes starting a task cheap
-(measured: from 127 ms a job to 22 ms). Importing lance before the fork is safe; opening a dataset is not. In an
-embedded system the daemon itself is forked from the process that the services are forked from
+After every task, Spark's own daemon runs a garbage collection over all imported objects. A frozen heap avoids that
+(measured: a job's start takes 22 ms instead of 127 ms). Importing lance before the fork is safe; opening a dataset is
+not. In an embedded system, this daemon is itself forked from the process that the services were forked from
 (`daemon_startup.relay_to_warm_process`).
 """
 
@@ -17,19 +17,19 @@ from leman_executor.spark import daemon_startup
 from leman_executor.spark.daemon_startup import without_archives
 
 if __name__ == "__main__":
-    daemon_startup.relay_to_warm_process()  # does not return if another process is the daemon
+    daemon_startup.relay_to_warm_process()  # returns only if this process must be the daemon
 
 sys.path[:] = without_archives(sys.path)
 
 warnings.filterwarnings("ignore", message="lance is not fork-safe")
 os.environ.setdefault("LANCE_LOG", "error")
 
-import encodings.idna  # noqa: E402 imported by the first connection by name
+import encodings.idna  # noqa: E402 else the first connection to a host name imports it
 
 from leman_core.process import environment  # noqa: E402
 from leman_core.process.blocked_imports import HEAVY, blocked_imports  # noqa: E402
 
-with blocked_imports(*HEAVY):  # a function may still import them
+with blocked_imports(*HEAVY):  # a worker's function may still import them
     import numpy
     import pyarrow
     import pyarrow.compute
@@ -47,8 +47,8 @@ _M_ARENA_MAX = -8
 def share_memory_between_threads() -> None:
     """Let all threads share two glibc arenas.
 
-    Lance's many threads would each keep one, and wide rows that pass through all of them leave hundreds of megabytes
-    behind. Other C libraries have no such setting.
+    Otherwise each of Lance's many threads keeps an arena of its own, and wide rows leave hundreds of megabytes in
+    these. Only glibc has this setting.
     """
     with contextlib.suppress(AttributeError, OSError):
         ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 2)

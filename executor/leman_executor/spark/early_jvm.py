@@ -1,6 +1,6 @@
-"""A JVM for Spark's driver that starts while the executor is imported, which takes half as long as the JVM's start.
+"""Start the JVM of Spark's driver while the executor's modules are imported.
 
-A prelude of `leman_local.warm_process`.
+Importing takes half as long as starting the JVM. `leman_local.warm_process` runs this module as a prelude.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _launched: list[LaunchedJvm] = []
 
 
 def begin() -> None:
-    """Start the JVM if Spark runs on this machine. Errors are reported when Spark is started."""
+    """Start the JVM if Spark runs on this machine. An error here is ignored; starting Spark then reports it."""
     with contextlib.suppress(LemanError, OSError, ModuleNotFoundError):
         loaded = config.load()
         settings = loaded.spark.of_own_user()
@@ -31,17 +31,17 @@ def begin() -> None:
 
 
 def forget() -> None:
-    """Drop it in a process forked from its owner."""
+    """Forget the JVM in a process that was forked from the JVM's owner."""
     while _launched:
         _launched.pop().forget()
 
 
 def end() -> None:
-    """End it at once."""
+    """End the JVM at once."""
     while _launched:
         _launched.pop().end()
 
 
 def take() -> LaunchedJvm | None:
-    """Return the started JVM, once; None if there is none."""
+    """Hand over the started JVM: return it to the first caller, and None to later ones or if no JVM was started."""
     return _launched.pop() if _launched else None

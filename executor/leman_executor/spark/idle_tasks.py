@@ -1,7 +1,8 @@
-"""Spark tasks that wait for a job, because starting tasks costs more than everything else before a small job's rows.
+"""Keep Spark tasks waiting for the next job, because for a small job starting tasks takes longer than everything else.
 
-They belong to a Spark job that was started while nothing else ran. Each requests its worker's task from this process,
-through a socket in its temporary folder, and gets it once there is a job. A task that Spark retries requests again.
+The waiting tasks belong to a Spark job that started while no other job ran. Each connects to a socket in this process's
+temporary folder, and receives its worker's task when there is a job. If Spark retries a waiting task, it connects
+again.
 """
 
 from __future__ import annotations
@@ -14,27 +15,27 @@ import threading
 from concurrent.futures import Future
 from pathlib import Path
 
-#: The prefix of the Spark job property of waiting tasks; a secret and the socket's path follow.
+#: The property of the Spark job of waiting tasks is this prefix, a secret, and the path of the socket.
 _ASK = "ask "
 _SECRET_BYTES = 16
 _NUMBER_BYTES = 4
 _HEAD = 2 * _SECRET_BYTES + _NUMBER_BYTES
 _HELLO_SECONDS = 5.0
-#: The longest path of a socket, with its final zero, on any supported system.
+#: The longest path of a socket, with its terminating zero byte, that all supported systems allow.
 _LONGEST_PATH = 104
 
 
 class IdleTasks:
-    """The tasks of one Spark job that wait for a job, for any number of threads.
+    """The waiting tasks of one Spark job, for use by any number of threads.
 
-    The code that runs that Spark job sets `call`, which is done when the Spark job is.
+    The code that runs the Spark job sets `call`, a future that ends with the Spark job.
     """
 
     def __init__(self, folder: Path, count: int) -> None:
-        """Listen for this many tasks.
+        """Listen for `count` tasks.
 
         Raises:
-            OSError: There can be no socket in the folder.
+            OSError: No socket can be made in the folder.
         """
         self.count = count
         self.call: Future[None] = Future()
@@ -46,7 +47,7 @@ class IdleTasks:
         self._secret = secrets.token_hex(_SECRET_BYTES).encode()
         self._lock = threading.Lock()
         self._waiting: list[tuple[int, socket.socket]] = []
-        #: The worker task for tasks with a lower number than `_workers`; None: there is no job yet.
+        #: The worker task that tasks with a number below `_workers` receive; None until there is a job.
         self._told: bytes | None = None
         self._workers = 0
         self._listener = socket.socket(socket.AF_UNIX)
@@ -56,11 +57,11 @@ class IdleTasks:
 
     @property
     def address(self) -> str:
-        """The value of the property of their Spark job."""
+        """The value of the Spark job property from which the tasks learn where to connect."""
         return f"{_ASK}{self._secret.decode()} {self._path}"
 
     def give(self, worker_task: str, workers: int) -> None:
-        """Let this many of the tasks run workers of a job, and end the others."""
+        """Let the first `workers` tasks run the workers of a job, and end the others."""
         with self._lock:
             self._told, self._workers = worker_task.encode(), workers
             waiting, self._waiting = self._waiting, []
@@ -72,7 +73,7 @@ class IdleTasks:
         self.give("", 0)
 
     def close(self) -> None:
-        """Stop listening, as the Spark job is over."""
+        """Stop listening after the Spark job has ended."""
         with contextlib.suppress(OSError):
             self._path.unlink()
         with contextlib.suppress(OSError):
@@ -98,7 +99,7 @@ class IdleTasks:
         self._tell(number, task)
 
     def _number_of(self, task: socket.socket) -> int | None:
-        """Return the number of a task that knows the secret; None if another program has connected."""
+        """Return the number that a task sends with the secret; None if another program has connected."""
         with contextlib.suppress(OSError):
             task.settimeout(_HELLO_SECONDS)
             head = task.recv(_HEAD, socket.MSG_WAITALL)
@@ -107,18 +108,18 @@ class IdleTasks:
         return None
 
     def _tell(self, number: int, task: socket.socket) -> None:
-        with task, contextlib.suppress(OSError):  # the task is gone, and Spark retries it
+        with task, contextlib.suppress(OSError):  # the task has died, and Spark retries it
             if number < self._workers and self._told is not None:
                 task.sendall(self._told)
 
 
 def is_idle_task(worker_task: str) -> bool:
-    """Return whether a task is one that waits for a job."""
+    """Return whether the property of a Spark job says that its tasks wait for a job."""
     return worker_task.startswith(_ASK)
 
 
 def receive_task(worker_task: str, number: int) -> str:
-    """Return the worker task; a waiting task requests it, and gets an empty text if there is none for it.
+    """Return the worker task. A waiting task first requests it, and gets an empty text if no worker is needed.
 
     Args:
         worker_task: The value of the Spark job's property.
@@ -127,7 +128,7 @@ def receive_task(worker_task: str, number: int) -> str:
     if not is_idle_task(worker_task):
         return worker_task
     secret, _, path = worker_task.removeprefix(_ASK).partition(" ")
-    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as driver:  # it is gone, or is done with the job
+    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as driver:  # the driver died, or the job is over
         driver.connect(path)
         driver.sendall(secret.encode() + number.to_bytes(_NUMBER_BYTES, "big"))
         parts = []

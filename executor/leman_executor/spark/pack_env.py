@@ -1,8 +1,8 @@
 """`python -m leman_executor.spark.pack_env FILE`: pack this Python environment as an archive for Spark's workers.
 
-The archive is a complete Python installation that runs wherever it is unpacked: the interpreter, its standard library,
-and all installed packages, including Leman and editable installs. Spark's jars are left out, as workers have them. The
-C library is not included: workers need the same kind of machine and a glibc that is not older.
+The archive is a complete Python installation that runs wherever it is unpacked. It contains the interpreter, the
+standard library, and all installed packages, including Leman and editable installs. Spark's jars are left out, because
+workers have them. So is the C library: workers need the same processor architecture and the same or a newer glibc.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _OURS = ("leman_core", "leman_planner", "leman_executor", "leman_coordinator", "
 _NOT_OF_STDLIB = frozenset({"site-packages", "dist-packages", "test", "idlelib", "turtledemo", "ensurepip"})
 _NOT_OF_PYSPARK = frozenset({"jars", "examples", "licenses", "data", "sbin"})
 _PYTHON = f"python{sys.version_info.major}.{sys.version_info.minor}"
-#: The interpreter may look for its library where it was built.
+#: Otherwise the interpreter might look for its library in the folder where it was built.
 _LAUNCHER = f"""#!/bin/sh
 home=$(cd "$(dirname "$(readlink -f "$0")")/.." && pwd)
 LD_LIBRARY_PATH="$home/lib${{LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}}"
@@ -37,8 +37,8 @@ def pack(out: Path) -> Path:
     """Write the archive atomically and return its path; its top folders are `bin` and `lib`.
 
     Raises:
-        FailedPrecondition: NOT_PACKABLE, for a conda environment, for an editable install that works only here, or if a
-            package of Leman is not installed.
+        FailedPrecondition: NOT_PACKABLE, for a conda environment, for an editable install that works only on this
+            machine, or if a package of Leman is not installed.
         OSError: A file cannot be read or written.
     """
     if (Path(sys.prefix) / "conda-meta").is_dir():
@@ -67,14 +67,18 @@ def _entries() -> Iterator[Entry]:
 
 
 def _installed(into: str) -> Iterator[Entry]:
-    """Yield all installed packages except the standard library; Leman comes last, as only it has its names."""
+    """Yield all installed packages except the standard library. Leman comes last, because only Leman uses its file
+    names.
+    """
     for folder in dict.fromkeys(Path(sysconfig.get_path(kind)) for kind in ("purelib", "platlib")):
         for path in sorted(folder.iterdir()):
             if path.suffix == ".pth":
                 yield from _path_entries(path, into)
             elif path.name.startswith("__editable__"):
                 raise FailedPrecondition(
-                    "NOT_PACKABLE", f"{path.name} is an editable install that only works here: install it as it is"
+                    "NOT_PACKABLE",
+                    f"{path.name} is an editable install that only works on this machine: install the package "
+                    "without --editable",
                 )
             elif path.name not in _OURS and not _has_ours(path):
                 yield from _tree(path, f"{into}/{path.name}")
@@ -86,7 +90,7 @@ def _installed(into: str) -> Iterator[Entry]:
 
 
 def _path_entries(path: Path, into: str) -> Iterator[Entry]:
-    """Yield the targets of a path file as packages; a file with lines of code is packed as it is, too."""
+    """Yield the targets of a .pth file as packages. A .pth file that contains code is also packed itself."""
     lines = [line.strip() for line in path.read_text().splitlines() if line.strip() and not line.startswith("#")]
     if any(line.startswith(("import ", "import\t")) for line in lines):
         yield path, f"{into}/{path.name}"

@@ -16,7 +16,7 @@ from leman_core.process.temp_folders import OwnFolder, socket_folder
 _PREFIX = "leman-spark-"
 #: Spark splits options at spaces and folders at commas.
 _PLAIN = re.compile(r"[\w./+@=-]+")
-#: The length in bytes of the name of a socket of Spark or Leman in it.
+#: The length in bytes of the longest file name that Spark or Leman gives to a socket in the folder.
 _SOCKET_NAME = 43
 
 
@@ -25,7 +25,9 @@ class TempFolder(OwnFolder):
 
     @classmethod
     def make(cls, base: str, *, patient: bool = True) -> TempFolder | None:
-        """Make a new folder in `base`, or in the system's temporary folder, after removing leftovers there.
+        """Make a new folder in `base` or, if that is empty, in the system's temporary folder.
+
+        Before that, remove folders there that dead processes left.
 
         Returns None if Spark would misread the name of the system's temporary folder. `patient`: see `make_in`.
 
@@ -33,7 +35,7 @@ class TempFolder(OwnFolder):
             InvalidArgument: BAD_SETTING, if `base` is not absolute, has a name that Spark would misread, or cannot be
                 written.
             Unavailable: SPARK_NOT_STARTED, if the system has no writable temporary folder.
-            BlockingIOError: Another process holds it, and `patient` is False.
+            BlockingIOError: Another process is making such a folder, and `patient` is False.
         """
         try:
             return cls._make(base, patient=patient)
@@ -43,7 +45,8 @@ class TempFolder(OwnFolder):
             why = f"Spark has no folder for its temporary files: {error}"
             if base:
                 raise InvalidArgument("BAD_SETTING", f"LEMAN_SPARK__SCRATCH_DIR={base}: {why}") from error
-            raise Unavailable("SPARK_NOT_STARTED", f"{why}. See to TMPDIR, or LEMAN_SPARK__SCRATCH_DIR") from error
+            advice = "Set TMPDIR or LEMAN_SPARK__SCRATCH_DIR to a writable folder"
+            raise Unavailable("SPARK_NOT_STARTED", f"{why}. {advice}") from error
 
     @classmethod
     def _make(cls, base: str, *, patient: bool) -> TempFolder | None:
@@ -60,21 +63,21 @@ class TempFolder(OwnFolder):
 
     @property
     def jvm_options(self) -> list[str]:
-        """The options for the JVM and the libraries that it loads."""
+        """The options that make the JVM and the libraries it loads use this folder."""
         return [f"-Djava.io.tmpdir={self.path}"]
 
     @property
     def sockets(self) -> Path:
-        """The folder for sockets: another one if the paths of sockets in this one would be too long.
+        """The folder for sockets: this one or, if the paths of sockets in it would be too long, another one.
 
         Raises:
-            OSError: There is none with a short path.
+            OSError: No folder has a path that is short enough.
         """
         return Path(socket_folder(_SOCKET_NAME, str(self.path)))
 
     @property
     def settings(self) -> dict[str, str]:
-        """The settings for Spark. Sockets are placed elsewhere if their paths would be too long."""
+        """The settings that make Spark place its sockets in `sockets`; empty if that is this folder."""
         with contextlib.suppress(OSError):
             if self.sockets != self.path:
                 return {"spark.python.unix.domain.socket.dir": str(self.sockets)}

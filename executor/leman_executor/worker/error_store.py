@@ -36,7 +36,7 @@ def errors_uri(database: str) -> str:
 
 
 def open_log(uri: str) -> AppendLog:
-    """Return the table of failed rows. Damaged parts of it are set aside, as no value depends on them."""
+    """Return the table of failed rows. Its damaged parts are set aside, because no value depends on them."""
     return AppendLog(uri, _SCHEMA, called=f"The failed rows in {uri}", repairs=True)
 
 
@@ -44,7 +44,7 @@ class JobErrors:
     """The failed rows of one job; a `leman_core.model.work.ErrorSink`.
 
     Args:
-        uri: The table of failed rows; empty: nothing is stored.
+        uri: The table of failed rows. If empty, nothing is stored.
         job_id: The job.
         column: The computed column.
         udf_version: The version of the function.
@@ -60,13 +60,13 @@ class JobErrors:
         self._store_messages = store_messages
 
     def store(self, failures: Sequence[RowError]) -> None:
-        """Append failed rows in one version of the table.
+        """Append failed rows with a single commit to the table.
 
         Raises:
-            LemanError: The storage failed; see `storage_errors.failed`.
+            LemanError: They could not be stored; see `storage_errors.failed`.
         """
         if self._log is not None:
-            if not self._created:  # the executor may have continued without it, see `JobHistory.prepare`
+            if not self._created:  # the executor may not have made the table, see `JobHistory.prepare`
                 self._log.create()
                 self._created = True
             self._log.append([msgspec.to_builtins(self._completed(f)) for f in failures])
