@@ -1,4 +1,4 @@
-"""Assemble an executor: choose and connect its parts."""
+"""Assemble an executor: choose its components and connect them."""
 
 from __future__ import annotations
 
@@ -43,22 +43,22 @@ from leman_executor.spark.spark_runner import SparkRunner
 
 _log = structlog.get_logger(__name__)
 
-#: The health service's name for whether Spark's workers can run functions.
+#: The name under which the health service reports whether Spark's workers can run functions.
 FUNCTIONS_ABILITY = "leman.functions"
-#: Seconds without a job after which Spark's classes are archived.
+#: Seconds without a job after which the archive of Spark's classes is made.
 _ARCHIVE_AFTER_SECONDS = 30.0
 _LOOK_SECONDS = 3.0
-#: Least seconds between two reads of the limits of registered databases.
+#: Minimum seconds between two reads of the limits of registered databases.
 _LEAST_SECONDS = 1.0
 
 
 def create(settings: Settings, draining: asyncio.Event, spark: SparkRunner | None = None) -> Executor:
-    """Start Spark, or wait for one that is starting, and create the service. Blocks for seconds.
+    """Start Spark, or wait until it has started, and create the service. Blocks for seconds.
 
-    If the settings start Spark with the first job, it is not started here.
+    If the settings say that Spark starts with the first job, this does not start it.
 
     Raises:
-        InvalidArgument: BAD_SETTING – Redis refuses the executor.
+        InvalidArgument: BAD_SETTING – Redis rejects the executor's credentials.
     """
     check_accepted(settings.redis.url.get_secret_value())
     check_workers_accepted(settings.redis.workers_url.get_secret_value())
@@ -89,7 +89,7 @@ class Executor:
         self._background: list[asyncio.Task[None]] = []
 
     async def start(self, server: grpc.aio.Server, locations: DatabaseLocations) -> list[str]:
-        """Take over the jobs of a local database, then add JobService."""
+        """Take over the jobs of a local database, then register JobService."""
         services, manager = await self._assemble()
         self._manager = manager
         embedded = self._settings.embedded
@@ -162,7 +162,7 @@ class Executor:
         return services, JobManager(shared)
 
     def bound(self, address: str) -> None:
-        """See `leman_core.server.server.IsReached`. No executor forwards calls to one that is alone."""
+        """See `leman_core.server.server.IsReached`. If this is the only executor, no other one forwards calls to it."""
         if not self._leases.is_alone:
             self._leases.reached_at(_reached_at(self._settings, address))
 
@@ -171,7 +171,7 @@ class Executor:
         return {FUNCTIONS_ABILITY: self._spark.trouble}
 
     async def stop(self) -> None:
-        """Leave the jobs to another executor, and stop Spark."""
+        """Hand the jobs over to other executors, and stop Spark."""
         for task in self._background:
             task.cancel()
         if self._manager is not None:
@@ -188,7 +188,7 @@ class Executor:
         await asyncio.to_thread(self._spark.stop)
 
     async def _release_when_idle(self, manager: JobManager) -> None:
-        """Let Spark free memory once after each period with jobs."""
+        """Let Spark free memory, once after each period with jobs."""
         released = False
         while True:
             await asyncio.sleep(_LOOK_SECONDS)
@@ -213,7 +213,8 @@ class Executor:
 def _leases(settings: Settings) -> JobLeases:
     """Return the leases of this executor.
 
-    A local database has one executor at a time, so a new one immediately owns the leases of the previous one.
+    A local database has one executor at a time. A new executor therefore immediately owns the leases of the previous
+    one.
     """
     embedded = _embedded(settings)
     owner = f"{os.uname().nodename}:{embedded or os.getpid()}"
@@ -222,12 +223,14 @@ def _leases(settings: Settings) -> JobLeases:
 
 
 def _embedded(settings: Settings) -> str:
-    """Return the database, or file of databases, of this process's local system; empty: there is none."""
+    """Return the database, or the file that lists the databases, of this process's local system. Return "" if it has
+    none.
+    """
     return settings.embedded.database or settings.embedded.databases_file
 
 
 def _reached_at(settings: Settings, bound: str) -> str:
-    """Return the address at which other executors reach one whose server is bound to this host:port."""
+    """Return the address at which other executors reach this one. Its server listens on `bound` (host:port)."""
     if settings.executor.address:
         return settings.executor.address
     host, _, port = bound.rpartition(":")

@@ -195,7 +195,7 @@ def test_a_commit_without_an_answer_is_reported(lake, db, call_log):
     coordinator = lake.pid("commit_coordinator")
     os.kill(coordinator, signal.SIGSTOP)
     try:
-        job, event = until(future, "stall", "the commit of 1 fragments has no answer yet")
+        job, event = until(future, "stall", "the commit of 1 fragments has no response yet")
         assert [s.worker for s in job.stalls] == [""]
         assert f"for {CHECKS * CHECK_SECONDS:g} s now" in event.message
     finally:

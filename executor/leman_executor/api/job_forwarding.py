@@ -1,4 +1,4 @@
-"""Forward calls about a job to the executor that has it, whose address is in the job's lease.
+"""Forward calls about a job to the executor that runs it, whose address is in the job's lease.
 
 Only that executor can change the job, and only it has the latest state. A call is forwarded with its caller's identity
 (`leman_core.server.forwarding`), and only once: the receiving executor does not forward it again.
@@ -32,30 +32,31 @@ _log = structlog.get_logger(__name__)
 _HERE = "executor"
 _METHODS = jobs_pb2.DESCRIPTOR.services_by_name["JobService"].methods_by_name
 _ENDED = frozenset(jobs_pb2.Job.State.Value(f"STATE_{state.value}") for state in JobState if state.terminal)
-#: Errors of an executor that is away, or is not the owner of the job.
+#: Errors after which the other executor counts as unreachable, or as no longer the job's owner.
 _NO_WORD = (
     *(grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED),
     *(grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.NOT_FOUND),
 )
 _WRONG_PEER = "WRONG_PEER"
-#: Pause before the owner is looked up again after it did not answer: another executor may have the job by then.
+#: Pause before the owner is looked up again after it did not respond. Another executor may have the job by then.
 _AGAIN_SECONDS = 0.5
-#: Timeout of calls that only ask for later news than history has.
+#: Timeout of calls that only ask for a later state than the history has.
 _ASKED_SECONDS = 2.0
-#: Silence after which the owner of a watched job is looked up again. A running job sends messages more often.
+#: Silence after which the owner of a watched job is looked up again. The owner of a running job sends messages more
+#: often.
 _SILENT_SECONDS = 2.0
-#: Lifetimes of a lease after which the job of a dead executor has been taken over.
+#: Number of lease lifetimes after which another executor has taken over the jobs of a dead one.
 _LIFETIMES = 2.0
 _CHANNELS = 32
 
 
 class JobHolders(Protocol):
-    """The owners of jobs."""
+    """Find out which executor owns a job."""
 
     lease_seconds: float
 
     async def holder(self, key: str) -> str | None:
-        """Return the address of the other executor that has a job, see `JobLeases.holder`."""
+        """Return the address of the other executor that has a job; see `JobLeases.holder`."""
         ...
 
 
@@ -71,7 +72,7 @@ ResponseT = TypeVar("ResponseT", bound=Message)
 
 
 class WatchMessage(NamedTuple):
-    """One message of a watch."""
+    """One message of a watch stream."""
 
     message: bytes
     sequence: int
@@ -80,7 +81,7 @@ class WatchMessage(NamedTuple):
 
 
 class OtherExecutors:
-    """The other executors of the same databases, on one event loop."""
+    """The other executors of the same databases. Use it on one event loop."""
 
     def __init__(self, settings: Settings, holders: JobHolders) -> None:
         self._settings = settings
@@ -94,14 +95,14 @@ class OtherExecutors:
         context: Context,
         here: Callable[[], Awaitable[ResponseT]],
     ) -> ResponseT:
-        """Return the result of `here`, or of the executor that has the job.
+        """Return the result of `here` or, if another executor has the job, of that executor.
 
-        If that executor does not answer, retry until this executor has the job because the other's lease has ended, or
-        until the caller's deadline.
+        If the other executor does not respond, retry until the caller's deadline, or until its lease has ended and this
+        executor has the job.
 
         Raises:
             Unavailable: JOB_ELSEWHERE – another executor has the job, and is unreachable.
-            LemanError: raised by `here` or by the other executor.
+            LemanError: as `here` or the other executor raises.
         """
         until = time.monotonic() + _LIFETIMES * self._holders.lease_seconds
         while True:
@@ -121,7 +122,9 @@ class OtherExecutors:
             await asyncio.sleep(_AGAIN_SECONDS)
 
     async def ask(self, kind: type[ResponseT], request: JobRequestMessage, context: Context) -> ResponseT | None:
-        """Return the answer of the executor that has the job, or None if there is none or it is slow."""
+        """Return the response of the executor that has the job. Return None if no other executor has it, or if it is
+        slow.
+        """
         address = await self.owner(request.database, request.job_id, context)
         if address:
             with contextlib.suppress(LemanError, _NoWordError):
@@ -129,8 +132,8 @@ class OtherExecutors:
         return None
 
     async def owner(self, database: str, job_id: str, context: Context) -> str:
-        """Return the address of the executor that has the job, or an empty text if there is none to which to forward
-        this call.
+        """Return the address of the executor that has the job. Return "" if this call cannot be forwarded to another
+        executor.
         """
         key = job_key(database, job_id)
         return "" if was_forwarded(context) else await self._holders.holder(key) or ""
@@ -138,12 +141,13 @@ class OtherExecutors:
     async def watch(
         self, address: str, request: jobs_pb2.WatchJobRequest, context: Context, is_here: Callable[[], bool]
     ) -> AsyncGenerator[WatchMessage, None]:
-        """Yield the messages of the executor at an address, until the job has ended or left that executor.
+        """Yield the messages of the executor at `address`, until the job has ended or that executor no longer has it.
 
-        A silent executor may be frozen with its connection open; then the job's lease decides.
+        A silent executor may be frozen with its connection open. In that case the job's lease decides whether it still
+        has the job.
 
         Args:
-            is_here: Returns whether this executor has the job by now.
+            is_here: Returns whether this executor has the job meanwhile.
         """
         path = path_of(_METHODS["WatchJob"])
         watch: Any = self._channel(address).unary_stream(path)
@@ -154,9 +158,9 @@ class OtherExecutors:
             while True:
                 upcoming = asyncio.ensure_future(call.read())
                 while not (await asyncio.wait((upcoming,), timeout=_SILENT_SECONDS))[0]:
-                    # it is empty if unknown
+                    # The holder is empty if unknown.
                     if is_here() or await self._holders.holder(key) not in ("", address):
-                        _log.info("the executor of a watched job is silent", address=address, job_id=request.job_id)
+                        _log.info("the executor of a watched job sends nothing", address=address, job_id=request.job_id)
                         return
                 message = upcoming.result()
                 if message is grpc.aio.EOF:
@@ -164,7 +168,7 @@ class OtherExecutors:
                 told = jobs_pb2.WatchJobResponse.FromString(message)
                 yield WatchMessage(message, told.sequence, told.job.state in _ENDED)
         except grpc.aio.AioRpcError as error:
-            _log.info("a watch of a job elsewhere ends", address=address, job_id=request.job_id, error=error.details())
+            _log.info("a watch on another executor ends", address=address, job_id=request.job_id, error=error.details())
         finally:
             call.cancel()
             if upcoming is not None:
@@ -172,7 +176,7 @@ class OtherExecutors:
                 await asyncio.gather(upcoming, return_exceptions=True)
 
     async def cancel(self, database: str, job_ids: list[str], context: Context) -> list[jobs_pb2.Job]:
-        """Cancel jobs on other executors; return those that were reached."""
+        """Cancel jobs on other executors. Return those jobs whose executor was reached."""
         wanted = (jobs_pb2.CancelJobRequest(database=database, job_id=job_id) for job_id in job_ids)
         answers = await asyncio.gather(*(self.ask(jobs_pb2.CancelJobResponse, asked, context) for asked in wanted))
         return [answer.job for answer in answers if answer is not None]
@@ -184,11 +188,11 @@ class OtherExecutors:
     async def _asked(
         self, kind: type[ResponseT], address: str, request: JobRequestMessage, context: Context, seconds: float
     ) -> ResponseT:
-        """Return the answer of the executor at an address.
+        """Return the response of the executor at an address.
 
         Raises:
-            _NoWordError: it does not answer, or does not have the job.
-            LemanError: it refuses the call.
+            _NoWordError: The executor does not respond, or does not have the job.
+            LemanError: The executor refuses the call.
         """
         left: float | None = context.time_remaining()
         method = _METHODS[kind.DESCRIPTOR.name.removesuffix("Response")]
@@ -203,7 +207,7 @@ class OtherExecutors:
             known = status.error_from_rpc(error)
             if error.code() in _NO_WORD or known.reason == _WRONG_PEER:
                 _log.info(
-                    "the executor of a job does not answer", address=address, method=method.name, error=str(known)
+                    "the executor of a job does not respond", address=address, method=method.name, error=str(known)
                 )
                 raise _NoWordError from None
             raise known from None
@@ -219,7 +223,7 @@ class OtherExecutors:
 
 
 class _NoWordError(Exception):
-    """The executor that has the job does not answer."""
+    """The executor that has the job does not respond."""
 
 
 def was_forwarded(context: Context) -> bool:

@@ -1,12 +1,13 @@
 """Keep the values of jobs' environment variables in Redis and in a folder, for an executor that takes a job over.
 
-Jobs are named by their keys, because the jobs of a copied database have the same ids but not the same values. Values
-live until the job ends (see `JobLeases.release`), and expire if no executor holds the job for a day. They are encrypted
-with a key derived from Redis's password, so that Redis's files, logs and copies do not disclose them. Users of Redis
-can read them.
+Values are stored under the job's key, because the jobs of a copied database have the same ids but not the same values.
+They are deleted when the job ends (see `JobLeases.release`), and expire if no executor holds the job for a day. They
+are encrypted with a key derived from Redis's password, so that Redis's files, logs and copies do not disclose them.
+Users of Redis can still read them.
 
-An operator may also configure a folder on this machine. It keeps values when Redis and all services stop, so that jobs
-resume after a restart. Its files are encrypted with a key in the same folder, which only the folder's user can read.
+An operator may also configure a folder on this machine. Its values survive when Redis and all services stop, so that
+jobs resume after a restart. Its files are encrypted with a key in the same folder, which only the folder's owner can
+read.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _log = structlog.get_logger(__name__)
 
 _KEPT_SECONDS = 86_400
 _KEY, _ENDING = "key", ".env"
-#: Parameters of scrypt: a tenth of a second and 16 MiB, once per process.
+#: Parameters of scrypt. Deriving the key takes a tenth of a second and 16 MiB, once per process.
 _COST, _BLOCKS = 1 << 14, 8
 
 
@@ -46,10 +47,10 @@ class EnvFolder:
         self._folder = Path(folder)
 
     def keep(self, key: str, env: Mapping[str, str]) -> None:
-        """Store the values of a job in place of its earlier ones, and remove expired values of other jobs.
+        """Store the values of a job, replacing its earlier ones, and remove expired values of other jobs.
 
         Raises:
-            OSError: They cannot be written.
+            OSError: The values cannot be written.
         """
         cipher = self._cipher()
         with tempfile.NamedTemporaryFile(dir=self._folder, prefix=".", delete=False) as file:  # 0600
@@ -75,9 +76,9 @@ class EnvFolder:
         return True
 
     def find(self, key: str) -> dict[str, str] | None:
-        """Return the values of a job, or None if there are none that this key decrypts.
+        """Return the values of a job, or None if none are stored that this folder's key decrypts.
 
-        Values that an earlier release stored under the job's id go to the first job that asks for them.
+        Earlier releases stored values under the job's id. These go to the first job with that id that asks for them.
         """
         for name in dict.fromkeys((key, id_in_key(key))):
             try:
@@ -101,7 +102,7 @@ class EnvFolder:
         return self._folder / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}{_ENDING}"
 
     def _cipher(self) -> Fernet:
-        """Return the cipher of the folder's key; make the key if there is none.
+        """Return the cipher with the folder's key. Make the key if there is none.
 
         Raises:
             OSError: The folder or the key cannot be made or read.
@@ -112,7 +113,7 @@ class EnvFolder:
             with tempfile.NamedTemporaryFile(dir=self._folder, prefix=".") as made:  # 0600
                 made.write(Fernet.generate_key())
                 made.flush()
-                with contextlib.suppress(FileExistsError):  # another executor was faster
+                with contextlib.suppress(FileExistsError):  # another executor has just made it
                     os.link(made.name, path)
         if path.stat().st_mode & 0o077:
             raise PermissionError(f"{path} can be read by other users: make it private (chmod 600)")
@@ -123,8 +124,8 @@ class EnvValues:
     """The values of all jobs, as one executor stores and finds them.
 
     Args:
-        url: Redis; empty: there is none, and no values are found.
-        folder: A folder on this machine that also holds values; empty: none.
+        url: The URL of Redis. If empty, no values are stored in or found in Redis.
+        folder: A folder on this machine that also holds values. If empty, none does.
     """
 
     def __init__(self, url: str, folder: str = "") -> None:
@@ -135,7 +136,7 @@ class EnvValues:
         self._warned = self._folder_failed = False
 
     async def keep(self, key: str, env: Mapping[str, str]) -> bool:
-        """Store the values of a job. While Redis is unreachable, they are only in this process; see `renew`.
+        """Store the values of a job. While Redis is unreachable, they are only in this process, until `renew` succeeds.
 
         Returns:
             Whether the values survive a stop of Redis and all services.
@@ -154,7 +155,7 @@ class EnvValues:
         except (OSError, ValueError) as error:
             if not self._folder_failed:
                 _log.warning(
-                    "values of the environment are not kept on this machine", job_id=id_in_key(key), error=str(error)
+                    "the folder could not store environment variables", job_id=id_in_key(key), error=str(error)
                 )
             self._folder_failed = True
             return False
@@ -166,16 +167,16 @@ class EnvValues:
             return
         if not self._password and not self._warned:
             self._warned = True
-            _log.warning("redis has no password: anyone who reads its data may read values of jobs' environments")
+            _log.warning("redis has no password: anyone who reads its data may read values of environment variables")
         cipher = await asyncio.to_thread(_cipher, self._password)
         sealed = cipher.encrypt(json.dumps(dict(env)).encode())
         try:
             await self._client.set(env_values_key(key), sealed, ex=_KEPT_SECONDS)
         except (RedisError, OSError) as error:
-            _log.debug("values of the environment are not in redis", job_id=id_in_key(key), error=str(error))
+            _log.debug("redis could not store environment variables", job_id=id_in_key(key), error=str(error))
 
     async def renew(self, key: str, env: Mapping[str, str]) -> None:
-        """Extend the lifetime of a job's values, and store them again if they are gone."""
+        """Extend the lifetime of a job's values. Store them again if Redis or the folder lost them."""
         if not env:
             return
         if self._in_folder is not None and not await asyncio.to_thread(self._in_folder.renew, key):
@@ -202,7 +203,7 @@ class EnvValues:
         try:
             sealed = await self._client.get(env_values_key(key))
         except (RedisError, OSError) as error:
-            raise Unavailable("STORE_UNAVAILABLE", f"Redis does not say which environment a job has: {error}") from None
+            raise Unavailable("STORE_UNAVAILABLE", f"Redis could not return the job's environment: {error}") from None
         if sealed is None:
             return None
         try:
@@ -213,7 +214,9 @@ class EnvValues:
         return found
 
     async def forget(self, key: str) -> None:
-        """Remove this machine's values of a job that has ended; Redis's are removed with the lease."""
+        """Remove the values of an ended job from this process and the folder. `JobLeases.release` removes those in
+        Redis.
+        """
         if self._in_folder is not None:
             await asyncio.to_thread(self._in_folder.forget, key)
 

@@ -19,7 +19,7 @@ from leman_core.storage.storage_errors import STORE_UNAVAILABLE
 _log = structlog.get_logger(__name__)
 
 _PATIENCE_SECONDS = 120.0
-#: How long calls are retried while a caller waits, which can retry by itself.
+#: How long calls are retried for a caller that waits. The caller can retry afterwards.
 _CALLERS_PATIENCE_SECONDS = 60.0
 _CALLER_WAITS: ContextVar[bool] = ContextVar("caller_waits", default=False)
 
@@ -32,8 +32,8 @@ async def retry_unavailable(
 ) -> _Result:
     """Make a call, and retry for two minutes while the service is unreachable or overloaded.
 
-    An unknown outcome is retried too; a message that is too large is not. Inside `within_call_deadline` retries end
-    earlier.
+    A call with an unknown outcome is retried too; one whose message is too large is not. Inside `within_call_deadline`
+    retries end earlier.
     """
     waited_for = _CALLER_WAITS.get()
     async for attempt in tenacity.AsyncRetrying(
@@ -49,7 +49,9 @@ async def retry_unavailable(
 
 @contextlib.contextmanager
 def within_call_deadline() -> Iterator[None]:
-    """Limit `retry_unavailable` to a minute, and to one try if the peer was never reached: its address may be wrong."""
+    """Limit `retry_unavailable` to one minute. If the peer was never reached, do not retry, because its address may be
+    wrong.
+    """
     before = _CALLER_WAITS.set(True)
     try:
         yield
@@ -70,12 +72,12 @@ def _may_pass(error: BaseException) -> bool:
 async def run_storage_work(
     work: Callable[_Arguments, _Result], *args: _Arguments.args, **kwargs: _Arguments.kwargs
 ) -> _Result:
-    """Run work on files in a thread, for a job that plans again if storage is unavailable.
+    """Run work on files in a thread. Turn unavailable storage into an error after which the job plans again.
 
     Raises:
-        Aborted: STORAGE_ERROR – files cannot be read or written now. The source may have been cleaned up, or another
-            refresh may have dropped the scratch table: a new plan finds that out.
-        LemanError: whatever else the work raises, such as FailedPrecondition where the storage refuses.
+        Aborted: STORAGE_ERROR – files cannot be read or written now. The cause may be that the source was cleaned up,
+            or that another refresh dropped the scratch table. A new plan takes either into account.
+        LemanError: any other error of the work, such as FailedPrecondition if the storage denies access.
     """
     try:
         return await run_in_job_thread(work, *args, **kwargs)
@@ -87,10 +89,10 @@ async def run_storage_work(
 
 
 class SharedRead(Generic[_Result]):
-    """A read of shared state that serves all callers that asked before it began, on one event loop.
+    """Share reads of some state among callers on one event loop: one read answers all calls made before it began.
 
-    A caller that asks during a read waits for the next one, as the read may have missed what the caller asks about. At
-    most one read is running and one is pending, so no caller waits longer than two reads.
+    A call during a read waits for the next read, because the current one may have missed what the caller asks about. At
+    most one read runs and one is pending, so no caller waits longer than two reads.
     """
 
     def __init__(self, look: Callable[[], Awaitable[_Result]]) -> None:
@@ -113,7 +115,7 @@ class SharedRead(Generic[_Result]):
 
 
 async def run_all_or_raise(*work: Awaitable[None]) -> None:
-    """Run all to the end. The first error cancels the others and is raised unchanged."""
+    """Wait for all of `work`. The first error cancels the others, and is raised unchanged."""
     tasks = [asyncio.ensure_future(w) for w in work]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
@@ -126,9 +128,9 @@ async def run_all_or_raise(*work: Awaitable[None]) -> None:
 
 
 async def wait_all(*tasks: asyncio.Future[Any]) -> None:
-    """Wait until all have ended, then raise the error of the first one that failed.
+    """Wait until all tasks have ended, then raise the error of the first one that failed.
 
-    Nothing is running any more when this raises.
+    No task is still running when this raises.
     """
     try:
         await asyncio.wait(tasks)
@@ -146,7 +148,7 @@ async def wait_all(*tasks: asyncio.Future[Any]) -> None:
 async def gather_limited(count: int, calls: Sequence[Callable[[], Awaitable[_Result]]]) -> list[_Result]:
     """Make calls, at most `count` concurrently, and return the results in the order of the calls.
 
-    After an error no further call starts. The first error is raised when the running calls have ended, as threads
+    After an error no further call starts. The first error is raised once the running calls have ended, because threads
     cannot be stopped.
     """
     waiting = deque(enumerate(calls))
@@ -170,5 +172,5 @@ async def gather_limited(count: int, calls: Sequence[Callable[[], Awaitable[_Res
 
 
 def ignore_result(ended: asyncio.Future[Any]) -> None:
-    """Retrieve the error of a future, as a callback, if the job may end without awaiting it."""
+    """A callback for a future that may never be awaited: retrieve its error, so that asyncio does not log it."""
     _ = ended.cancelled() or ended.exception()

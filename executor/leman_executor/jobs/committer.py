@@ -1,7 +1,7 @@
-"""Commit finished column files of a plan in groups, and release their reservations afterwards.
+"""Commit the finished column files of a plan in groups, and release the reservations of their fragments afterwards.
 
-Other jobs have to wait for a fragment until its file is committed, so the executor keeps reservations after the workers
-that made them have ended.
+Other jobs must wait for a fragment until its file is committed. The executor therefore keeps reservations after the
+workers that made them have ended.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ from leman_executor.jobs.job_status import JobStatus
 
 
 class RetainedReservations:
-    """The reservations that stay after the workers of one plan have finished their units.
+    """The reservations that remain after the workers of one plan have finished their units.
 
-    Only a job with a filter has any, as a job with another filter cannot use its file before the commit.
+    Only a job with a filter has such reservations, because a job with another filter cannot use its files before they
+    are committed.
     """
 
     def __init__(self, keeping: ReservationKeeping, context: WorkContext) -> None:
@@ -35,40 +36,40 @@ class RetainedReservations:
         self._scopes: dict[int, str] = {}
 
     def note_staged(self, task: FragmentTask) -> None:
-        """Keep the reservation of a fragment whose complete file waits for its commit."""
+        """Keep the reservation of a fragment whose complete file is not committed yet."""
         if self._context.where:
             self._scopes[task.fragment_id] = self._context.scope(scope_of(task))
 
     async def keep_until(self, done: asyncio.Future[None]) -> None:
-        """Renew the reservations until `done`, three times per lifetime."""
+        """Renew the reservations, three times per lifetime, until `done` ends."""
         while not (await asyncio.wait((done,), timeout=self._context.reservation_ttl / 3))[0]:
             if self._scopes:
                 await self._keeping.keep(self._context.holder, list(self._scopes.values()))
 
     async def give_back(self, fragment_ids: Collection[int]) -> None:
-        """Release the reservations of fragments whose commit was answered, so that waiting jobs plan again."""
+        """Release the reservations of fragments after the response to their commit, so that waiting jobs plan again."""
         await self.give_back_scopes([self._scopes.pop(i) for i in fragment_ids if i in self._scopes])
 
     async def give_back_scopes(self, scopes: Sequence[str]) -> None:
-        """Release reservations in scopes that no worker has any more, such as those of dead workers."""
+        """Release the reservations in `scopes` whose workers no longer exist, for example because they died."""
         if scopes:
             await self._keeping.release(self._context.holder, scopes)
 
     async def give_all_back(self, others: Sequence[str]) -> None:
-        """Release all reservations because the job ends early, and those in the scopes `others`, which workers may have
-        made.
+        """Release all reservations because the job ends early. That includes those that workers may have made in the
+        scopes `others`.
         """
         await self._keeping.release(self._context.holder, [*others, *self._scopes.values()])
 
 
-#: Reasons for refusing a file that was changed or removed after it was written.
+#: Reasons for which the coordinator refuses a file that was changed or removed after it was written.
 _DAMAGE = frozenset({"FILE_DAMAGED", "FILE_MISSING"})
 _LOOK_SECONDS = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class PartialFile:
-    """A file with some rows of a fragment that is still being computed."""
+    """A file with those rows of a fragment that are stored while the fragment is still being computed."""
 
     task: FragmentTask
     staged: StagedFile
@@ -92,7 +93,7 @@ class Committer:
         self._cadence = cadence
         self._ready: deque[FragmentReplacement] = deque()
         self.files: dict[int, str] = {}
-        #: By fragment, the partial file that this plan committed last.
+        #: For each fragment, the partial file that this plan committed most recently.
         self._partial: dict[int, str] = {}
         self._refused_partial: set[int] = set()
         self._turn = asyncio.Lock()
@@ -106,10 +107,10 @@ class Committer:
         self._submitted = 0
 
     def add(self, task: FragmentTask, staged: StagedFile, failed_before: int | None = None) -> None:
-        """Add a fragment's complete file. A fragment counts once, however often it is reported.
+        """Add a fragment's complete file. If a fragment is reported repeatedly, it counts once.
 
         Args:
-            failed_before: See `leman_core.model.work.FragmentResult`; None: the number in the plan.
+            failed_before: See `leman_core.model.work.FragmentResult`. If None, the number in the plan applies.
         """
         if task.fragment_id in self.files:
             return
@@ -128,8 +129,8 @@ class Committer:
         self._wake.set()
 
     def takes_partial(self, fragment_id: int) -> bool:
-        """Return whether a partial file of a fragment may be committed: it has no complete file, and none of its
-        partial files was refused.
+        """Return whether a partial file of a fragment may be committed: the fragment has no complete file, and none of
+        its partial files was refused.
         """
         return fragment_id not in self.files and fragment_id not in self._refused_partial
 
@@ -140,13 +141,13 @@ class Committer:
 
     @property
     def seconds_since_last(self) -> float:
-        """Return the seconds since the last commit ended, or the plan began."""
+        """Return the seconds since the last commit ended or, before the first commit, since the plan began."""
         return time.monotonic() - self._last
 
     @property
     def waits_for(self) -> dict[str, object]:
         """Return a description of the running commit, with a value that changes for each commit."""
-        what = f"the commit of {self._under_way} fragments has no answer yet"
+        what = f"the commit of {self._under_way} fragments has no response yet"
         return {what: self._submitted} if self._under_way else {}
 
     def close(self) -> None:
@@ -155,10 +156,10 @@ class Committer:
         self._wake.set()
 
     async def run(self) -> None:
-        """Commit until closed and empty.
+        """Commit files as they are added, until `close` was called and none are left.
 
         Raises:
-            LemanError: the coordinator refuses a request as a whole.
+            LemanError: The coordinator refuses a request as a whole.
         """
         while True:
             count = self._due()
@@ -180,7 +181,7 @@ class Committer:
         return self._cadence.due(ready, waited=now - self._since, since_last=now - self._last)
 
     async def _pause(self) -> None:
-        """Wait for a file, or until a waiting one is due."""
+        """Wait until a file is added, or until a waiting file is due."""
         self._wake.clear()
         timeout = _LOOK_SECONDS if self._ready else None
         try:
@@ -189,13 +190,13 @@ class Committer:
             return
 
     async def commit_partial(self, made: Sequence[PartialFile]) -> None:
-        """Commit some rows of fragments that are still being computed.
+        """Commit stored rows of fragments that are still being computed.
 
-        If a complete file was added meanwhile, it is committed instead. A refusal is not an error here: the complete
-        file is committed later, or refused for the same reason.
+        If a fragment's complete file was added meanwhile, it is committed instead. A refusal of a file is not an error
+        here: the complete file is committed later, or refused for the same reason.
 
         Raises:
-            LemanError: the coordinator refuses the request as a whole.
+            LemanError: The coordinator refuses the request as a whole.
         """
         async with self._turn:
             files = {part.task.fragment_id: part for part in made if self.takes_partial(part.task.fragment_id)}
@@ -227,7 +228,7 @@ class Committer:
             )
 
     async def _replace(self, batch: Sequence[FragmentReplacement]) -> tuple[int, Sequence[FragmentOutcome]]:
-        """Submit files to replace the current files of their fragments, and return the version and the outcomes."""
+        """Submit files that replace the current files of their fragments. Return the version and the outcomes."""
         begin = time.monotonic()
         self._under_way = len(batch)
         self._submitted += 1

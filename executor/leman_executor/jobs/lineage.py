@@ -1,6 +1,6 @@
 """Report jobs as OpenLineage runs: build the events, and send them to a file or an HTTP endpoint.
 
-Events are delivered in the background; jobs do not wait for that.
+Events are sent in the background. Jobs never wait for them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from leman_core.settings import Lineage
 PRODUCER = f"leman-services/{release_version()}"
 _SCHEMA = "https://openlineage.io/spec/2-0-2/OpenLineage.json#/$defs/RunEvent"
 _FACETS = "https://openlineage.io/spec/facets"
-#: Namespace of the UUIDs of runs, as job ids are not UUIDs.
+#: The UUID namespace of run ids, which OpenLineage wants as UUIDs; job ids are not UUIDs.
 _RUNS = uuid.UUID("6f9c2f3e-6f0b-4d5e-9f55-3f4e0d6f7d0a")
 _ENDS = {
     JobState.DONE: "COMPLETE",
@@ -42,32 +42,32 @@ _ENDS = {
 
 @dataclass(frozen=True, slots=True)
 class LineageFacts:
-    """The lineage of a job, from its first plan."""
+    """What a job reads and writes, from its first plan."""
 
-    #: Uri of the table that it reads; empty: unknown.
+    #: Uri of the table that the job reads; empty if unknown.
     source: str
-    #: The version that it reads; 0: the latest.
+    #: The version that the job reads; 0 for the latest.
     version: int
-    #: Uri of the table that it writes.
+    #: Uri of the table that the job writes.
     target: str
-    #: Each column that it writes → the columns of the source that it depends on.
+    #: Each written column → the source columns that it depends on.
     columns: dict[str, tuple[str, ...]]
 
 
 def run_started_event(job: Job, lineage: LineageFacts, namespace: str, now: float) -> dict[str, Any]:
-    """Return the event of a job that has begun to run, or continues on another executor."""
+    """Return the event for a job that has begun to run, or that continues on another executor."""
     return _event("START" if job.attempt == 1 else "RUNNING", job, lineage, namespace, now)
 
 
 def run_ended_event(job: Job, lineage: LineageFacts, namespace: str) -> dict[str, Any]:
-    """Return the event of a job that has ended."""
+    """Return the event for a job that has ended."""
     return _event(_ENDS[job.state], job, lineage, namespace, job.ended_at or job.updated_at)
 
 
 def _event(kind: str, job: Job, lineage: LineageFacts, namespace: str, at: float) -> dict[str, Any]:
     of_run: dict[str, Any] = {"leman_job": _facet(None, jobId=job.job_id, attempt=job.attempt, labels=job.labels)}
     if job.error is not None:
-        # The job's message may contain values of rows.
+        # Do not use the job's message, which may contain values of rows.
         message = f"{job.error.reason}: JobService.GetJob has details of {job.job_id}"
         of_run["errorMessage"] = _facet("1-0-1/ErrorMessageRunFacet", message=message, programmingLanguage="Python")
     backfill = isinstance(job.request, BackfillSpec)
@@ -98,7 +98,9 @@ def _event(kind: str, job: Job, lineage: LineageFacts, namespace: str, at: float
 
 
 def dataset_of(uri: str) -> dict[str, Any]:
-    """Return a table's OpenLineage name: `file` and a path, or a bucket and the path in it."""
+    """Return a table's OpenLineage name: for a file, namespace `file` and a path; otherwise a bucket and the path in
+    it.
+    """
     parts = urlsplit(uri)
     if parts.scheme in ("", "file"):
         return {"namespace": "file", "name": parts.path if parts.scheme else uri}
@@ -127,7 +129,7 @@ def _statistics(job: Job) -> dict[str, Any]:
 
 
 def _facet(schema: str | None, **fields: Any) -> dict[str, Any]:
-    """Return a facet. A facet without an OpenLineage schema is Leman's own."""
+    """Return a facet. Without an OpenLineage schema, it is a facet that only Leman defines."""
     where = PRODUCER
     if schema is not None:
         version, _, name = schema.partition("/")
@@ -146,9 +148,7 @@ _log = structlog.get_logger(__name__)
 
 
 class LineageSender:
-    """Send events in order from a thread. Events that cannot be delivered are dropped, with a log entry at long
-    intervals.
-    """
+    """Send events in order from a thread. An event that cannot be sent is dropped; this is logged at long intervals."""
 
     def __init__(self, settings: Lineage) -> None:
         self._settings = settings
@@ -161,11 +161,11 @@ class LineageSender:
         self._thread.start()
 
     def send(self, event: dict[str, Any]) -> None:
-        """Queue an event. It is dropped if a thousand events are waiting."""
+        """Queue an event. Drop it if a thousand events are queued already."""
         try:
             self._events.put_nowait(event)
         except queue.Full:
-            self._drop("a thousand events wait")
+            self._drop("a thousand events are queued")
 
     def stop(self) -> None:
         """Send the queued events, for at most a second."""
@@ -183,7 +183,7 @@ class LineageSender:
             try:
                 self._write(event) if self._settings.file else self._post(event)
                 return
-            except (OSError, http.client.HTTPException) as error:  # urllib's errors are of the first kind
+            except (OSError, http.client.HTTPException) as error:  # urllib's errors are OSErrors
                 if not left or self._stopping.wait(_PAUSE_SECONDS):
                     self._drop(str(error))
                     return
@@ -204,18 +204,18 @@ class LineageSender:
         now = time.monotonic()
         if self._told is None or now - self._told >= _TOLD_SECONDS:
             self._told = now
-            _log.warning("events of lineage are dropped", dropped=self._dropped, error=why)
+            _log.warning("lineage events are dropped", dropped=self._dropped, error=why)
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """Follow no redirects, which would send the key to another host."""
+    """Follow no redirects: they would send the API key to another host."""
 
     def redirect_request(self, *_args: Any) -> None:
-        """Return nothing: the response is an error."""
+        """Return None, so that a redirect is an error."""
 
 
 def _opener(url: str) -> urllib.request.OpenerDirector:
-    """Return an opener for a url; calls to this machine never use `http_proxy`."""
+    """Return an opener for a URL. Requests to this machine bypass `http_proxy`."""
     handlers: list[urllib.request.BaseHandler] = [_NoRedirects()]
     if is_loopback(urlsplit(url).hostname or ""):
         handlers.append(urllib.request.ProxyHandler({}))

@@ -1,4 +1,6 @@
-"""The input of each worker of a job: the environment variables of its functions, and the work context of the plan."""
+"""Make the input of each worker of a job: the work context of the plan, with the environment variables of its
+functions.
+"""
 
 from __future__ import annotations
 
@@ -25,14 +27,14 @@ from leman_core.storage.object_stores import options_for, were_renewed
 from leman_executor.worker.error_store import errors_uri
 
 NO_ENV: Mapping[str, str] = MappingProxyType({})
-#: Notices that are remembered.
+#: Number of notices to remember.
 _NOTICES = 1024
 #: Kinds of functions that run in a process of their own.
 KINDS_WITH_ENV = frozenset(UdfKind) - {UdfKind.SQL, UdfKind.REMOTE}
 
 
 def check_env_usable(env: Mapping[str, str], functions: Iterable[UdfDefinition]) -> None:
-    """If environment variables are given, check that at least one function can use them.
+    """If the job has environment variables, check that at least one function can use them.
 
     Raises:
         FailedPrecondition: ENV_NOT_USABLE.
@@ -50,7 +52,7 @@ def check_env_usable(env: Mapping[str, str], functions: Iterable[UdfDefinition])
 def check_functions_unchanged(
     env: Mapping[str, str], before: Mapping[str, FunctionVersion], now: Mapping[str, FunctionVersion]
 ) -> None:
-    """Check, by column, that environment values go only to the functions that the job was created with.
+    """Check that each column still has the function that the job was created with, if there are values of `env`.
 
     Raises:
         PermissionDenied: ENV_NOT_ALLOWED.
@@ -69,10 +71,10 @@ def check_functions_unchanged(
 
 
 def check_may_set_env(env: Mapping[str, str], policy: FunctionPolicy) -> None:
-    """Check that the caller may give functions these variables.
+    """Check that the caller may give these environment variables to functions.
 
     Raises:
-        PermissionDenied: ENV_NOT_ALLOWED; ROLE_REQUIRED – no setting lists allowed variables.
+        PermissionDenied: ENV_NOT_ALLOWED; or ROLE_REQUIRED, if no setting lists allowed variables.
     """
     if env and not policy.env_names:
         check_code("Giving functions environment variables")
@@ -80,7 +82,7 @@ def check_may_set_env(env: Mapping[str, str], policy: FunctionPolicy) -> None:
 
 
 class EnvNotices:
-    """Give notice of variables that a restart loses, once for each database and set of names."""
+    """Give notice of variables that a restart would lose, once for each database and set of names."""
 
     def __init__(self) -> None:
         self._given: set[tuple[str, tuple[str, ...]]] = set()
@@ -97,7 +99,7 @@ class EnvNotices:
 
 
 def env_lost_error(job_id: str, names: Iterable[str], stored: int) -> JobError:
-    """Return the error of a job whose environment variables have lost their values.
+    """Return the error of a job whose environment variables lost their values.
 
     Args:
         stored: How many of its rows are stored.
@@ -119,10 +121,10 @@ def work_context(
     ignored_holds: tuple[str, ...] = (),
     env: Mapping[str, str] = NO_ENV,
 ) -> WorkContext:
-    """Return the work context of a plan; bounds in the request override those of the function.
+    """Return the work context of a plan. Limits in the request override those of the function.
 
     Args:
-        env: Environment variables of the job, for functions that run in a process of their own.
+        env: Environment variables of the job, for functions that run in their own process.
 
     Raises:
         FailedPrecondition: FUNCTION_ACCESS_DENIED – the credentials of a remote function cannot be read.
@@ -184,7 +186,7 @@ def _schema_of(types: Sequence[pa.DataType]) -> bytes:
 
 
 class RenewedStores:
-    """The renewed access of workers to object stores."""
+    """Watch for renewed credentials of the object stores that workers use."""
 
     def __init__(self, places: tuple[str, ...], given: tuple[StoreOptions, ...]) -> None:
         self._places = places
@@ -193,7 +195,7 @@ class RenewedStores:
 
     @classmethod
     def of(cls, header: PlanHeader, database: str, given: tuple[StoreOptions, ...]) -> Self:
-        """Watch the access that a plan's workers got."""
+        """Start from the access that a plan's workers have now."""
         return cls(_places(header, database), given)
 
     def now(self) -> tuple[StoreOptions, ...]:
@@ -210,13 +212,13 @@ class RenewedStores:
 
 
 def _places(header: PlanHeader, database: str) -> tuple[str, ...]:
-    """Return the locations that workers open: table, checkpoints, inputs, the function's bundle, the failed rows."""
+    """Return the locations that workers open: table, checkpoints, inputs, the function's bundle, failed rows."""
     source = "" if header.input_source is None else header.input_source.uri
     return header.uri, checkpoint_root(header.uri), source, header.bundle_uri, errors_uri(database)
 
 
 def _remote(udf: UdfDefinition, settings: Settings) -> RemoteRef | None:
-    """Return how workers call a remote function: with the credentials of its servers only."""
+    """Return how workers call a remote function. This includes the credentials of its own servers only."""
     if udf.remote is None:
         return None
     types = [pa.field(name, type_) for name, type_ in zip(udf.input_columns, udf.input_types, strict=True)]

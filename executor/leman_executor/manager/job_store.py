@@ -1,4 +1,4 @@
-"""Track which jobs run here and which state of each is current, and write each state to history and lineage."""
+"""Track which jobs run here and the current state of each. Write each state to the job history and to lineage."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ class LineageReporter:
         self._begun: set[str] = set()
 
     def runs(self, job: Job, lineage: LineageFacts | None) -> None:
-        """Report once that a job has begun to run here.
+        """Report that a job has begun to run here. Repeated calls report it once.
 
         Args:
-            lineage: None if there is no plan that shows what the job reads.
+            lineage: What the job reads and writes. None if there is no plan that shows it.
         """
         if job.key not in self._begun:
             self._begun.add(job.key)
             self._send(run_started_event(job, lineage or _unknown(job), self._namespace, time.time()))
 
     def ends(self, job: Job, lineage: LineageFacts | None) -> None:
-        """Report that a job has ended. For a job that had nothing to do, report its start too."""
+        """Report that a job has ended. If the job had nothing to do, also report its start."""
         self.runs(job, lineage)
         self._begun.discard(job.key)
         self._send(run_ended_event(job, lineage or _unknown(job), self._namespace))
@@ -58,7 +58,7 @@ _log = structlog.get_logger(__name__)
 
 
 class RunningJobs:
-    """The runs and tasks of jobs by key, on one event loop; a job without a task has ended or is being created."""
+    """The runs and tasks of jobs by key, on one event loop. A job without a task has ended or is being created."""
 
     def __init__(self) -> None:
         self.runs: dict[str, JobRun] = {}
@@ -68,12 +68,12 @@ class RunningJobs:
         self._stopping: set[asyncio.Task[None]] = set()
 
     def here(self, key: str) -> JobRun | None:
-        """Return the run of a job that this executor runs or ran to its end, or None."""
+        """Return the run of a job that this executor runs, or ran until it ended. Return None for any other job."""
         run = self.runs.get(key)
         return None if run is None or run.status.lost else run
 
     def run_of(self, job: Job) -> JobRun | None:
-        """Return the run of a job, see `here`."""
+        """Return the run of a job; see `here`."""
         return self.here(job.key)
 
     def current(self, job: Job) -> Job:
@@ -82,12 +82,12 @@ class RunningJobs:
         return run.status.snapshot() if run is not None else job
 
     def lose(self, key: str) -> None:
-        """Stop the local run of a job that another executor has taken over, and report nothing more about the job."""
+        """Stop the local run of a job that another executor has taken over. Report nothing more about the job."""
         self.measured.forget(key)
         run = self.here(key)
         if run is None:
             return
-        _log.warning("a job is left to the executor that has taken it over", job_id=run.status.job.job_id)
+        _log.warning("another executor has taken a job over, so it stops here", job_id=run.status.job.job_id)
         run.status.lose()
         if run.status.span is not None:
             run.status.span.end("LeftToOther")
@@ -102,7 +102,7 @@ class RunningJobs:
         self.tasks.pop(key, None)
 
     def was_lost(self, key: str) -> bool:
-        """Return whether this executor has lost the job to another one."""
+        """Return whether another executor has taken the job over from this one."""
         return key in self._lost
 
     async def stopped(self) -> None:
@@ -111,19 +111,19 @@ class RunningJobs:
 
 
 async def _end(run: JobRun) -> None:
-    await run.status.publish()  # wakes a job that is paused
+    await run.status.publish()  # wakes a paused job
     await asyncio.to_thread(run.cancel)
 
 
 _SAVE_AGAIN_SECONDS = 3.0
-#: Earlier jobs with failed rows that are named at most.
+#: Maximum number of earlier jobs with failed rows that are named.
 _FAILED_IN = 5
-#: Jobs of a table that are searched for one that left it at a later version.
+#: Number of jobs of a table that are searched for one that committed a later version.
 _LOOKED_AT = 64
 
 
 class HistoryJobStore:
-    """Job states in job histories. `unsaved`: jobs by key whose end is not written yet."""
+    """The job states in job histories. `unsaved` has, by key, ended jobs whose end is not written yet."""
 
     def __init__(self, databases: JobDatabases, running: RunningJobs, leases: JobLeases, pool: BlockingPool) -> None:
         self._databases = databases
@@ -131,19 +131,19 @@ class HistoryJobStore:
         self._leases = leases
         self._pool = pool
         self.unsaved: dict[str, asyncio.Task[None]] = {}
-        #: None: lineage is not reported.
+        #: None if lineage is not reported.
         self.lineage: LineageReporter | None = None
 
     async def save(self, job: Job) -> Job:
-        """See `JobStore.save`. If an end cannot be written now, it is returned anyway and written later.
+        """See `JobStore.save`. If an end cannot be written now, return it anyway, and write it later.
 
-        A job that had nothing to do, and is not in the history yet, is written together with later states if an append
-        is expensive and no other executor can receive requests for the job.
+        A job that had nothing to do is written later, together with the next states of other jobs, if an append is
+        expensive and no other executor can receive requests for the job.
         """
         database = self._databases.of(job)
         known = database.jobs.get(job.job_id)
         had_nothing_to_do = job.state is JobState.DONE and known is None and not job.progress.commits
-        # An end or an attempt is in history before it is reported.
+        # An end or a new attempt must be in the history before it is reported.
         if not job.state.terminal and (known is None or same_attempt(known, job)):
             database.jobs.put(job)
         if had_nothing_to_do and database.writes_are_dear and self._leases.is_alone:
@@ -187,14 +187,14 @@ class HistoryJobStore:
         return None if run is None else run.status.lineage
 
     def _save_later(self, database: JobDatabase, job: Job, error: Exception) -> None:
-        _log.error("the end of a job is not in its history yet", job_id=job.job_id, error=str(error))
+        _log.error("the end of a job could not be written yet", job_id=job.job_id, error=str(error))
         if job.key not in self.unsaved:
             self.unsaved[job.key] = asyncio.create_task(self._keep_saving(database, job))
 
     async def _keep_saving(self, database: JobDatabase, job: Job) -> None:
-        """Retry writing a job's end until it is in history.
+        """Retry writing a job's end until the history has it.
 
-        The lease is held until then, so that no executor takes over an ended job.
+        Hold the lease until then, so that no other executor takes over an ended job.
         """
         kept = None
         try:
@@ -214,7 +214,7 @@ class HistoryJobStore:
         await self._pool.run(errors.store, [row])
 
     def failed_in(self, job: Job) -> tuple[str, ...]:
-        """See `JobStore.failed_in`. This searches the jobs that the history had when it was last read."""
+        """See `JobStore.failed_in`. This searches only jobs that were in the history when it was last read."""
         column, function = job.column or "", FunctionVersion(job.udf_name, job.udf_version)
 
         def failed(other: JobRecord) -> bool:

@@ -19,7 +19,7 @@ from leman_core.telemetry.tracing import TRACEPARENT, Parent, Span, SpanAttribut
 from leman_executor.jobs.job_status import JobStatus
 
 _LOOK_SECONDS = 1.0
-#: How rows are counted → the progress count with their number.
+#: The metric label under which rows are counted → the field of the progress with their number.
 _ROWS = {
     "evaluated": "rows_evaluated",
     "computed": "rows_computed",
@@ -38,10 +38,10 @@ class MeasuredRun(Protocol):
 
 
 class MeasuredJobs:
-    """The counts of jobs that were reported so far; increases are added to the metrics.
+    """Turn the counts of jobs into metrics: add each increase since the last report.
 
-    Counts of a job may fall, as when a worker dies over rows; metrics never do. All counters exist from the start, at
-    0: otherwise a rate over a new counter would miss its first event.
+    A count of a job may fall, for example when a worker dies before storing rows; metrics never fall. All counters
+    exist from the start, at 0, because a rate over a new counter would miss its first event.
     """
 
     def __init__(self) -> None:
@@ -54,12 +54,12 @@ class MeasuredJobs:
                     instruments.JOB_ENDS.add(0, {instruments.JOB_KIND: kind, instruments.JOB_STATE: state.value})
 
     def begin(self, job: Job) -> None:
-        """Begin to measure a job. What earlier executors counted, they have reported."""
+        """Begin to measure a job, at its current counts: earlier executors have reported these."""
         if instruments.JOB_ROWS.is_bound:
             self._told[job.key] = _counts(job.progress if job.attempt > 1 else Progress())
 
     def look(self, job: Job, progress: Progress) -> None:
-        """Report the increase of a job's counts since the last call."""
+        """Add the increase of a job's counts since the last call."""
         told = self._told.get(job.key)
         if told is None:
             return
@@ -71,7 +71,7 @@ class MeasuredJobs:
                 _add(name, more, kind)
 
     def end(self, job: Job) -> None:
-        """Report once that a job has ended here."""
+        """Report, only once, that a job has ended here."""
         if job.key not in self._told:
             return
         self.look(job, job.progress)
@@ -81,11 +81,11 @@ class MeasuredJobs:
         instruments.JOB_ENDS.add(1, _state(job))
 
     def forget(self, key: str) -> None:
-        """Forget a job that another executor has."""
+        """Forget a job that another executor has taken over."""
         self._told.pop(key, None)
 
     async def follow(self, runs: Mapping[str, MeasuredRun], at_work: Collection[str]) -> None:
-        """Update the metrics of all working jobs once a second, until cancelled."""
+        """Update the metrics of all jobs in `at_work` once a second, until cancelled."""
         while True:
             await asyncio.sleep(_LOOK_SECONDS)
             for key in list(at_work):
@@ -97,12 +97,12 @@ class MeasuredJobs:
 def show_job_gauges(
     runs: Mapping[str, MeasuredRun], lease_age: Callable[[], float], waiting: Callable[[], int]
 ) -> None:
-    """Bind the gauges of jobs to these runs. They are read from another thread.
+    """Bind the gauges of jobs to these runs. The gauges are read in another thread.
 
     Args:
         runs: All runs, including ended ones.
         lease_age: Returns the longest time, in seconds, since the lease of a job was renewed.
-        waiting: Returns how many jobs wait for their turn.
+        waiting: Returns the number of jobs in the queue.
     """
 
     def running() -> list[JobStatus]:
@@ -150,9 +150,9 @@ def _state(job: Job) -> Attributes:
 
 
 def start_job_span(job: Job) -> tuple[Job, Span | None]:
-    """Return the job with its trace context, and its span; None: tracing is off.
+    """Return the job with its trace context, and its span, or None if tracing is off.
 
-    The span belongs to the trace of the call that created the job, on whichever executor it runs.
+    The span belongs to the trace of the call that created the job, even if another executor received that call.
     """
     if not tracing.is_tracing():
         return job, None
@@ -181,7 +181,7 @@ def end_job_span(span: Span, job: Job) -> None:
 
 @contextlib.contextmanager
 def end_span_if_refused(span: Span | None) -> Iterator[None]:
-    """End a job's span if the job is refused inside the block."""
+    """End the job's span if the block raises because the job is refused."""
     if span is None:
         yield
         return

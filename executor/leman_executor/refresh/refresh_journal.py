@@ -1,7 +1,7 @@
-"""Record what a refresh has done so far, over all executors that worked on it: its metrics and its journal.
+"""Record what a refresh has done so far, including the work of earlier executors: its metrics and its journal.
 
 The metrics combine the counts of the refresh with those of the backfills of its scratch table. The journal is stored in
-the job's record, so that an executor that takes the job over can continue the counts.
+the job's record, so that the counts continue when another executor takes the job over.
 """
 
 from __future__ import annotations
@@ -37,21 +37,21 @@ _SUMMED = (
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """The rows of the step that is being computed."""
+    """The rows of the step that runs now."""
 
-    #: Rows that were committed before.
+    #: Number of rows that were committed before this step.
     committed: int
     rows: int
     functions: int
-    #: The last backfill that has begun of each function, by name.
+    #: By function name, the metrics of the backfill that started last.
     parts: dict[str, JobMetrics] = field(default_factory=dict)
 
     def is_same(self, other: _Step) -> bool:
-        """Return whether both steps have the same rows, as far as that is known before a backfill has started."""
+        """Return whether both steps compute the same rows, as far as that is known before a backfill has started."""
         return (self.committed, self.rows, self.functions) == (other.committed, other.rows, other.functions)
 
     def begin(self, part: JobMetrics, name: str) -> None:
-        """Add a backfill of this step. Drop backfills of another scratch table, which belong to an earlier step."""
+        """Add a backfill of this step. Drop backfills of other scratch tables, which belong to an earlier step."""
         table = name.rpartition("/")[0]
         for other in [known for known in self.parts if known.rpartition("/")[0] != table]:
             del self.parts[other]
@@ -59,14 +59,14 @@ class _Step:
 
     @property
     def has_all_begun(self) -> bool:
-        """Return whether backfills of all functions have started, so that the costs of all are known."""
+        """Return whether a backfill of each function has started, so that the costs of all functions are known."""
         return len(self.parts) >= self.functions
 
 
 class RefreshMetrics(JobMetrics):
     """The metrics of a refresh, counted in rows of the view.
 
-    A row counts as committed once it is in the view. It counts as one row, even if several functions are called for it.
+    A row counts as committed once it is in the view. It counts once, even if several functions are called for it.
     """
 
     def __init__(self) -> None:
@@ -80,11 +80,11 @@ class RefreshMetrics(JobMetrics):
 
     @property
     def budget_used(self) -> float:
-        """The largest used share of an error budget over all functions."""
+        """The largest share of an error budget that any function has used."""
         return max((part.budget_used for part in self._parts), default=0.0)
 
     def begin(self, part: JobMetrics, name: str) -> None:
-        """Add a backfill of the scratch table; its failed rows replace those of an earlier one of that `name`."""
+        """Add a backfill of the scratch table. Its failed rows replace those of an earlier one with that `name`."""
         self._parts.append(part)
         self._step.begin(part, name)
         if name not in self._given_up:
@@ -94,28 +94,28 @@ class RefreshMetrics(JobMetrics):
         self._failing[name] = part
 
     def inherit(self, failed: Mapping[str, int]) -> None:
-        """Take over the numbers of failed rows that another executor counted, by name of the backfill."""
+        """Take over the numbers of failed rows that an earlier executor counted, by name of the backfill."""
         self._failing = dict(failed)
         self._settled = set(failed)
 
     @property
     def failed_by_name(self) -> dict[str, int]:
-        """Return how many rows failed, by name of the backfill."""
+        """Return the number of failed rows by name of the backfill."""
         return {name: part if isinstance(part, int) else part.rows_failed for name, part in self._failing.items()}
 
     @property
     def rows_failed(self) -> int:
-        """Return how many values are missing because a function failed."""
+        """Return the number of values that are missing because a function failed."""
         return sum(self.failed_by_name.values())
 
     def left_failed(self, rows: int) -> None:
-        """Set how many values of the view are missing since earlier jobs."""
+        """Set how many values of the view are missing because they failed in earlier jobs."""
         self._before = rows
 
     def expect(self, rows: int, functions: int) -> None:
-        """Begin a step, or resume one that had to stop.
+        """Begin a step, or resume one that was interrupted.
 
-        A previous step of which no row was committed counts as abandoned.
+        If no row of the previous step was committed, it counts as abandoned.
 
         Args:
             rows: The number of rows to commit.
@@ -154,7 +154,9 @@ class RefreshMetrics(JobMetrics):
         )
 
     def _safe_rows(self) -> int:
-        """Return the number of the step's stored rows. A row counts as half if one of its two functions was called."""
+        """Return the number of the step's stored rows. A row of which one of two functions was called counts as half a
+        row.
+        """
         step = self._step
         parts = [part.progress() for part in step.parts.values() if part.rows_total]
         missing = (part.rows_planned - part.rows_checkpointed for part in parts)
@@ -166,10 +168,10 @@ _log = structlog.get_logger(__name__)
 
 
 class JournalKeeper:
-    """The refresh journal of a job.
+    """Keep the refresh journal of a job.
 
-    Each commit and each column is recorded before it begins. Its result is read from the view or the scratch table.
-    After a crash, all work is therefore counted, except function calls that have to be repeated.
+    Each commit and each column is recorded before it begins. Its result is later read from the view or the scratch
+    table. After a crash, only function calls that must be repeated are therefore not counted.
     """
 
     def __init__(self, status: JobStatus, metrics: RefreshMetrics, jobs: JobStore) -> None:
@@ -182,7 +184,7 @@ class JournalKeeper:
         self._asked = self._before.asked
         self._found = dict(self._before.found)
         metrics.inherit(self._before.failed)
-        #: What the refresh did so far, without calls in progress.
+        #: What the refresh has done so far, without function calls in progress.
         self.result = status.job.refresh_result or RefreshResult()
 
     @property
@@ -191,21 +193,21 @@ class JournalKeeper:
         return self._before.evaluated + self._metrics.all_evaluated
 
     def update(self, **changes: Any) -> None:
-        """Change fields of the result that the job reports."""
+        """Change fields of the result that the job reports so far."""
         self.result = replace(self.result, **changes)
         self._status.update(refresh_result=self.result)
 
     async def column(self, scratch: str, column: str, part: JobMetrics) -> None:
         """Record that a scratch table's column is about to be computed.
 
-        If the column has more values than a dead executor recorded, these were computed for this refresh, or for
-        another one that shares the scratch table. All failed rows of the column count for the refresh, but only those
-        that this job found count for the error budget.
+        If the column has more values than a dead executor recorded, they were computed for this refresh, or for another
+        one that shares the scratch table. All failed rows of the column count as failed for the refresh, but only those
+        that this job found count towards the error budget.
 
         Args:
             scratch: The name of the scratch table.
             column: The column.
-            part: The metrics of its backfill, which has a plan.
+            part: The metrics of the column's backfill, which already has a plan.
         """
         name, settled = f"{scratch}/{column}", part.rows_total - part.rows_planned
         if name in self._inherited:
@@ -218,16 +220,16 @@ class JournalKeeper:
         await self._write()
 
     def note_request(self, commit: AskedCommit) -> None:
-        """Note in memory a commit that is about to be requested, for a job that is not in the job history yet."""
+        """Note in memory a commit that is about to be requested. For jobs that are not in the history yet."""
         self._asked = (*self._asked, commit)
 
     async def write_request(self, commit: AskedCommit) -> None:
-        """Write a commit that is about to be requested to the job history."""
+        """Write to the job history that a commit is about to be requested."""
         self.note_request(commit)
         await self._write()
 
     def committed(self, commit: AskedCommit, version: int, fragments: Collection[int] | None = None) -> None:
-        """Count a commit, or only these fragments of it, that the view has since `version`."""
+        """Count a commit that the view contains since `version`, or only these fragments of it."""
         self._asked = tuple(other for other in self._asked if other != commit)
         if fragments is not None:
             added = sum(rows for fragment_id, rows in commit.filled.items() if fragment_id in fragments)
@@ -246,7 +248,7 @@ class JournalKeeper:
         self._status.update(table_version=version)
 
     async def look_back(self) -> None:
-        """Find out from the view whether commits without a response were made."""
+        """Find out from the view whether commits that got no response were made."""
         before = self.result
         for commit in self._asked:
             record = await run_storage_work(
@@ -273,5 +275,5 @@ class JournalKeeper:
         except asyncio.CancelledError:  # the next write must come after this one
             await asyncio.gather(saving, return_exceptions=True)
             raise
-        except LemanError:  # it costs at most a count, and only if this executor dies
+        except LemanError:  # this only makes counts wrong, and only if this executor dies
             _log.warning("a step of a refresh could not be recorded", job_id=self._status.job.job_id, exc_info=True)

@@ -1,5 +1,5 @@
-"""The state that the steps of one refresh share: its job, its source, comparisons started ahead, and the writing of
-files.
+"""Share state among the steps of one refresh: its job, its open source, comparisons that were started early, and the
+writing of files.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from leman_executor.refresh.scratch_backfills import ScratchTables
 from leman_executor.refresh.view_writer import ViewWriter
 from leman_executor.scheduling.dispatcher import Cancelled
 
-#: Writes one file.
+#: A piece of work that writes one file.
 FileWork = Callable[[ViewWriter], StagedFile]
 _Result = TypeVar("_Result")
 
 
 class RefreshWork:
-    """One running refresh as its steps see it."""
+    """One running refresh, as the modules of its steps use it."""
 
     def __init__(self, job: Job, services: JobEnvironment) -> None:
         self.status = JobStatus(job)
@@ -46,11 +46,11 @@ class RefreshWork:
         self.status.metrics = self.metrics
         if job.attempt > 1:
             self.metrics.go_on(job.progress)
-        #: Whether the job was asked to stop: for good, or for a while.
+        #: Whether the job was asked to stop for good (`cancelling`), or until it is resumed (`pausing`).
         self.cancelling = self.pausing = False
-        #: Whether the job history knows the job. Until then a step either takes no time or writes nothing.
+        #: Whether the job is in the job history. Before that, a step must be instant or write nothing.
         self.in_history = False
-        #: What the view says of failed rows.
+        #: What the view's metadata will record about failed rows.
         self.failed = FailedNote()
         self.services = services
         self.journal = JournalKeeper(self.status, self.metrics, services.jobs)
@@ -62,7 +62,7 @@ class RefreshWork:
 
     @property
     def spec(self) -> RefreshSpec:
-        """Return the request. After the first plan it has the source version that "latest" stood for."""
+        """Return the request. After the first plan, it has the number of the source version instead of "latest"."""
         return self.status.job.refresh
 
     def check(self) -> None:
@@ -71,16 +71,16 @@ class RefreshWork:
             raise Cancelled(self.status.job.job_id)
 
     def close(self) -> None:
-        """Close open tables, as the object of an ended job stays in memory for a while."""
+        """Close open tables. The object of an ended job stays in memory for a while, and would keep them open."""
         self._begun_for, self._begun, self._opened = None, {}, None
 
     def comparison(self, plan: RefreshPlan) -> asyncio.Task[RowOutcome]:
-        """Return the task that compares the plan's rows, started by the first call. It only reads."""
+        """Return the task that compares the plan's rows. The first call starts it. The task writes nothing."""
         return self._once(plan, "comparison", lambda: run_storage_work(row_outcome, plan, partial(self._source, plan)))
 
     def recording(self, plan: RefreshPlan) -> asyncio.Task[RefreshPlan]:
-        """Return the task that records the target version of the source and returns the plan with that record, started
-        by the first call.
+        """Return the task that records the target version of the source and returns the plan with that record. The
+        first call starts it.
         """
         now = plan.definition
 
@@ -104,11 +104,11 @@ class RefreshWork:
         return self._begun[name]
 
     def _source(self, plan: RefreshPlan, uri: str, version: int) -> SourceRows:
-        """Return a version of the source, opened once for all steps and threads that read it. Blocking.
+        """Return a version of the source, which is opened once for all steps and threads that read it. Blocking.
 
         Raises:
-            Aborted: TABLE_REPLACED – the source is not the one of the plan.
-            LemanError: what `SourceRows` raises.
+            Aborted: TABLE_REPLACED – the source is not the plan's source.
+            LemanError: as `SourceRows` raises.
         """
         with self._opening:
             opened = self._opened
@@ -127,7 +127,7 @@ class RefreshWork:
     ) -> None:
         """Compute the scratch table's columns; see `ScratchTables.fill`."""
         await self.scratch.fill(scratch, functions, between, reuse)
-        self._opened = None  # by now the version may be cleaned away
+        self._opened = None  # filling takes long, and the version may be removed by now
 
     async def write(
         self,
@@ -138,9 +138,9 @@ class RefreshWork:
         works: Sequence[FileWork],
         known: pa.RecordBatch | None = None,
     ) -> list[StagedFile]:
-        """Write files, one for each of `works`, in as many threads as there are task slots.
+        """Write one file for each of `works`, in as many threads as there are task slots.
 
-        After an error, all threads have stopped writing. The other arguments are those of `ViewWriter`.
+        If this raises, all threads have stopped writing. The other arguments are those of `ViewWriter`.
         """
 
         def write(work: FileWork) -> tuple[StagedFile, int, float]:

@@ -1,9 +1,9 @@
-"""The dispatcher: hands units to the workers of running jobs, and processes their reports.
+"""Hand units to the workers of running jobs, and process their reports.
 
-A worker is one Spark task that lives as long as its job. It connects back to the executor, requests a unit, runs it,
-reports the outcome, and requests the next. A function's state, such as a loaded model, is therefore built once per
-worker. Handing out a unit costs a millisecond, results and progress arrive at once and in order, and a dead worker
-shows as a closed connection (decision 4).
+A worker is one Spark task that lives as long as its job. It connects to the executor, requests a unit, runs it, reports
+the outcome, and requests the next unit. A function's state, such as a loaded model, is therefore built once per worker.
+Handing out a unit takes a millisecond, reports arrive at once and in order, and the death of a worker closes its
+connection (decision 4).
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ _decoder = msgspec.json.Decoder(WorkerMessage)
 
 
 class UnitSource(Protocol):
-    """A job, as its workers see it."""
+    """A job, as its workers use it."""
 
     async def next_unit(self, worker: str, *, heartbeats: bool) -> WorkUnit | None:
-        """Wait for a unit and return it; return None if there is no more work for this worker.
+        """Wait for a unit and return it. Return None if no work is left for this worker.
 
         Args:
             worker: The worker's name.
@@ -63,7 +63,7 @@ class UnitSource(Protocol):
     def on_alive(self, unit: WorkUnit) -> None: ...
 
     def renewed_stores(self) -> tuple[StoreOptions, ...]:
-        """Return the current access to object stores; empty if unchanged since the start."""
+        """Return the current access to object stores; empty if it has not changed since the job started."""
         ...
 
     def on_report(self, report: ProgressReport) -> None: ...
@@ -73,25 +73,25 @@ class UnitSource(Protocol):
     def on_outcome(self, outcome: UnitOutcome) -> None: ...
 
     def on_lost(self, unit: WorkUnit) -> None:
-        """Handle the loss of the worker that had the unit."""
+        """Handle the loss of a worker that had `unit`."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class ExecutorEndpoint:
-    """The data by which a worker reaches its job."""
+    """What a worker needs to reach its job."""
 
     host: str
     port: int
     job_key: str
     secret: str
-    #: The only certificate that the dispatcher shows, in PEM; empty: the link is not encrypted.
+    #: The only certificate that the dispatcher presents, in PEM. If empty, the link is not encrypted.
     certificate: str = ""
 
 
 @dataclass(frozen=True)
 class _OpenJob:
-    """A job that workers may connect for."""
+    """A job whose workers may connect."""
 
     secret: str
     unit_source: UnitSource
@@ -113,21 +113,21 @@ class _Link:
         self._told = False
 
     def stop(self) -> None:
-        """Ask the worker to return its current unit and end."""
+        """Ask the worker to return its current unit and then end."""
         if self._at_work and not self._told:
             self._told = True
             self._writer.write(framed(None))
 
     def _renew(self, told: tuple[StoreOptions, ...], now: tuple[StoreOptions, ...]) -> tuple[StoreOptions, ...]:
-        """If the access to object stores changed, send it to a worker that has a unit. Return the access that the
-        worker knows.
+        """If the access to object stores has changed, send it to a worker that has a unit. Return the access that the
+        worker has now.
         """
         if now and now != told:
             self._writer.write(framed(WorkUnit("", (), stores=now)))
         return now or told
 
     async def drive(self, unit_source: UnitSource) -> None:
-        """Give the worker unit after unit."""
+        """Give the worker one unit after another."""
         while not self._told:
             unit = await unit_source.next_unit(self._worker, heartbeats=True)
             outcome = None
@@ -159,9 +159,9 @@ class Dispatcher:
     """The dispatcher of one executor.
 
     Args:
-        host: An address that the Spark workers reach.
-        bind: The local address to listen on; empty: `host`.
-        port: The port to listen on; 0: any.
+        host: An address of this machine that the Spark workers can reach.
+        bind: The local address to listen on. If empty, it is `host`.
+        port: The port to listen on; 0 for any free port.
         encrypted: Whether workers connect over TLS, see `leman_executor.worker.worker_link`.
     """
 
@@ -197,7 +197,7 @@ class Dispatcher:
             self._server.close()
 
     def open(self, job_key: str, unit_source: UnitSource, context: WorkContext) -> ExecutorEndpoint:
-        """Let workers of a job connect, and return the endpoint for them. Connected workers get the context."""
+        """Let workers of a job connect, and return the endpoint for them. Each of these workers gets the context."""
         if self._server is None:
             raise RuntimeError("the dispatcher is not started")
         secret = secrets.token_hex(32)
@@ -211,9 +211,10 @@ class Dispatcher:
             link.stop()
 
     async def close(self, endpoint: ExecutorEndpoint) -> None:
-        """Accept no more workers at the endpoint that `open` returned, and wait until the last one has ended.
+        """Accept no more workers at the endpoint that `open` returned, and wait until all connected workers have ended.
 
-        The connection of a worker that hangs is cut off. Workers of a later `open` of the job are not affected.
+        The connection of a worker that hangs is closed. If the job was opened again, the workers of that later `open`
+        are not affected.
         """
         opened = self._open_jobs.get(endpoint.job_key)
         if opened is not None and opened.secret == endpoint.secret:
@@ -235,7 +236,7 @@ class Dispatcher:
         except (OSError, TimeoutError, asyncio.IncompleteReadError, msgspec.DecodeError) as error:
             _log.info("a worker's connection ended", error=str(error) or type(error).__name__)
         except asyncio.CancelledError:
-            _log.warning("a worker was cut off")
+            _log.warning("a worker's connection was closed because it did not end")
         finally:
             writer.close()
 
@@ -259,7 +260,7 @@ class Dispatcher:
                 del self._links[hello.job_key]
 
     def _opened(self, hello: WorkerMessage) -> _OpenJob | None:
-        """Return the job of a worker that knows its secret."""
+        """Return the job of a worker that sent the job's secret."""
         opened = self._open_jobs.get(hello.job_key) if isinstance(hello, Hello) else None
         if opened is None or not isinstance(hello, Hello):
             return None

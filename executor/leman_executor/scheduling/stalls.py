@@ -1,9 +1,10 @@
-"""Detect what a job waits for when nothing has moved for a while: workers, or reservations of other jobs. Pure.
+"""Find out what a job waits for when nothing has moved for a while: workers, or reservations of other jobs. Pure.
 
-A live holder renews its reservations several times per lifetime. If a reservation is not renewed for a few lifetimes by
-this executor's clock, its holder is dead or it belongs to no job, and its rows are computed anyway. A worker is stalled
-if it sends no report during a number of checks, which are a few seconds apart. Checks are counted instead of seconds,
-so that an executor that was suspended does not blame its workers for its own pause.
+The holder of a reservation renews it several times per lifetime. If this executor sees no renewal for a few lifetimes,
+by its own clock, the holder is dead or the reservation belongs to no job, and its rows are computed anyway.
+
+A worker is stalled if it sends no report during a number of checks, which are a few seconds apart. Checks are counted
+instead of seconds, so that an executor that was suspended does not blame its workers for its own pause.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _LIFETIMES = 3
 
 @dataclass(slots=True)
 class _Wait:
-    """The wait for one fragment: its start, its rows, and the reservations that were seen last."""
+    """The wait for one fragment: its start, its rows, and the reservations that were seen most recently."""
 
     since: float
     rows: RowRange
@@ -32,12 +33,12 @@ class _Wait:
 
 
 class ReservationWaits:
-    """The waits of one job, over all its plans; a wait longer than `stall_seconds` is reported.
+    """The waits of one job, over all its plans. A wait longer than `stall_seconds` is reported.
 
-    A hold is one reservation in Redis together with its expiry. Each renewal therefore makes a new hold.
+    A "hold" is one reservation in Redis together with its expiry, so each renewal makes a new hold.
 
-    Example: with a lifetime of 60 s, a hold that is seen repeatedly for 180 s was never renewed. Its job is dead, and
-    the next plan computes the rows anyway.
+    Example: with a lifetime of 60 s, a hold that is still there after 180 s was not renewed. Its job is dead, and the
+    next plan computes the rows anyway.
     """
 
     def __init__(self, ttl_seconds: float, stall_seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
@@ -48,13 +49,13 @@ class ReservationWaits:
         self._seen: set[str] = set()
         self._waits: dict[int, _Wait] = {}
         self._waiting: set[int] = set()
-        #: Holds that are ignored.
+        #: Holds of dead jobs, which are ignored.
         self.dead: tuple[str, ...] = ()
-        #: Consecutive plans that ended with a wait.
+        #: Number of consecutive plans that ended with a wait.
         self.turns = 0
 
     def seen(self, result: FragmentResult) -> None:
-        """Record the reservations that a unit found."""
+        """Record the reservations that a unit encountered."""
         if not result.busy:
             return
         now = self._clock()
@@ -68,8 +69,9 @@ class ReservationWaits:
     def turn(self) -> tuple[list[Stall], list[Stall]]:
         """Record that a plan was executed.
 
-        Returns: All waits, and the waits to report. A wait is reported after `stall_seconds`, and again each time it
-        has doubled.
+        Returns:
+            All waits, and the waits to report. A wait is reported after `stall_seconds`, and again each time it has
+            doubled.
         """
         now = self._clock()
         self._first = {hold: first for hold, first in self._first.items() if hold in self._seen}
@@ -99,7 +101,7 @@ def _stall(fragment_id: int, wait: _Wait, seconds: float) -> Stall:
 
 
 def _holder(hold: str) -> str:
-    """Return the job id in "start-end-key#attempt=mark"."""
+    """Return the job id in a hold, which has the form "start-end-key#attempt=mark"."""
     return id_in_key(hold.split("-", 2)[-1].rpartition("=")[0].partition("#")[0]) or "another job"
 
 
@@ -107,9 +109,9 @@ _NOWHERE = RowRange(0, 0)
 
 
 class IdleCount:
-    """Count the checks in which workers, or other things that a job waits for, have made no progress.
+    """Count the checks in which a worker, or another thing that a job waits for, made no progress.
 
-    If one makes progress after it counted as stalled, it was only slow, and the limit doubles for all.
+    If a thing makes progress after it counted as stalled, it was only slow. The limit then doubles for all.
     """
 
     def __init__(self, patience: int) -> None:
@@ -117,10 +119,10 @@ class IdleCount:
         self._seen: dict[str, tuple[object, int]] = {}
 
     def check(self, marks: Mapping[str, object]) -> dict[str, int]:
-        """Compare with the previous check, and return the idle checks of the stalled things.
+        """Compare with the previous check. Return the number of idle checks of each stalled thing.
 
         Args:
-            marks: A value for each thing that should move; it changes when the thing moves.
+            marks: A value for each thing, which changes whenever the thing makes progress.
         """
         before, self._seen = self._seen, {}
         for thing, mark in marks.items():
@@ -149,7 +151,7 @@ class WorkerWatch:
     def __init__(
         self, idle_checks: int, check_seconds: float, crashes: CrashTracker, *, is_remote: bool = False
     ) -> None:
-        """Initialize; `is_remote`: function servers compute for the workers."""
+        """Initialize. `is_remote`: whether function servers compute for the workers."""
         self._is_remote = is_remote
         self._seconds = check_seconds
         self._idle = IdleCount(idle_checks)
@@ -157,48 +159,49 @@ class WorkerWatch:
         self._crashes = crashes
         self._workers: dict[str, _Worker] = {}
         self._told: dict[str, Stall] = {}
-        #: Units of workers that send no sign of life either.
+        #: Units of workers that also send no signs of life.
         self.silent: list[WorkUnit] = []
 
     def took(self, worker: str, unit: WorkUnit, *, heartbeats: bool) -> None:
-        """Record that a worker was given a unit; `heartbeats`: it sends signs of life."""
+        """Record that a worker got a unit. `heartbeats`: whether it sends signs of life."""
         self._workers[unit.unit_id] = _Worker(worker, unit, heartbeats)
 
     def moved(self, unit_id: str) -> None:
-        """Record that a unit's worker has made progress."""
+        """Record that the worker of a unit has made progress."""
         worker = self._workers.get(unit_id)
         if worker is not None:
             worker.moves += 1
             worker.times_heard += 1
 
     def lives(self, unit_id: str) -> None:
-        """Record a sign of life of a unit's worker."""
+        """Record a sign of life of the worker of a unit."""
         worker = self._workers.get(unit_id)
         if worker is not None:
             worker.times_heard += 1
 
     def ended(self, unit_id: str) -> None:
-        """Record that a unit came back or was lost."""
+        """Record that a unit was returned or lost."""
         self._workers.pop(unit_id, None)
 
     def unit_of(self, unit_id: str) -> WorkUnit | None:
-        """Return a unit that a worker has; None if it is not in flight."""
+        """Return a unit that a worker has, or None if it is not in flight."""
         worker = self._workers.get(unit_id)
         return worker.unit if worker is not None else None
 
     def worker_of(self, unit_id: str) -> str:
-        """Return the worker that has a unit; empty if none has."""
+        """Return the worker that has a unit, or "" if none has it."""
         worker = self._workers.get(unit_id)
         return worker.name if worker is not None else ""
 
     def check(self, others: Mapping[str, object]) -> tuple[list[Stall], list[Stall]]:
-        """Check what moved since the previous check.
+        """Find what has not moved since the previous check.
 
         Args:
-            others: Names what the job waits for besides workers, each with a mark that changes when it moves.
+            others: Descriptions of what the job waits for besides workers, each with a mark that changes when it moves.
 
         Returns:
-            All stalls, and the stalls to report: new ones, and each again when its time has doubled.
+            All stalls, and the stalls to report: new ones, and those whose duration has doubled since their last
+            report.
         """
         heard = {u: worker.times_heard for u, worker in self._workers.items() if worker.heartbeats}
         silent = self._silent.check(heard)

@@ -1,4 +1,4 @@
-"""Decide how many workers a job gets, and which resources Spark is asked for each of them. Pure."""
+"""Decide how many workers a job gets, and which resources to request from Spark for each of them. Pure."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ _GPU_SCRIPT = "spark.executor.resource.gpu.discoveryScript"
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """The capacity of one machine, or of each Spark executor of a cluster. 0: unknown."""
+    """The capacity of this machine, or of each Spark executor of a cluster. 0 means unknown."""
 
-    #: Whether it is one machine.
+    #: Whether Spark runs on one machine, without a cluster.
     local: bool
     cores: int = 0
     memory_bytes: int = 0
     gpus: float = 0.0
-    #: The most cores of all executors together.
+    #: The maximum number of cores of all Spark executors together.
     most_cores: int = 0
-    #: Cores of each registered executor.
+    #: The number of cores of each registered Spark executor.
     registered: tuple[int, ...] = ()
     #: Whether Spark starts its executors on demand.
     dynamic: bool = False
@@ -34,7 +34,9 @@ class Cluster:
 
 @dataclass(frozen=True, slots=True)
 class SlotProfile:
-    """The resources of each worker in Spark; `executor_*` describe the Spark executors to start, 0 if none."""
+    """The resources of each worker in Spark. `executor_*` describe the Spark executors to start; they are 0 if none
+    are.
+    """
 
     cpus: int = 1
     gpus: float = 0.0
@@ -47,7 +49,9 @@ class SlotProfile:
 
 @dataclass(frozen=True, slots=True)
 class TaskSlots:
-    """The task slots of a job: their number, each one's profile (None: no requirements), and a note for the job."""
+    """The task slots of a job: their number, the profile of each (None if it has no requirements), and a note for the
+    job.
+    """
 
     count: int
     profile: SlotProfile | None = None
@@ -58,7 +62,7 @@ def slots_for(udf: UdfDefinition, wanted: int, find: Callable[[], Cluster]) -> T
     """Return the task slots of a job that wants `wanted` workers.
 
     Args:
-        find: Returns the capacity. It is called only if the function has requirements.
+        find: Returns the capacity. Called only if the function has requirements.
 
     Raises:
         FailedPrecondition: RESOURCES_NOT_AVAILABLE, if the function needs more than the capacity.
@@ -96,7 +100,7 @@ def _on_one_machine(udf: UdfDefinition, wanted: int, cluster: Cluster) -> TaskSl
 
 
 def _in_executors(udf: UdfDefinition, cluster: Cluster) -> tuple[SlotProfile, str]:
-    """Return the profile for given executors, which fewer workers share."""
+    """Return the profile for Spark executors of a fixed size. Each then takes fewer workers than it has cores."""
     asked = udf.resources
     _check_cpus(udf, cluster)
     _check_memory(udf, cluster)
@@ -113,12 +117,12 @@ def _in_executors(udf: UdfDefinition, cluster: Cluster) -> tuple[SlotProfile, st
         cpus = max(cpus, math.ceil(cluster.cores / together))
         memory = f", for memory={_size(asked.memory_bytes)} of {_size(cluster.memory_bytes)} in an executor"
     elif asked.memory_bytes:
-        memory = f"; memory={_size(asked.memory_bytes)} bounds nothing: set spark.executor.cores and dynamic allocation"
+        memory = f"; memory={_size(asked.memory_bytes)} has no effect: set spark.executor.cores and dynamic allocation"
     return SlotProfile(cpus, asked.num_gpus), f"each worker takes {_cores(cpus)}{_gpus(asked)} of an executor{memory}"
 
 
 def _of_new_executors(udf: UdfDefinition, cluster: Cluster) -> tuple[SlotProfile, str]:
-    """Return the profile for executors that Spark starts to fit the workers."""
+    """Return the profile for Spark executors that Spark starts with a size that fits the workers."""
     asked = udf.resources
     cpus = max(asked.num_cpus, 1)
     _check_share(udf, cluster)
@@ -169,7 +173,7 @@ def _check_share(udf: UdfDefinition, cluster: Cluster) -> None:
         raise _missing(
             udf,
             f"num_cpus={asked}",
-            f"Spark's executors have {_cores(cluster.most_cores)} together at the most",
+            f"Spark's executors have {_cores(cluster.most_cores)} together at most",
             "Ask for fewer, or raise spark.cores.max in LEMAN_SPARK__CONF",
         )
 

@@ -1,7 +1,7 @@
-"""The archive of the classes that Spark loads (class data sharing of the JVM), which halves the JVM's start time.
+"""Manage the archive of the classes that Spark loads (class data sharing), which halves the start time of its JVM.
 
-It is in the user's cache folder, made once for each Java and set of Spark's jars by a running JVM. To make it at once,
-for an image, run `python -m leman_executor.spark.class_archive`.
+The archive is in the user's cache folder. It is made by a running JVM, once for each combination of Java and Spark's
+jars. To make it immediately, for a container image, run `python -m leman_executor.spark.class_archive`.
 """
 
 from __future__ import annotations
@@ -25,15 +25,17 @@ from leman_core.process import class_archives
 _KEPT_SECONDS = 30 * 86400.0
 _KEPT = 3  # including the one being made
 _DRAFT_SECONDS = 86400.0
-#: An option of the process that a JVM starts to write its archive.
+#: An option in the command line of the process that a JVM starts to write its archive.
 _DUMPS = "-Xshare:dump"
 _ENDS_SECONDS = 5.0
-#: Spark splits its options at spaces, and a path may contain some.
+#: Spark splits its options at spaces, so a path with a space cannot be an option.
 _PLAIN = re.compile(r"[\w./+@,=-]+")
 
 
 class ClassArchive:
-    """One archive, which may not exist. Its name contains its size, as a truncated file would crash the JVM."""
+    """One archive, which may not exist yet. Its file name contains its size, because a truncated file would crash the
+    JVM.
+    """
 
     def __init__(self, folder: Path, key: str) -> None:
         self._folder = folder
@@ -59,7 +61,7 @@ class ClassArchive:
 
     @property
     def file(self) -> Path | None:
-        """The archive's file; None if there is no complete one."""
+        """The archive's file; None if there is no complete file."""
         for path in self._folder.glob(f"{class_archives.PREFIX}{self._key}-*.jsa"):
             with contextlib.suppress(OSError):
                 if path.stem == self._stem(path.stat().st_size):
@@ -70,9 +72,9 @@ class ClassArchive:
         return f"{class_archives.PREFIX}{self._key}-{size}"
 
     def use(self) -> list[str]:
-        """Return the JVM options that use the archive, and mark it as used; no options if it does not exist.
+        """Return the JVM options that use the archive, and mark it as used. If it does not exist, return no options.
 
-        A JVM whose classes differ after all starts without it, and says so on stderr.
+        If a JVM's classes differ from the archive, the JVM starts without it and reports that on stderr.
         """
         path = self.file
         if path is None:
@@ -88,7 +90,7 @@ class ClassArchive:
         ]
 
     def make(self, gateway: Any, pid: int) -> Path:
-        """Make the archive from a running JVM; blocks for half a minute, or longer on a busy machine.
+        """Make the archive from a running JVM. This blocks for half a minute, or longer on a busy machine.
 
         Args:
             gateway: The Py4J gateway to the JVM.
@@ -96,7 +98,7 @@ class ClassArchive:
 
         Raises:
             OSError: The file cannot be written.
-            Exception: As Py4J raises.
+            Exception: Py4J raises errors of many classes.
         """
         draft, ended = self.draft(), threading.Event()
         threading.Thread(target=_yield_cores, args=(pid, ended), name="archive", daemon=True).start()
@@ -108,9 +110,9 @@ class ClassArchive:
             _sweep(draft)
 
     def draft(self) -> Path:
-        """Return the path for a new archive, and delete old ones.
+        """Return a path for a new archive, and delete old archives and drafts.
 
-        Deletes archives not used for a month, except the most recent ones, and drafts older than a day.
+        That is, archives not used for a month, except the most recent ones, and drafts older than a day.
 
         Raises:
             OSError: The folder cannot be made.
@@ -124,9 +126,9 @@ class ClassArchive:
         return self._folder / f"{class_archives.PREFIX}{self._key}.{os.getpid()}.draft"
 
     def abandon(self) -> None:
-        """End the process that writes the archive for a JVM of this process, and delete the draft.
+        """End the process that writes the archive for a JVM of this process, and delete its draft.
 
-        The JVM starts that process but does not end it; it would continue for minutes after the JVM.
+        The JVM starts that process but does not end it. It would continue for minutes after the JVM has ended.
         """
         for process in psutil.process_iter(["cmdline"]):
             arguments = process.info["cmdline"] or ()
@@ -139,7 +141,7 @@ class ClassArchive:
                 path.unlink()
 
     def sweep(self, *, kept: int = _KEPT) -> None:
-        """Delete old archives and drafts; a JVM that uses one keeps its mapping."""
+        """Delete old archives and drafts. A JVM that uses a deleted archive keeps its mapping of the file."""
         archives: list[tuple[float, Path]] = []
         for path in class_archives.files(self._folder):
             with contextlib.suppress(OSError):
@@ -152,7 +154,7 @@ class ClassArchive:
             path.unlink(missing_ok=True)
 
     def publish(self, draft: Path) -> Path:
-        """Make a complete draft the archive, and return its file.
+        """Rename a complete draft to the archive, and return the archive's file.
 
         Raises:
             OSError: The draft cannot be moved.
@@ -178,7 +180,7 @@ def _java_home() -> Path | None:
 
 
 def _yield_cores(pid: int, ended: threading.Event) -> None:
-    """Lower the priority of the process that a JVM starts to write its archive."""
+    """Lower the priority of the process that the JVM starts to write its archive."""
     while not ended.wait(0.2):
         with contextlib.suppress(psutil.Error):
             for child in psutil.Process(pid).children(recursive=True):
@@ -188,7 +190,9 @@ def _yield_cores(pid: int, ended: threading.Event) -> None:
 
 
 def _sweep(draft: Path) -> None:
-    """Delete that process's output, which the JVM leaves in its working directory under varying names."""
+    """Delete the output of the process that writes the archive. The JVM leaves it in its working directory, under
+    varying names.
+    """
     for path in Path().glob("java_pid*_std???"):
         with contextlib.suppress(OSError):
             if str(draft) in path.read_text(errors="replace"):

@@ -1,8 +1,8 @@
-"""Startup of Python processes of Spark and of previews, around their heavy imports. Standard library only.
+"""Prepare the Python processes of Spark and of previews before and after their heavy imports. Standard library only.
 
-Relays Spark's daemon to a warm process, trims the import path, silences workers that Spark cuts off, and tells pyarrow
-when pandas is imported later. pyarrow looks for pandas once, when it is imported. Without pandas it does not recognize
-a Series, and takes NaN for a value.
+This relays Spark's daemon to a warm process, shortens the import path, silences workers whose connection Spark closed,
+and notifies pyarrow when pandas is imported later. (pyarrow looks for pandas only when it is imported itself. If it has
+not found pandas, it does not recognize a Series, and treats NaN as a value.)
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from typing import Any
 
 #: The path of the socket at which a daemon is requested (`leman_local.warm_process`).
 WARM_PROCESS_VARIABLE = "_LEMAN_WARM_PROCESS"
-#: Seconds for the other process to start its answer; it forks in milliseconds or not at all.
+#: Seconds to wait for the other process's answer. It forks within milliseconds or not at all.
 _ANSWER_SECONDS = 10.0
 
 
 def relay_to_warm_process() -> None:
-    """Have a daemon forked by a warm process, and end with it; return if that fails, so that this process is the
-    daemon.
+    """Let a warm process fork the daemon, and end this process when that daemon ends.
 
-    Spark talks with the daemon through descriptors, which are passed on, and ends it by ending this process.
+    Return if that fails; this process must then be the daemon itself. Spark communicates with the daemon through file
+    descriptors, which are passed on, and stops it by ending this process.
     """
-    file = os.environ.pop(WARM_PROCESS_VARIABLE, None)  # not for functions
+    file = os.environ.pop(WARM_PROCESS_VARIABLE, None)  # functions must not inherit it
     if not file:
         return
     with socket.socket(socket.AF_UNIX) as connection:
@@ -53,14 +53,14 @@ def relay_to_warm_process() -> None:
 
 
 def _wait_for_end(connection: socket.socket) -> None:
-    """Wait until the connection is closed; where possible, exec a small program to wait, as an idle interpreter
+    """Wait until the connection is closed. Where possible, exec a small program that waits, because an idle interpreter
     takes 12 MB.
     """
     program = shutil.which("cat")
     if program is not None:
         os.dup2(connection.fileno(), 0)
         null = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(null, 1)  # the end of the daemon must end its output
+        os.dup2(null, 1)  # only the daemon may hold its output open
         with contextlib.suppress(OSError):
             os.execve(program, ["cat"], {})
     with contextlib.suppress(OSError):
@@ -77,11 +77,11 @@ def _ask(connection: socket.socket) -> None:
 
 
 def without_archives(path: Sequence[str]) -> list[str]:
-    """Return an import path without the zips and the jar that Spark puts first.
+    """Return an import path without the zips and the jar that Spark puts first, if their pyspark is also installed as
+    files.
 
-    They are removed if their pyspark is also installed as files on the path, which have bytecode. Modules in a zip are
-    compiled at each start, and each worker reads the zip's list again for each package: half a second of the daemon, a
-    fifth of a second and 30 MB of each worker.
+    Installed files have bytecode, but modules in a zip are compiled at each start, and each worker reads the zip's
+    index again for each package. That costs the daemon half a second, and each worker a fifth of a second and 30 MB.
     """
     folders = {Path(entry).resolve() for entry in path if entry}
     return [entry for entry in path if not _is_double(Path(entry), folders)]
@@ -100,7 +100,8 @@ def _is_double(entry: Path, folders: set[Path]) -> bool:
 def quiet_worker(worker: Callable[..., int]) -> Callable[..., int]:
     """Wrap `pyspark.daemon.worker` to end its process silently if its last bytes cannot be sent.
 
-    Spark closes the connection of a worker that it cancels or gives up on. The daemon prints any other error.
+    Spark closes the connection of a worker that it cancels or no longer waits for. The daemon still prints any other
+    error.
     """
 
     def run(*arguments: Any) -> int:
@@ -109,13 +110,13 @@ def quiet_worker(worker: Callable[..., int]) -> Callable[..., int]:
         except BrokenPipeError as error:
             if error.__context__ is not None or not _own_flush(error):
                 raise
-            os._exit(1)  # as the daemon does after printing the traceback
+            os._exit(1)  # the code that the daemon uses after a traceback
 
     return run
 
 
 def _own_flush(error: BrokenPipeError) -> bool:
-    """Return whether the worker itself raised an error, and not code that it called."""
+    """Return whether the worker's own flush raised the error, not code that the worker called."""
     ours = error.__traceback__
     return ours is not None and ours.tb_next is not None and ours.tb_next.tb_next is None
 
@@ -124,15 +125,15 @@ _NAME = "pandas"
 
 
 def expect_pandas() -> None:
-    """Tell pyarrow of pandas as soon as it is imported."""
+    """Notify pyarrow as soon as pandas is imported."""
     if _NAME not in sys.modules:
         sys.meta_path.insert(0, _Finder())
 
 
 class _Finder(MetaPathFinder):
-    """Find pandas as usual, but with a loader that notifies pyarrow, until it is imported.
+    """Find pandas as usual, but with a loader that then notifies pyarrow. Stay installed until pandas is imported.
 
-    It may be called without an import, as by `importlib.util.find_spec`, or for an import that fails.
+    This may be called without an import, as by `importlib.util.find_spec`, or for an import that fails.
     """
 
     def __init__(self) -> None:
@@ -170,7 +171,7 @@ class _TellingLoader(Loader):
         self._loader.exec_module(module)
         if module.__spec__ is not None:
             module.__spec__.loader = module.__loader__ = self._loader
-        with contextlib.suppress(ImportError):  # no pyarrow, or pandas is too old for it, which pyarrow reports itself
+        with contextlib.suppress(ImportError):  # no pyarrow, or an old pandas, which it reports itself
             from pyarrow.lib import _pandas_api  # noqa: PLC0415 - pandas can do without
 
             _ = _pandas_api.pd

@@ -1,6 +1,6 @@
-"""The driver's JVM while it runs, and the Spark context in it.
+"""Open the Spark context, and watch the driver's JVM, in which it runs.
 
-The context has no session, because Spark SQL is not used. If the JVM ends, so does this process.
+There is a context but no session, because Spark SQL is not used. If the JVM ends, this process ends too.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from leman_executor.spark import driver_launch
 from leman_executor.spark.class_archive import ClassArchive
 from leman_executor.spark.driver_launch import LaunchedJvm
 
-#: The prefix of an application id that no cluster has assigned.
+#: The prefix of an application id that Spark chose itself because no master answered.
 _NO_MASTERS_ID = "spark-application-"
 
 
@@ -29,10 +29,10 @@ def open_context(chosen: Mapping[str, str], gateway: Any = None) -> SparkContext
     """Open a context, or return the one of this process. Blocks for seconds.
 
     Args:
-        chosen: Made by `driver_launch.context_settings`.
-        gateway: The gateway to a running JVM; None: start one, if this process has none.
+        chosen: The settings, as returned by `driver_launch.context_settings`.
+        gateway: The gateway to a running JVM. If None, start a JVM, unless this process has one.
     """
-    # pyspark's JVM bridge imports its test helpers, and these pandas, which takes a second
+    # pyspark's JVM bridge imports its test helpers, which import pandas. That would take a second.
     vars(utils)["require_minimum_pandas_version"] = _no_pandas
     shown = list(driver_launch.without_secrets(chosen).items())
     SparkContext._ensure_initialized(gateway=gateway, conf=SparkConf().setAll(shown))
@@ -40,10 +40,10 @@ def open_context(chosen: Mapping[str, str], gateway: Any = None) -> SparkContext
 
 
 def is_registered(context: SparkContext) -> bool:
-    """Return whether a standalone cluster has accepted the application.
+    """Return whether a standalone cluster has registered the application.
 
-    If no master answers for a minute, Spark makes a context anyway, with an id that it chose itself, and stops it a
-    moment later.
+    If no master answers for a minute, Spark first makes a context anyway, with an application id that it chose itself,
+    and then stops it.
     """
     return not context.applicationId.startswith(_NO_MASTERS_ID)
 
@@ -71,13 +71,13 @@ _JVM_DIES_SECONDS = 0.5
 
 
 def driver_process() -> subprocess.Popen[bytes] | None:
-    """Return the JVM's process; None if another process started it, or if there is none."""
+    """Return the JVM's process; None if there is no JVM, or another process started it."""
     gateway: Any = SparkContext._gateway
     return getattr(gateway, "proc", None)
 
 
 def driver_is_gone() -> bool:
-    """Return whether pyspark still has the gateway of a JVM that has ended."""
+    """Return whether the JVM to which pyspark has a gateway has ended."""
     process = driver_process()
     return process is not None and process.poll() is not None
 
@@ -85,7 +85,8 @@ def driver_is_gone() -> bool:
 def connect(launched: LaunchedJvm) -> Any:
     """Wait until a launched JVM is up, and return pyspark's gateway to it; None if it has ended.
 
-    pyspark connects to it as if a JVM had started Python, and is then told that it launched the JVM.
+    pyspark connects as if the JVM had started Python. Afterwards its state is changed so that it owns the JVM's
+    process.
     """
     address = launched.address()
     if address is None:
@@ -102,9 +103,9 @@ def connect(launched: LaunchedJvm) -> Any:
 
 
 def detach_driver() -> None:
-    """Make pyspark forget a dead JVM and its context, so that the next context starts in another JVM.
+    """Make pyspark forget a dead JVM and its context, so that the next context starts a new JVM.
 
-    Call it only after the process has died: `SparkContext.stop` then raises, and leaves state that it should reset.
+    Call this only after the JVM's process has died: `SparkContext.stop` then raises and does not reset its state.
     """
     gateway: Any = SparkContext._gateway
     context: Any = SparkContext._active_spark_context
@@ -119,20 +120,20 @@ def detach_driver() -> None:
 
 
 class DriverJvm:
-    """The JVM of this process, for any number of threads.
+    """The JVM of this process; any thread may use it.
 
-    A JVM that dies while Spark starts in it is replaced. If it dies later, or Spark stops in it, this process ends; its
-    supervisor restarts it, and its jobs are taken over.
+    A JVM that dies while Spark starts in it is replaced. If the JVM dies later, or Spark stops by itself, this process
+    ends. Its supervisor restarts it, and its jobs are taken over.
     """
 
     def __init__(self) -> None:
-        #: The archive that the JVM started with, or that is to be made from it.
+        #: The class archive that the JVM uses, or that will be made from it.
         self.archive: ClassArchive | None = None
         #: Whether the first Spark job has run.
         self.warm = False
-        #: Whether Spark is starting; the start replaces a JVM that dies.
+        #: Whether Spark is starting. If the JVM dies then, the start replaces it.
         self.starting = False
-        #: Whether the JVM is meant to end.
+        #: Whether the JVM is being stopped on purpose.
         self.stopping = False
 
     def watch(self) -> None:
@@ -152,9 +153,9 @@ class DriverJvm:
             return
         with contextlib.suppress(subprocess.TimeoutExpired):
             code = process.wait(_JVM_DIES_SECONDS)
-            _log.error("the Spark JVM is gone, and so goes this process", code=code)
+            _log.error("the Spark JVM has ended, so this process ends too", code=code)
             if self.archive is not None and not self.warm:
-                self.archive.discard()  # it may have crashed the JVM
+                self.archive.discard()  # the archive may have crashed the JVM
             os._exit(_EXIT_JVM_LOST)
 
     def end_if_spark_stopped(self, context: SparkContext) -> None:
@@ -168,5 +169,5 @@ class DriverJvm:
         with contextlib.suppress(Exception):  # raised by Py4J: the JVM is ending
             stopped = bool(context._jsc.sc().isStopped())
         if stopped and not self.stopping:
-            _log.error("Spark has stopped, and so does this process", master=context.master)
+            _log.error("Spark has stopped by itself, so this process ends too", master=context.master)
             os._exit(_EXIT_JVM_LOST)

@@ -1,6 +1,6 @@
-"""Spark's settings, and the address at which its workers call this process back. Imports no pyspark.
+"""Read Spark's settings, and choose the address at which workers call this process back. Imports no pyspark.
 
-The address serves the driver, its blocks and the dispatcher.
+The driver, its block manager and the dispatcher all listen at this address.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from leman_executor.scheduling.task_slots import Cluster
 
 JVM_OPTIONS_KEY = "spark.driver.extraJavaOptions"
 #: A small heap that grows if needed and returns free memory after a full collection. By default a JVM fills a young
-#: generation of a quarter of the heap and keeps it. Loading Spark's 55 MB of classes causes no collection. Memory
-#: that glibc keeps of what the JVM has freed is returned too, in Java 17.0.9 and later.
+#: generation of a quarter of the heap and keeps it. Spark's 55 MB of classes are loaded without a collection. In Java
+#: 17.0.9 and later, memory that the JVM has freed but glibc keeps is returned too.
 JVM_OPTIONS = (
     "-XX:+UseSerialGC",
     "-XX:TieredStopAtLevel=1",
@@ -34,21 +34,22 @@ JVM_OPTIONS = (
     "-XX:TrimNativeHeapInterval=30000",
 )
 
-#: Restarts of one worker. When Spark gives up on one it ends the others too, and a few poison rows must not cause that.
+#: How often one worker may fail. When Spark gives up on a worker, it ends the others too; a few rows that crash it must
+#: not cause that.
 _TASK_FAILURES = 64
 
 
 def master(settings: Spark) -> str:
-    """Return the configured master, or else this machine with many more slots than cores.
+    """Return the configured master. By default it is this machine, with many more slots than cores.
 
-    The executor, not Spark, limits how many units of a job run at once. Failures are allowed, because otherwise the
-    first dead worker would end the job.
+    The executor, not Spark, limits how many units of a job run at once. The local master allows failures, because
+    otherwise the first dead worker would end the job.
     """
     return settings.master or f"local[{max(32, 4 * (os.cpu_count() or 1))},{_TASK_FAILURES}]"
 
 
 def context(settings: Spark, shared: Sequence[str], python: str) -> dict[str, str]:
-    """Return the settings of a lean context: no UI, quick worker start."""
+    """Return the settings of a small context that has no UI and starts workers quickly."""
     return {
         "spark.ui.enabled": "false",
         "spark.driver.memory": settings.driver_memory,
@@ -66,12 +67,12 @@ def context(settings: Spark, shared: Sequence[str], python: str) -> dict[str, st
 
 
 def heap_bytes(conf: Mapping[str, str]) -> int:
-    """Return the heap of an executor in bytes."""
+    """Return the heap size of a Spark executor in bytes."""
     return mebibytes(conf.get("spark.executor.memory", "1g")) << 20
 
 
 def executor_size(conf: Mapping[str, str]) -> tuple[int, int]:
-    """Return the cores and the minimum bytes of heap of each executor of a standalone cluster."""
+    """Return the cores and the minimum heap bytes of each Spark executor in a standalone cluster."""
     return int(conf.get("spark.executor.cores", "1")), heap_bytes(conf)
 
 
@@ -81,18 +82,18 @@ def task_cores(conf: Mapping[str, str]) -> int:
 
 
 def is_dynamic(conf: Mapping[str, str]) -> bool:
-    """Return whether Spark starts executors on demand."""
+    """Return whether Spark starts its executors on demand."""
     return conf.get("spark.dynamicAllocation.enabled", "false").lower() == "true"
 
 
 def executors(conf: Mapping[str, str], master: str) -> Cluster:
-    """Return the resources of a cluster's executor, as far as settings say."""
+    """Return the resources of a cluster's Spark executors, as far as the settings say."""
     local_cluster = re.match(r"local-cluster\[\d+\s*,\s*(\d+)\s*,\s*(\d+)", master)
-    # an executor of a standalone cluster takes what its worker has free
+    # In a standalone cluster, an executor without a setting takes all free cores of its Spark worker.
     unsaid = local_cluster[1] if local_cluster else "1" if master.startswith(("yarn", "k8s://")) else "0"
     cores = conf.get("spark.executor.cores", unsaid)
     most_cores = conf.get("spark.cores.max", "0") if local_cluster or master.startswith("spark://") else "0"
-    # memory outside the JVM's heap is for the workers
+    # Python workers use the memory outside the JVM's heap.
     heap = heap_bytes(conf) >> 20
     outside = conf.get("spark.executor.pyspark.memory") or conf.get("spark.executor.memoryOverhead")
     return Cluster(
@@ -110,14 +111,14 @@ def executors(conf: Mapping[str, str], master: str) -> Cluster:
 _log = structlog.get_logger(__name__)
 
 LOOPBACK = "127.0.0.1"
-_EVERYWHERE = "0.0.0.0"  # behind another address, as in a container
+_EVERYWHERE = "0.0.0.0"  # if workers use another address for this machine, as with a container
 
 
 @dataclass(frozen=True, slots=True)
 class CallbackAddress:
-    """The address and the ports of this process; port 0 means any free port."""
+    """The address and the ports at which workers call this process back. Port 0 means any free port."""
 
-    #: The address that workers are given.
+    #: The address that workers connect to.
     host: str
     #: The local address to listen on.
     bind: str
@@ -136,22 +137,22 @@ class CallbackAddress:
 
 
 def is_local(settings: Spark) -> bool:
-    """Return whether Spark's workers are on this machine alone."""
+    """Return whether Spark runs workers on this machine only, without a cluster."""
     return not settings.master or settings.master.startswith("local")
 
 
 def has_cluster(settings: Spark) -> bool:
-    """Return whether workers are processes of a Spark cluster, even of one on this machine (`local-cluster`)."""
+    """Return whether workers are processes of a Spark cluster, including one on this machine (`local-cluster`)."""
     return bool(settings.master) and re.match(r"local($|\[)", settings.master) is None
 
 
 def warn_of_open_spark(settings: Spark) -> None:
-    """Log a warning if the settings do not protect Spark's own connections."""
+    """Log a warning if Spark's own connections are not protected by the settings."""
     wanted = ("spark.authenticate", "spark.network.crypto.enabled")
     missing = [name for name in wanted if settings.conf.get(name, "").lower() != "true"]
     if missing and settings.conf.get("spark.ssl.rpc.enabled", "").lower() != "true":
         _log.warning(
-            "Anyone who can reach Spark's own connections can use them: set both in LEMAN_SPARK__CONF, or keep the "
+            "Anyone who can reach Spark's ports can use them: set both options in LEMAN_SPARK__CONF, or keep the "
             "network between executor and workers to yourself",
             reason="SPARK_NOT_AUTHENTICATED",
             missing=missing,
@@ -161,8 +162,8 @@ def warn_of_open_spark(settings: Spark) -> None:
 def callback_address(settings: Spark) -> CallbackAddress:
     """Return the address at which workers call back.
 
-    For workers of this machine this is loopback; else the host that the settings or SPARK_LOCAL_IP name, or this
-    machine's address towards the master.
+    If Spark runs on this machine, this is loopback. Otherwise it is the host in the settings or in SPARK_LOCAL_IP, or
+    else the address that this machine uses towards the master.
     """
     if is_local(settings):
         return CallbackAddress(LOOPBACK, LOOPBACK)
@@ -174,7 +175,7 @@ def callback_address(settings: Spark) -> CallbackAddress:
 
 
 def _towards(master: str) -> str:
-    """Return the address of the interface through which the master is reached.
+    """Return the local address of the interface through which the master is reached.
 
     If the master's URL has no address, return this host's name.
     """

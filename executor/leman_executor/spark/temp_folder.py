@@ -45,8 +45,9 @@ class TempFolder(OwnFolder):
             why = f"Spark has no folder for its temporary files: {error}"
             if base:
                 raise InvalidArgument("BAD_SETTING", f"LEMAN_SPARK__SCRATCH_DIR={base}: {why}") from error
-            advice = "Set TMPDIR or LEMAN_SPARK__SCRATCH_DIR to a writable folder"
-            raise Unavailable("SPARK_NOT_STARTED", f"{why}. {advice}") from error
+            raise Unavailable(
+                "SPARK_NOT_STARTED", f"{why}. Set TMPDIR or LEMAN_SPARK__SCRATCH_DIR to a writable folder"
+            ) from error
 
     @classmethod
     def _make(cls, base: str, *, patient: bool) -> TempFolder | None:

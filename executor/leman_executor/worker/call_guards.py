@@ -1,7 +1,8 @@
-"""Guard calls of a function: enforce the time limit, and stop forked children that return from the call.
+"""Guard the calls of a function: enforce its time limit, and end forked children that return from a call.
 
-A call that does not return can only be stopped by ending its process. A child that returns would compute the remaining
-rows a second time and write to its parent's files. Runs on Spark workers, so it imports neither gRPC nor Spark.
+A call that does not return can only be stopped by ending its process. A forked child that returned from a call would
+compute the remaining rows a second time, and write to its parent's files. Runs on Spark workers, so it imports neither
+gRPC nor Spark.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _STDERR = 2
 
 
 class Call:
-    """A call with a batch, or a run of calls with one row each; each of these adds to `results`."""
+    """A call with a batch, or consecutive calls with one row each. `results` grows by one item with each row."""
 
     def __init__(self, fragment_id: int, offsets: npt.NDArray[np.int64], results: Sized | None = None) -> None:
         self.fragment_id = fragment_id
@@ -40,7 +41,7 @@ class Call:
 
     @contextlib.contextmanager
     def resting(self) -> Iterator[None]:
-        """Exclude the time in this block, a pause between two attempts, from the call's time."""
+        """Do not count the time in this block, a pause between two attempts, towards the time limit."""
         self._resting = True
         try:
             yield
@@ -49,14 +50,14 @@ class Call:
             self._resting = False
 
     def rows(self) -> RowRange:
-        """Return the current row, or the batch."""
+        """Return the rows that the function has now: the current row, or the batch."""
         if self._results is None:
             return RowRange(int(self._offsets[0]), int(self._offsets[-1]) + 1)
         at = int(self._offsets[min(len(self._results), len(self._offsets) - 1)])
         return RowRange(at, at + 1)
 
     def stuck_for(self, now: float) -> float:
-        """Return the seconds since the call was first seen at this row and attempt."""
+        """Return the seconds since the watchdog first saw the call at this row and attempt."""
         seen = (0 if self._results is None else len(self._results), self._rests)
         if self._resting or seen != self._seen:
             self._seen, self._since = seen, now
@@ -64,11 +65,11 @@ class Call:
 
 
 class Watchdog:
-    """Watch calls from a thread, at no cost to the calls.
+    """Watch calls from a separate thread, at no cost to the calls.
 
     Args:
         seconds: How long a call may take; 0 disables the watchdog.
-        tell: Called with fragment id, rows and seconds before the process ends.
+        tell: Called before the process ends, with the fragment id, the rows and the seconds.
     """
 
     def __init__(self, seconds: float = 0.0, tell: Callable[[int, RowRange, float], None] | None = None) -> None:
@@ -84,7 +85,7 @@ class Watchdog:
         return self
 
     def _start(self) -> None:
-        """Start the thread at the first call, so that setting the function up does not count."""
+        """Start the thread with the first call, so that the time to set the function up does not count."""
         with self._starting:
             if self._thread is None:
                 self._guard()
@@ -122,7 +123,7 @@ class Watchdog:
                     self._end(call)
 
     def _guard(self) -> None:
-        # native code that holds the GIL stops our thread too; a C thread then ends the process
+        # Native code that holds the GIL also stops our thread. In that case a C thread ends the process.
         faulthandler.dump_traceback_later(2 * self._seconds + 1, exit=True, file=_STDERR)
 
     def _end(self, call: Call) -> None:
@@ -132,15 +133,15 @@ class Watchdog:
         os._exit(EXIT_CODE)
 
 
-#: The exit code of such a child.
+#: The exit code of a forked child that returned from a call.
 STRAY = 125
-#: Seconds that a parent waits for its forked children to come back.
+#: Seconds that a parent waits for forked children to return.
 _WAIT_SECONDS = 0.25
 _LOOK_SECONDS = 0.005
 
 
 class ForkReturned(RuntimeError):
-    """A process that the function forked returned from it."""
+    """A process that the function forked returned from the call."""
 
 
 class ForkedChildren:
@@ -156,7 +157,9 @@ class ForkedChildren:
 
     @contextlib.contextmanager
     def calling(self, arguments: list[list[Any]]) -> Iterator[None]:
-        """Empty these lists in a child that returns from a call in this block, so that it finds no further rows."""
+        """In a forked child that returns from a call in this block, empty `arguments`, so that the child has no more
+        rows.
+        """
         self._arguments.append(arguments)
         try:
             yield
@@ -175,7 +178,7 @@ class ForkedChildren:
     def end_if_child(self, error: BaseException | None = None) -> None:
         """End this process if it is a forked child; `error` is what the call raised, if anything.
 
-        If the child called `sys.exit`, it ends as intended, and that is not reported as an error.
+        A child that called `sys.exit` ended as intended, so that is not reported as an error.
         """
         if self.is_child or os.getpid() != self._pid:
             self._end(error)
@@ -186,7 +189,7 @@ class ForkedChildren:
         os._exit(STRAY)
 
     def check(self, since: int) -> None:
-        """Check that no child has returned.
+        """Check that no forked child has returned from a call.
 
         Args:
             since: The value of `forks` before the function was called.
@@ -202,13 +205,13 @@ class ForkedChildren:
         if self._came_back[0]:
             self._came_back[0] = 0
             raise ForkReturned(
-                "the function forked a process that returned from it, and was ended. End such a process with "
-                "os._exit(), or use multiprocessing or subprocess"
+                "the function forked a process, which returned from the function and was ended. End such a process "
+                "with os._exit(), or use multiprocessing or subprocess"
             )
 
 
 def _has_children() -> bool:
-    """Return whether this process has children, including dead ones that the function has not waited for."""
+    """Return whether this process has child processes, including dead ones that were not waited for."""
     try:
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
@@ -220,7 +223,7 @@ _of_process: list[ForkedChildren] = []
 
 
 def forked_children() -> ForkedChildren:
-    """Return the children of this process, without those of the process that forked it."""
+    """Return the children of this process. A forked process starts with none."""
     if not _of_process or _of_process[0].is_child:
         _of_process[:] = [ForkedChildren()]
     return _of_process[0]

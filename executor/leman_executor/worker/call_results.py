@@ -1,7 +1,7 @@
 """Copy or convert a function's results before its next call.
 
-A function may fill one buffer, list or dict in each call and return it each time. Its result must keep its value until
-it is stored, so it is copied or converted at once unless it is immutable. Imports neither gRPC nor Spark.
+A function may reuse one buffer, list or dict for the results of all its calls. A result must keep its value until it is
+stored, so it is copied or converted at once unless it is immutable. Imports neither gRPC nor Spark.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from leman_core.functions import arrow_values
 from leman_executor.worker import value_conversion as conversion
 from leman_executor.worker.value_conversion import LASTING, Converter
 
-#: Containers that are copied instead of converted at once, which is cheaper.
+#: Containers that are copied first and converted later, because that is cheaper.
 _COPIED = frozenset({list, tuple, dict, np.ndarray})
 #: The kinds of numpy dtypes that hold numbers.
 _NUMBERS = "biuf"
-#: Types whose arrays share memory when concatenated.
+#: Types whose arrays still share memory after they are concatenated.
 _SHARED = (pt.is_dictionary, pt.is_string_view, pt.is_binary_view)
 
 
 class WrongResult(TypeError):
-    """The result of a batch function is not a sequence of values; other rows would not change that."""
+    """The result of a batch function is not a sequence of values. Retries with fewer rows would not help."""
 
 
 class Converted:
-    """The result of one row, as an array with one value or the error that prevented it."""
+    """The result of one row: an array with one value, or the error that its conversion raised."""
 
     __slots__ = ("error", "name", "shown", "values")
 
@@ -48,10 +48,10 @@ class Converted:
 
 
 def keep_result(value: Any, convert: Converter, show: Callable[[object], str]) -> Any:
-    """Return the result of one row in a form that later calls cannot change.
+    """Return the result of one row in a form that later calls of the function cannot change.
 
     Args:
-        value: The function's result. Callers leave out values of `LASTING` types.
+        value: The function's result. Do not call this for values of `LASTING` types, which are immutable.
         convert: Makes arrays of the column's type.
         show: Formats a value for an error message.
     """
@@ -86,9 +86,9 @@ def _copied(value: Any) -> Any:
 
 
 def batch_values(result: Any, convert: Converter) -> pa.Array:
-    """Return the result of a batch function as an array in memory of its own, not yet cast to the column's type.
+    """Return the result of a batch function as an array with its own memory, not yet cast to the column's type.
 
-    Numpy, pandas and Arrow results carry their type; sequences of Python values do not.
+    The array has the type of a numpy, pandas or Arrow result. A sequence of Python values has no type of its own.
 
     Raises:
         WrongResult: The result is not a sequence of values.
@@ -102,7 +102,7 @@ def batch_values(result: Any, convert: Converter) -> pa.Array:
         result = arrow_values.concatenate(result.chunks or [pa.nulls(0, result.type)])
     if not isinstance(result, pa.Array):
         return _from_python(result, convert)
-    result.validate(full=True)  # text that is not UTF-8, or offsets out of bounds, would damage the table
+    result.validate(full=True)  # invalid UTF-8 or offsets would damage the table
     return own_values(result)
 
 
@@ -119,7 +119,7 @@ def own_values(values: pa.Array) -> pa.Array:
 
 
 def own_rows(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Copy rows into memory that nothing else refers to, as a function may change its arguments in place."""
+    """Copy rows into memory that nothing else refers to, because a function may change its arguments in place."""
     return pa.RecordBatch.from_arrays([own_values(column) for column in rows.columns], schema=rows.schema)
 
 
@@ -143,13 +143,13 @@ def _from_python(result: Any, convert: Converter) -> pa.Array:
         raise WrongResult(f"it returned {_described(result)}, not one value for each row") from None
     if isinstance(result, list | tuple):
         return convert(result)
-    # an iterator may yield one object repeatedly with changing content
+    # An iterator may yield the same object repeatedly, with changed content.
     kept = [value if type(value) in LASTING else keep_result(value, convert, _described) for value in values]
     return joined(kept, convert)
 
 
 def joined(kept: list[Any], convert: Converter, *, are_plain: bool = False) -> pa.Array:
-    """Return results as one array.
+    """Return the results of many rows as one array.
 
     Args:
         kept: Values of `LASTING` types, and results of `keep_result`.
@@ -183,7 +183,7 @@ def _is_frame(result: Any) -> bool:
 
 
 def _is_foreign_column(result: Any) -> bool:
-    """Return whether a result is a column of another library that exports Arrow; pandas follows other rules."""
+    """Return whether a result is a column of a library, other than pandas, that exports Arrow."""
     if isinstance(result, pa.ChunkedArray) or hasattr(result, "iloc") or _is_frame(result):
         return False
     return hasattr(result, "__arrow_c_stream__")

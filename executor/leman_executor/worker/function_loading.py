@@ -1,6 +1,7 @@
-"""Load a function where it runs, and make the evaluator of a work context.
+"""Load a function in the process that calls it, and make the evaluator for a work context.
 
-This is the only place that unpickles, and it runs only where user code runs anyway. Imports neither gRPC nor Spark.
+This is the only module that unpickles. It runs only in processes that run user code anyway. Imports neither gRPC nor
+Spark.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from leman_executor.worker.remote_calls import RemoteFunction
 
 
-#: Applies to bundles read from an object store in one request.
+#: The limit up to which a bundle in an object store is read in one request.
 _SMALL_BYTES = 1 << 20
 
 _loaded: dict[str, Callable[..., Any]] = {}
@@ -45,13 +46,13 @@ def load_function(ref: FunctionSpec, bundle: bytes = b"") -> Callable[..., Any]:
 
     Args:
         ref: The function.
-        bundle: Its bundle; if empty, it is read from storage.
+        bundle: Its bundle. If empty, it is read from storage.
 
     Raises:
-        FailedPrecondition: UDF_DIGEST_MISMATCH, if the bundle is missing or has another sha256. UDF_PYTHON_MISMATCH, if
-            another version of Python made it. UDF_NOT_LOADABLE, if unpickling, importing or instantiating raised or
-            returned an object that is not callable. A reason of `leman_core.storage.storage_errors`, if the bundle may
-            not be read.
+        FailedPrecondition: UDF_DIGEST_MISMATCH, if the bundle is missing or its sha256 differs. UDF_PYTHON_MISMATCH, if
+            another version of Python made it. UDF_NOT_LOADABLE, if unpickling, importing or instantiating raised, or
+            gave an object that is not callable. A reason of `leman_core.storage.storage_errors`, if the bundle may not
+            be read.
         Unavailable: STORE_UNAVAILABLE, if the bundle cannot be read now.
     """
     key = ref.identity
@@ -91,7 +92,7 @@ def _from_entrypoint(ref: FunctionSpec) -> Any:
             target = getattr(target, part)
     except BaseException as error:
         file = f" ({error.path})" if isinstance(error, ImportError) and error.path else ""
-        raise _not_loadable(ref, error, without=file) from error  # do not disclose the path behind the user's name
+        raise _not_loadable(ref, error, without=file) from error  # do not disclose the path of the user's code
     return getattr(target, "func", target)
 
 
@@ -117,7 +118,7 @@ def _callable(ref: FunctionSpec, function: Any) -> Callable[..., Any]:
 
 
 def _not_loadable(ref: FunctionSpec, error: BaseException, *, without: str = "") -> FailedPrecondition:
-    advice = "Remove the cause, or give the workers what the function needs, and register it again"
+    advice = "Fix this, on the workers or in the function, and register it again"
     if isinstance(error, (ImportError, AttributeError)):
         advice = "Install the packages that it imports on the workers"
     elif isinstance(error, (pickle.UnpicklingError, EOFError)):
@@ -142,7 +143,7 @@ def _read(ref: FunctionSpec) -> bytes | None:
 
 @dataclass(frozen=True, slots=True)
 class LoadedEvaluator:
-    """An evaluator, with the connection behind it if the function is remote."""
+    """An evaluator, and the connection behind it if the function is remote."""
 
     evaluator: Evaluates
     remote: RemoteFunction | None = None
@@ -160,10 +161,11 @@ def load_evaluator(
     """Return the evaluator of a context.
 
     Args:
-        connections: Closes what a remote function opens.
-        bundle: The function's bundle, if it is not to be read from storage.
+        connections: Closes the connections of a remote function.
+        bundle: The function's bundle. If empty, it is read from storage.
         stopped: Returns whether to stop waiting for the servers of a remote function.
-        notes: Receives batches that are split and retried, and how servers of a remote function take batches.
+        notes: Receives notes about split and retried batches, and about how the servers of a remote function respond to
+            batches.
 
     Raises:
         LemanError: As `load_function` and `RemoteFunction` raise.

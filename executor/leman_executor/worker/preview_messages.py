@@ -1,6 +1,6 @@
 """Messages between the executor and a function process that previews a function, and the values in them.
 
-Values are sent as JSON texts for people, and as Arrow for programs. Imports neither gRPC nor Spark.
+Values travel twice: as JSON texts for people to read, and as Arrow for programs. Imports neither gRPC nor Spark.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from leman_core.model.work import RowError
 
-#: The outcome of a row: it has a value, it failed and is skipped, or it failed and ends the job.
+#: The outcomes of a row: it has a value; it failed and a job would skip it; it failed and would end a job.
 COMPUTED, FAILED, FAILS = "computed", "failed", "fails"
 
 
@@ -24,16 +24,17 @@ class PreviewTask(msgspec.Struct, frozen=True):
     context: bytes
     #: How many rows to preview.
     rows: int
-    #: The function's bundle; if empty, it is read from storage.
+    #: The function's bundle. If empty, it is read from storage.
     bundle: bytes = b""
-    #: The first row to call the function with; an earlier process ended over the rows before it.
+    #: The first row to call the function with. An earlier process ended while computing the rows before it.
     skip: int = 0
-    #: Rows before this one are given to the function one at a time, because an earlier process ended over all of them.
+    #: The function gets the rows before this one one at a time, because an earlier process ended while computing them
+    #: together.
     alone_before: int = 0
 
 
 class PlacedRow(msgspec.Struct, frozen=True, array_like=True):
-    """The place of a row. `row_id` is -1 if row ids are not stable."""
+    """The place and inputs of a row. `row_id` is -1 if row ids are not stable."""
 
     fragment_id: int
     offset: int
@@ -46,7 +47,7 @@ class Rows(msgspec.Struct, frozen=True, tag="rows"):
     """The previewed rows."""
 
     rows: tuple[PlacedRow, ...]
-    #: Their values as an Arrow IPC stream, without the columns in `left_out`, which are too large.
+    #: The inputs as an Arrow IPC stream, without the columns in `left_out`, which are too large.
     values: bytes
     left_out: tuple[str, ...] = ()
 
@@ -65,7 +66,7 @@ class Calling(msgspec.Struct, frozen=True, tag="calling"):
 
 
 class Overran(msgspec.Struct, frozen=True, tag="overran"):
-    """The call exceeded the function's own timeout; the process ends."""
+    """The call exceeded the function's own timeout, so the process ends."""
 
     seconds: float
 
@@ -90,13 +91,13 @@ class Called(msgspec.Struct, frozen=True, tag="called"):
 
 
 class RowCost(msgspec.Struct, frozen=True, tag="row_cost"):
-    """The cost of a row, if it was measured on other rows."""
+    """The cost of a row, if it was measured on rows outside the preview."""
 
     seconds: float
 
 
 class Printed(msgspec.Struct, frozen=True, tag="printed"):
-    """Output printed since the last such message, as far as it is kept; `total` counts all bytes so far."""
+    """Output printed since the last such message, as far as it is kept. `total` counts all bytes printed so far."""
 
     text: str
     total: int
@@ -114,19 +115,19 @@ class Refused(msgspec.Struct, frozen=True, tag="refused"):
 PreviewMessage = Rows | SetUp | Calling | Overran | Called | RowCost | Printed | Refused
 
 
-#: The length at which a text is cut.
+#: The maximum length of a text; longer ones are cut.
 _LONGEST = 1000
-#: The most items of a list or struct in a text.
+#: The maximum number of items of a list or struct in a text.
 _MOST_ITEMS = 200
-#: The most bytes that the values of one kind (inputs, outputs) may take in a message.
+#: The maximum number of bytes in one message for all inputs, and for all outputs.
 MOST_BYTES = 1 << 20
 
 
 def value_text(scalar: pa.Scalar) -> str:
-    """Return a value as JSON, cut to a readable length; describe a value that JSON cannot represent."""
+    """Return a value as JSON, cut to a readable length. If JSON cannot represent it, describe it."""
     try:
         value = scalar.as_py()
-    except Exception as error:  # noqa: BLE001 dates beyond the year 9999 and other unrepresentable values
+    except Exception as error:  # noqa: BLE001 such as a date beyond the year 9999
         return json.dumps(f"<{scalar.type}: {error}>")
     return _cut(json.dumps(_plain(value), ensure_ascii=False, default=str))
 

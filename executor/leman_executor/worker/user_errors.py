@@ -1,7 +1,7 @@
-"""Errors of functions, local and remote, as texts that can be stored.
+"""Turn errors of functions, local and remote, into texts that can be stored.
 
-Nothing here raises, even if the class of an exception or value misbehaves. Runs on Spark workers, so it imports neither
-gRPC, Spark nor Arrow Flight.
+No function here raises, even if the class of an exception or value misbehaves. Runs on Spark workers, so it imports
+neither gRPC, Spark nor Arrow Flight.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from leman_core.model.service_errors import LemanError
 from leman_core.model.work import RowError
 from leman_executor.worker.process_environment import masked
 
-#: Reasons of errors after which the worker waits for servers.
+#: Reasons of errors after which the worker waits until servers are available.
 WAITED_FOR = frozenset({"FUNCTION_UNAVAILABLE", "FUNCTION_TLS_FAILED"})
 
 
@@ -25,7 +25,7 @@ class ServerError(Exception):
     """An error of a remote function, as its server reported it.
 
     Args:
-        kind: The name of its class, or of the counterpart in the server's language.
+        kind: The name of its class, or of the corresponding class in the server's language.
         bases: The names of its base classes.
         message: Its message.
         traceback: Where it was raised.
@@ -45,19 +45,19 @@ class ServerError(Exception):
 
 
 class WorkerLost(Exception):
-    """The worker or server that computes rows ended repeatedly."""
+    """The worker or server that computes some rows ended repeatedly while computing them."""
 
 
 class FunctionLost(WorkerLost):
-    """The servers of a remote function break the connection over the same batch."""
+    """The servers of a remote function repeatedly break the connection while they compute the same batch."""
 
 
 class BatchTooLarge(Exception):
-    """A batch has more bytes than servers accept in a message; it was not sent."""
+    """A batch has more bytes than servers accept in a message, and was not sent."""
 
 
 class NoServer(Exception):
-    """No server is available; no row is to blame.
+    """No server is available, for reasons other than the rows.
 
     Args:
         error: The error that ends the job.
@@ -69,38 +69,38 @@ class NoServer(Exception):
 
 
 class StreamBroken(Exception):
-    """A stream ended while its server worked on a batch."""
+    """A stream ended while its server computed a batch."""
 
 
 class AnswerTooLarge(StreamBroken):
-    """A stream was ended because its answer has too many bytes."""
+    """The answer has too many bytes, so the stream was closed."""
 
 
 class NoAnswer(StreamBroken):
-    """A server took a batch and was silent for too long."""
+    """A server received a batch and then sent nothing for too long."""
 
 
 class BatchNotes(Protocol):
-    """A counter of batches and their outcomes, mainly those of remote functions. Any thread may call it."""
+    """Count batches and their outcomes, mainly those of remote functions. Any thread may call it."""
 
     def batch_split(self, message: str) -> None:
         """Note that a batch failed and is retried in parts."""
         ...
 
     def batch_answered(self) -> None:
-        """Count a batch that was answered, with values or with an error."""
+        """Count a batch that got an answer: values or an error."""
         ...
 
     def connection_broken(self, message: str) -> None:
-        """Count a connection that broke over a batch tried alone."""
+        """Count a connection that broke while computing a batch that the server had alone."""
         ...
 
     def row_lost(self, message: str) -> None:
-        """Count a single row that was recorded as failed because connections broke over it."""
+        """Count a single row that was recorded as failed because connections broke while computing it."""
         ...
 
     def server_refused(self, message: str) -> None:
-        """Note that a reachable server is not used, as retries would not help. The other servers compute."""
+        """Note that a reachable server is not used because retries would not help. The other servers compute."""
         ...
 
 
@@ -108,21 +108,21 @@ _MESSAGE_CHARS = 2048
 _TRACEBACK_CHARS = 4096
 #: The module that calls functions.
 _CALLER = "leman_executor.worker.evaluator"
-#: Modules omitted in front of a class name.
+#: Modules whose names are omitted in front of a class name.
 _PLAIN = frozenset(
     {"builtins", "__main__", "leman_executor.worker.call_guards", _CALLER, "leman_executor.worker.user_errors"}
 )
 
 
 def error_names(error: BaseException) -> set[str]:
-    """Return the names of an error's class and bases, with and without modules, for error rules to match."""
+    """Return the names by which error rules match an error: those of its class and bases, with and without modules."""
     if isinstance(error, ServerError):
         return error.names
     return {n for c in type(error).__mro__ for n in (c.__name__, f"{c.__module__}.{c.__qualname__}")}
 
 
 def to_row_failure(error: BaseException, fragment_id: int, offset: int, attempt: int) -> RowError:
-    """Return an error in the form that the error store keeps."""
+    """Return an error as the record of a failed row, for the error store."""
     if isinstance(error, ServerError):
         name, trace = error.kind, _storable(error.traceback)
     else:
@@ -142,7 +142,7 @@ def _named(error: BaseException) -> str:
 
 
 def _trace(error: BaseException) -> str:
-    # skip our own frames, which come first
+    # Skip the frames of Leman, which come first.
     first = error.__traceback__.tb_next if error.__traceback__ else None
     while first is not None and first.tb_frame.f_globals.get("__name__") == _CALLER:
         first = first.tb_next
@@ -150,19 +150,19 @@ def _trace(error: BaseException) -> str:
 
 
 def hints(error: BaseException) -> str:
-    """Return advice for errors that a function only raises where it runs."""
+    """Return advice for errors that occur only on workers, not where the function was written."""
     return missing_module(error) + null_hint(error) + _other_folder(error) + _no_variable(error)
 
 
 def missing_module(error: BaseException) -> str:
-    """If the error is a missing module, return which Python does not have it and what to do."""
+    """If a module is missing, say which Python lacks it and what to do."""
     if not isinstance(error, ModuleNotFoundError):
         return ""
     return f" (functions run in {sys.executable}: install it there, or run the services by the Python that has it)"
 
 
 def null_hint(error: BaseException) -> str:
-    """Return advice if the function used None as another value."""
+    """Return advice if the error shows that the function was called with None."""
     if not isinstance(error, TypeError | AttributeError) or "NoneType" not in error_text(error):
         return ""
     return " (where an input is NULL the function is given None: have it return None for that, or another value)"
@@ -176,7 +176,7 @@ def _other_folder(error: BaseException) -> str:
 
 
 def _no_variable(error: BaseException) -> str:
-    """Return how to pass an environment variable to a function, if it read an unset one."""
+    """If the function read an environment variable that is not set, say how to pass it."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
@@ -191,7 +191,7 @@ def error_text(error: BaseException) -> str:
     """Return an exception's message, or a substitute if it cannot be formatted."""
     try:
         return _storable(str(error))
-    except BaseException:  # noqa: BLE001 the class may be a user's
+    except BaseException:  # noqa: BLE001 the class may be defined by the user
         return f"<no message: {type(error).__name__}.__str__ raised>"
 
 
@@ -201,7 +201,7 @@ def describe_error(error: BaseException) -> str:
 
 
 def _storable(any_text: str) -> str:
-    """Make a text storable: escape lone surrogates and mask values of `env`."""
+    """Make a text storable: escape lone surrogates, and mask the values of `env`."""
     return masked.out_of(any_text).encode(errors="backslashreplace").decode()
 
 
@@ -213,5 +213,5 @@ def format_value(value: object) -> str:
     """Format a function's return value for display."""
     try:
         return _short(_storable(repr(value)))
-    except Exception:  # noqa: BLE001 the class may be a user's
+    except Exception:  # noqa: BLE001 the class may be defined by the user
         return "an object whose repr raised"

@@ -1,12 +1,12 @@
 """The link between an executor and a worker: its messages, and the sockets that carry them.
 
-A worker sends JSON after a length of four bytes. The executor answers the first message with a `WorkContext`: the job's
-secrets travel on this link, never through Spark. It answers later ones with a WorkUnit, or null if there are no more. A
-null during a unit asks the worker to store its computed rows and return the unit. A WorkUnit without work updates the
-access to object stores, and may come at any time.
+A worker sends JSON after a length of four bytes. The executor responds to the first message with a `WorkContext`; the
+job's secrets travel only on this link, never through Spark. It responds to later messages with a WorkUnit, or with null
+if no units are left. During a unit, the executor sends null to ask the worker to store its computed rows and return the
+unit. A WorkUnit without work only updates the access to object stores, and may come at any time.
 
-A link to another machine uses TLS. The executor makes a certificate when it starts, which is the only one that its
-workers trust; Spark delivers it to them.
+A link to another machine uses TLS. The executor makes a certificate when it starts. Spark delivers the certificate to
+the workers, which trust no other one.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ LENGTH_BYTES = 4
 class Hello(msgspec.Struct, frozen=True, tag="hello"):
     """The first message of a worker."""
 
-    #: The job's key, see `leman_core.model.keys.job_key`.
+    #: The job's key; see `leman_core.model.keys.job_key`.
     job_key: str
     secret: str
     #: The worker's name, for display.
@@ -41,35 +41,35 @@ class Hello(msgspec.Struct, frozen=True, tag="hello"):
 
 
 class WorkerTask(msgspec.Struct, frozen=True):
-    """The arguments of a worker's Spark task: how to reach its executor, and no other secret."""
+    """The arguments of a worker's Spark task: how to reach its executor. They contain no other secrets."""
 
     host: str
     port: int
     hello: Hello
-    #: The only certificate that the executor may show, in PEM; empty: the link is not encrypted.
+    #: The only certificate that the executor may present, in PEM. If empty, the link is not encrypted.
     certificate: str = ""
-    #: Names one version of a function in one environment; a process that runs it may run no other.
+    #: Identifies one version of a function in one environment. A process that has run it may run no other.
     function: str = ""
 
 
 class Running(msgspec.Struct, frozen=True, tag="running"):
-    """The progress of the current unit."""
+    """The progress of the worker's current unit."""
 
     report: ProgressReport
 
 
 class InFlight(msgspec.Struct, frozen=True, tag="in_flight"):
-    """Rows that the worker is about to compute, or has stored."""
+    """Rows that the worker is about to compute, or that it has stored."""
 
     in_flight: InFlightRows
 
 
 class Alive(msgspec.Struct, frozen=True, tag="alive"):
-    """A sign of life of a worker that has nothing else to report."""
+    """A sign of life from a worker that has nothing else to report."""
 
 
 class Done(msgspec.Struct, frozen=True, tag="done"):
-    """The outcome of the unit."""
+    """The outcome of the worker's unit."""
 
     outcome: UnitOutcome
 
@@ -85,26 +85,26 @@ def framed(message: object) -> bytes:
 
 _CONNECT_SECONDS = 30.0
 _CHUNK = 1 << 18
-#: Allows for clocks that differ. The certificate is only used while its executor lives.
+#: Validity before now, because clocks differ, and after now. The certificate is used only while its executor lives.
 _EARLIER_DAYS, _VALID_DAYS = 7, 3650
 
 
 class Link(Protocol):
-    """A worker's side of the link. One thread reads at a time; others may send concurrently."""
+    """A worker's end of the link. Only one thread may read at a time; others may send concurrently."""
 
     def send(self, data: bytes) -> None:
         """Send all of the data."""
         ...
 
     def receive(self, most: int) -> bytes:
-        """Wait for up to `most` bytes and return them; return no bytes at the end."""
+        """Wait for data, and return at most `most` bytes of it. Return no bytes at the end of the stream."""
         ...
 
     def has_data(self) -> bool:
-        """Return, without waiting, whether `receive` returns data at once.
+        """Return, without waiting, whether `receive` would return data at once.
 
         Raises:
-            OSError: No data has come, or the executor is gone.
+            OSError: No data has arrived, or the executor has died.
         """
         ...
 
@@ -128,14 +128,15 @@ class PlainLink:
 class TlsLink:
     """A link over TLS.
 
-    The session works on memory, not on the socket, so that a thread that waits for data does not block senders.
+    The TLS session works on buffers in memory, not on the socket, so that a thread that waits for data does not block
+    the threads that send.
 
     Args:
         connection: The connected socket.
-        certificate: The only certificate that the executor may show, in PEM.
+        certificate: The only certificate that the executor may present, in PEM.
 
     Raises:
-        OSError: The executor has another certificate, or none.
+        OSError: The executor presents another certificate, or none.
     """
 
     def __init__(self, connection: socket.socket, certificate: str) -> None:
@@ -195,12 +196,12 @@ class TlsLink:
             else:
                 break
             finally:
-                if self._to_send.pending:  # the last message, or the alert of a rejected certificate
+                if self._to_send.pending:  # the last message, or the alert that rejects a certificate
                     with contextlib.suppress(OSError):
                         self._socket.sendall(self._to_send.read())
 
     def _decrypt(self) -> bytes | None:
-        """Return decrypted bytes: empty at the end, None if more must come first."""
+        """Return decrypted bytes: empty at the end of the stream, None if more data must arrive first."""
         with self._using:
             try:
                 return self._session.read(_CHUNK)
@@ -210,7 +211,7 @@ class TlsLink:
                 return b""
 
     def _take_in(self, flags: int = 0) -> bool:
-        """Receive encrypted data from the executor; return False at the end."""
+        """Receive encrypted data from the executor. Return False at the end of the stream."""
         data = self._socket.recv(_CHUNK, flags)
         with self._using:
             self._received.write(data)
@@ -219,10 +220,10 @@ class TlsLink:
 
 @contextlib.contextmanager
 def connect_to_executor(host: str, port: int, certificate: str) -> Iterator[Link]:
-    """Connect to an executor; `certificate` is as for `TlsLink`, empty for an unencrypted link.
+    """Connect to an executor. `certificate` is as for `TlsLink`; if empty, the link is not encrypted.
 
     Raises:
-        OSError: The executor is unreachable, or has another certificate.
+        OSError: The executor is unreachable, or presents another certificate.
     """
     with socket.create_connection((host, port), timeout=_CONNECT_SECONDS) as connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -233,9 +234,9 @@ def connect_to_executor(host: str, port: int, certificate: str) -> Iterator[Link
 
 
 def executor_tls() -> tuple[ssl.SSLContext, str]:
-    """Make a certificate for this process; return the server's TLS context and the certificate in PEM.
+    """Make a certificate for this process. Return the server's TLS context, and the certificate in PEM.
 
-    Afterwards the key is in no file.
+    The private key is not left in any file.
     """
     import ssl  # noqa: PLC0415 imported here, as an executor without a cluster starts faster without it
     from datetime import UTC, datetime, timedelta  # noqa: PLC0415

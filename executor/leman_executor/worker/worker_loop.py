@@ -1,4 +1,4 @@
-"""One worker in the process of its function: run units until there are none. Imports neither gRPC nor Spark."""
+"""Run one worker in the process of its function: run units until none are left. Imports neither gRPC nor Spark."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class ExecutorConnection:
     _at_work: threading.Event = field(default_factory=threading.Event)
     _over: threading.Event = field(default_factory=threading.Event)
     _reading: threading.Lock = field(default_factory=threading.Lock)
-    #: Messages received while the worker was not waiting for a unit.
+    #: Messages that were received while the worker was not waiting for a unit.
     _held: deque[WorkUnit | None] = field(default_factory=deque)
     _pid: int = field(default_factory=os.getpid)
 
@@ -67,7 +67,7 @@ class ExecutorConnection:
         """Send a message.
 
         Raises:
-            OSError: The executor is gone, so the worker should end.
+            OSError: The executor has died, so the worker should end.
         """
         self._check_process()
         data = framed(message)
@@ -79,16 +79,16 @@ class ExecutorConnection:
         self.say(Running(report))
 
     def in_flight(self, in_flight: InFlightRows) -> None:
-        """Send the rows that are in flight or were stored."""
+        """Send which rows are being computed, or were stored."""
         self.say(InFlight(in_flight))
 
     def asked_to_stop(self) -> bool:
-        """Return whether the executor has asked the worker, during a unit, to return it and end."""
+        """Return whether the executor has asked the worker, during a unit, to return the unit and end."""
         self.take_in()
         return bool(self._held) and self._held[0] is None
 
     def take_in(self) -> None:
-        """Receive the messages that have arrived, without waiting."""
+        """Receive all messages that have arrived, without waiting."""
         self._check_process()
         with self._reading:
             while self._is_there():
@@ -97,10 +97,10 @@ class ExecutorConnection:
                     self._held.append(unit)
 
     def context(self) -> WorkContext:
-        """Wait for the context of all units, the executor's first message.
+        """Wait for the executor's first message: the context that all units share.
 
         Raises:
-            OSError: The executor is gone, or rejects the worker.
+            OSError: The executor has died, or rejects the worker.
         """
         data = self._message()
         if data is None:
@@ -108,7 +108,7 @@ class ExecutorConnection:
         return _contexts.decode(data)
 
     def next_unit(self) -> WorkUnit | None:
-        """Wait for a unit; return None if the job is done or the executor is gone."""
+        """Wait for a unit. Return None if the job is done or the executor has died."""
         with self._reading:
             unit = self._held.popleft() if self._held else self._receive()
             while unit is not None and not unit.works:
@@ -116,8 +116,8 @@ class ExecutorConnection:
             return unit
 
     def _receive(self) -> WorkUnit | None:
-        """Wait for a message and apply updates of store access; return None if there are no more units or the
-        executor is gone.
+        """Wait for a unit, and apply the updates of store access that precede it. Return None if no units are left or
+        the executor has died.
         """
         data = self._message()
         unit = None if data is None else _units.decode(data)
@@ -126,23 +126,23 @@ class ExecutorConnection:
         return unit
 
     def _message(self) -> bytes | None:
-        """Wait for the executor's next message; return None if it is gone."""
+        """Wait for the executor's next message. Return None if the executor has died."""
         head = self._read(LENGTH_BYTES)
         return None if head is None else self._read(int.from_bytes(head, "big"))
 
     def _is_there(self) -> bool:
         try:
             return self._link.has_data()
-        except OSError:  # no data yet, or the executor is gone, which the next send notices
+        except OSError:  # no data yet, or the executor died: the next send notices it
             return False
 
     def _check_process(self) -> None:
         if os.getpid() != self._pid:
-            os._exit(_STRAY)  # the function forked, and its child returned here; the worker is its parent
+            os._exit(_STRAY)  # this is a child that the function forked; its parent is the worker
 
     @contextlib.contextmanager
     def beating(self, seconds: float) -> Iterator[None]:
-        """Send a sign of life every `seconds` from a thread while the worker is at work; 0 disables it."""
+        """Send a sign of life every `seconds`, from a thread, while the worker is at work. 0 disables this."""
         heartbeats = threading.Thread(target=self._say_alive, args=(seconds,), name="heartbeats", daemon=True)
         if seconds:
             heartbeats.start()
@@ -163,7 +163,7 @@ class ExecutorConnection:
             self._at_work.clear()
 
     def _say_alive(self, seconds: float) -> None:
-        with contextlib.suppress(OSError):  # the next send notices that the executor is gone
+        with contextlib.suppress(OSError):  # the next send notices that the executor has died
             while not self._over.wait(seconds):
                 if self._at_work.is_set():
                     self.take_in()
@@ -181,7 +181,7 @@ class ExecutorConnection:
 
 
 class WorkerState:
-    """State that the units of one worker share."""
+    """The state that the units of one worker share."""
 
     def __init__(self, context: WorkContext) -> None:
         self._context = context
@@ -232,7 +232,7 @@ def run_worker(task: WorkerTask) -> int:
         context = connection.context()
         kept_environment.give(context.env)
         object_stores.set_store_source(object_stores.GivenStores(context.stores))
-        worker_state = WorkerState(context)  # while the executor looks for a unit
+        worker_state = WorkerState(context)  # meanwhile the executor looks for a unit
         with process_environment.keep_descriptor(link.fileno()), connection.beating(context.heartbeat_seconds):
             while (unit := connection.next_unit()) is not None:
                 with connection.working():

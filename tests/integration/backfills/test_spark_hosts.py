@@ -343,7 +343,7 @@ def test_a_job_that_asks_for_what_no_worker_has_fails_and_says_why(hosts, archiv
     ("cores", "asked", "said_at_last"),
     [
         ({}, 3, f"takes 3 cores of one Spark executor, and the largest executor of {MASTER} has 2 cores"),
-        ({"spark.cores.max": "2"}, 64, "num_cpus=64: Spark's executors have 2 cores together at the most"),
+        ({"spark.cores.max": "2"}, 64, "num_cpus=64: Spark's executors have 2 cores together at most"),
         ({"spark.executor.cores": "4"}, 1, f"is to have 4 cores and 0.5 GiB, and no worker of {MASTER} has that"),
     ],
     ids=["whatever workers have", "so many in all", "none as large"],

@@ -98,7 +98,7 @@ def test_refusals_of_executors_that_run():
 def test_more_than_spark_gives_to_all_executors_is_refused_before_there_are_any():
     for cluster in (Cluster(local=False, most_cores=2), replace(DYNAMIC, most_cores=2)):
         said = refusal(cluster, num_cpus=3)
-        assert "num_cpus=3: Spark's executors have 2 cores together at the most. Ask for fewer, or raise" in said
+        assert "num_cpus=3: Spark's executors have 2 cores together at most. Ask for fewer, or raise" in said
         assert "spark.cores.max" in said
         assert workers(cluster, num_cpus=2).count == 4
 

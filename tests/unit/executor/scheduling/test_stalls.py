@@ -112,9 +112,9 @@ def test_a_unit_that_ended_is_no_stall():
 
 def test_other_things_are_told_too():
     watched = Watched()
-    waits: dict[str, object] = {"the commit of 3 fragments has no answer yet": 1}
+    waits: dict[str, object] = {"the commit of 3 fragments has no response yet": 1}
     assert watched.checks(CHECKS, waits) == []
     (stall,) = watched.checks(1, waits)
     assert (stall.worker, stall.fragment_id) == ("", -1)
-    assert stall.message == "the commit of 3 fragments has no answer yet, for 30 s now"
-    assert watched.checks(CHECKS, {"the commit of 3 fragments has no answer yet": 2}) == [], "the next one is another"
+    assert stall.message == "the commit of 3 fragments has no response yet, for 30 s now"
+    assert watched.checks(CHECKS, {"the commit of 3 fragments has no response yet": 2}) == [], "the next one is another"

@@ -101,7 +101,7 @@ def test_a_folder_that_cannot_be_made_is_named_with_its_setting(tmp_path):
 def test_a_system_without_a_temporary_folder_is_told_what_to_see_to(tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path / "file"))
     (tmp_path / "file").touch()
-    with pytest.raises(Unavailable, match="TMPDIR, or LEMAN_SPARK__SCRATCH_DIR") as caught:
+    with pytest.raises(Unavailable, match="TMPDIR or LEMAN_SPARK__SCRATCH_DIR") as caught:
         TempFolder.make("")
     assert caught.value.reason == "SPARK_NOT_STARTED"
 

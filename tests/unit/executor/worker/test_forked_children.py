@@ -51,7 +51,7 @@ def test_a_child_that_returns_computes_no_row_and_fails_the_job(calls, policy):
             os.fork()
         return x
 
-    with pytest.raises(JobFailing, match="forked a process that returned") as failing:
+    with pytest.raises(JobFailing, match="forked a process, which returned") as failing:
         evaluate(function, policy=policy)
     assert failing.value.failure.error_type == "ForkReturned"
     assert noted(calls) == 4
@@ -67,7 +67,7 @@ def test_a_child_that_returns_with_an_error_fails_the_job(calls):
             file.write("call\n")
         return x
 
-    with pytest.raises(JobFailing, match="forked a process that returned"):
+    with pytest.raises(JobFailing, match="forked a process, which returned"):
         evaluate(function, policy=SKIP)
     assert noted(calls) == 4
 
@@ -79,7 +79,7 @@ def test_a_grandchild_that_returns_from_a_batch_fails_the_job():
             os._exit(0)
         return x
 
-    with pytest.raises(JobFailing, match="forked a process that returned"):
+    with pytest.raises(JobFailing, match="forked a process, which returned"):
         evaluate(function, UdfKind.ARRAY)
 
 
