@@ -1,15 +1,15 @@
 """Reservations of row ranges, so that two jobs do not compute the same rows.
 
-A reservation saves work; correctness does not depend on it. If a holder pauses for longer than the reservation's
-lifetime, a range may have two holders. Each attempt then writes its own files, and the coordinator checks which to
+Reservations save work; correctness does not depend on them. If a holder pauses for longer than a reservation lives, two
+holders may have the same range. Each attempt then writes its own files, and the coordinator decides which of them to
 commit. The reservations of a dead holder expire.
 
-A holder is an attempt at a job, `job#attempt`. Its workers immediately take over the reservations of the attempt's dead
-workers and of earlier attempts. Workers of an earlier attempt notice that at their next renewal.
+A holder is an attempt at a job, `job#attempt`. Its workers immediately take over the reservations of dead workers of
+the same attempt, and those of earlier attempts. A worker of an earlier attempt notices this at its next renewal.
 
-An expiry in Redis does not prove that a reservation is alive: Redis's clock may be set back, and another program may
-have written the key. A job that waits for a reservation therefore watches whether it is renewed, and ignores it if it
-is not renewed for a few lifetimes.
+An expiry time in Redis does not prove that the holder is alive: Redis's clock may be set back, and another program may
+have written the key. A job that waits for a reservation therefore watches whether it is renewed, and ignores it if that
+does not happen for a few lifetimes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from leman_executor.coordination.redis_clients import Breaker, connect
 _PREFIX = "leman:reservation:"
 _FINISHED_FOR_SECONDS = 3600
 
-# Splits a field's holder into job and attempt.
+# Split a holder into job and attempt.
 _HOLDER = """
 local function holder_of(text)
   local job, attempt = string.match(text, '^(.*)#(%d+)$')
@@ -35,9 +35,10 @@ local function holder_of(text)
 end
 """
 
-# KEYS: ranges hash, finished set (of holders). ARGV: holder, ttl in ms, number of ignored holds, these, then start and
-# end of each wanted range. Fields of the hash: "start-end-holder" → expiry in ms; a hold is "field=expiry". Fields of
-# any other form are ignored. Returns {others_finished, overtaken, {now-busy "start-end", ...}, {hold, ...}}.
+# KEYS: ranges hash, finished set (of holders). ARGV: holder, ttl in ms, number of ignored holds, the ignored holds,
+# then start and end of each wanted range. The hash maps "start-end-holder" → expiry in ms; a hold is the text
+# "field=expiry". Fields with another format are ignored. Returns {others_finished, overtaken, {now-busy "start-end",
+# ...}, {hold, ...}}.
 _RESERVE = (
     _HOLDER
     + """
@@ -89,7 +90,7 @@ return {others, overtaken, busy, holds}
 """
 )
 
-# KEYS: ranges hash. ARGV: holder, time to live in ms. Returns whether no later attempt at the job holds anything.
+# KEYS: ranges hash. ARGV: holder, time to live in ms. Returns 1 if no later attempt at the job holds anything, else 0.
 _RENEW = (
     _HOLDER
     + """
@@ -111,7 +112,8 @@ return ours
 """
 )
 
-# KEYS: ranges hash, finished set. ARGV: holder, seconds to keep the mark (0: no mark), then "start-end" of each range.
+# KEYS: ranges hash, finished set. ARGV: holder, seconds to keep the mark in the finished set (0: no mark), then
+# "start-end" of each range.
 _RELEASE = """
 if tonumber(ARGV[2]) > 0 then
   redis.call('SADD', KEYS[2], ARGV[1])
@@ -133,7 +135,7 @@ return 1
 
 
 class GrantAll:
-    """Grants every range, for use without Redis. Jobs then do not share work."""
+    """Grant every range, without Redis. Jobs then do not share work."""
 
     def reserve(
         self,
@@ -145,7 +147,7 @@ class GrantAll:
         return Grant(granted=tuple(wanted), busy=(), others_finished=True)
 
     def renew(self, scopes: Iterable[str], holder: str) -> bool:  # noqa: ARG002
-        """Return True: no reservations exist."""
+        """Return True, as no reservations exist."""
         return True
 
     def release(self, scope: str, ranges: Sequence[RowRange], holder: str, *, finished: bool) -> None:
@@ -156,7 +158,7 @@ class GrantAll:
 
 
 class RedisReservations:
-    """Reservations shared by all workers that use the same Redis. While it is unreachable, every range is granted."""
+    """Reservations of all workers that use the same Redis. While Redis is unreachable, every range is granted."""
 
     def __init__(self, url: str, ttl_seconds: float, timeout_seconds: float = 0.25) -> None:
         client = connect(url, timeout_seconds)
@@ -201,7 +203,8 @@ class RedisReservations:
     def check(self) -> None:
         """Reserve and release a row that no table has, to check access.
 
-        Raises: RedisError: Redis is unreachable, or its user lacks the right.
+        Raises:
+            RedisError: Redis is unreachable, or its user does not have the right.
         """
         keys, holder = _keys("check"), "check#1"
         self._reserve(keys=keys, args=[holder, self._ttl_ms, 0, 0, 1])
@@ -219,9 +222,9 @@ class RedisReservations:
 
 @functools.lru_cache(maxsize=4)
 def reservations_at(url: str, ttl_seconds: float) -> Reservations:
-    """Return the reservations of a Redis: one object for all callers in a process.
+    """Return the reservations in a Redis, as one object for all callers in a process.
 
-    Its connection and its circuit breaker are thus kept between jobs. Without a URL, every range is granted.
+    So its connection and its circuit breaker are kept between jobs. Without a URL, every range is granted.
     """
     return RedisReservations(url, ttl_seconds) if url else GrantAll()
 
@@ -235,13 +238,13 @@ def _hold(rows: RowRange, holder: str, expiry: float) -> str:
 
 
 def _later(one: str, other: str) -> bool:
-    """Return whether one holder is a later attempt at the other's job."""
+    """Return whether `one` is a later attempt at the same job as `other`."""
     (job, _, attempt), (other_job, _, other_attempt) = one.rpartition("#"), other.rpartition("#")
     return bool(job) and job == other_job and int(attempt) > int(other_attempt)
 
 
 class InProcessReservations:
-    """Reservations within one process; the conformance suite checks that they behave like those in Redis."""
+    """Reservations within one process. The conformance suite checks that they behave like those in Redis."""
 
     def __init__(self, ttl_seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._ttl = ttl_seconds

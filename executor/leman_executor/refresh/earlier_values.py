@@ -1,8 +1,8 @@
-"""Store values from earlier versions of a view as checkpoints of a scratch table, so that no function is called for
-them.
+"""Store values that earlier versions of a view have as checkpoints of a scratch table, so that no function is called
+for them.
 
-An unchanged row keeps its value. A rewritten row keeps it if the function's inputs are equal in both versions of the
-source, which requires reading them.
+An unchanged row keeps its value. A rewritten row keeps its value if the function's inputs are equal in both source
+versions. To find that out, the inputs of both versions are read.
 """
 
 from __future__ import annotations
@@ -35,32 +35,33 @@ from leman_executor.worker.row_source import rows_within
 
 _log = structlog.get_logger(__name__)
 
-#: Rows that are read first, while it is not known how wide values are.
+#: Number of rows to read first, while the width of values is unknown.
 _FIRST_ROWS = 64
-#: Of more rows a sample of this size is compared first. If no row of it has equal inputs, no others are read.
+#: If there are more rows than this, a sample of this size is compared first. If no row of the sample has equal inputs,
+#: no others are read.
 _SAMPLE = 1 << 16
 _MOST_BYTES = 32 << 20
-#: The most rows of a scratch table in one checkpoint.
+#: Maximum number of rows of a scratch table in one checkpoint.
 _CHUNK_ROWS = 1 << 15
-#: Takes the place of a filter in the key of a checkpoint that lacks rows of its range.
+#: Replaces the filter in the key of a checkpoint that does not have all rows of its range.
 _SOME = keys.md5("rows that an earlier version of the view has")
 _ERRORS = (LemanError, KeyError)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EarlierRows:
-    """Rows of an earlier version of a view."""
+    """The rows that an earlier version of a view has."""
 
-    #: The source's row ids, sorted.
+    #: The source row ids, sorted.
     ids: Ids
-    #: The view's own row ids, in the same order as `ids`.
+    #: The view's row ids, in the same order as `ids`.
     own_ids: Ids
-    #: Whether each row is as it was. Of the others, the inputs of a function may be.
+    #: Whether each row is unchanged in the source. If a row is not, the inputs of a function may still be equal.
     same: Mask
 
     def among(self, wanted: Ids, *, same: bool) -> Ids:
-        """Return the view's row ids of the wanted rows that are unchanged (or, if not `same`, rewritten), and -1 for
-        all other wanted rows.
+        """Return, for each wanted row, the view's row id if the row is unchanged (or, if not `same`, if it is
+        rewritten), else -1.
         """
         at = positions(self.ids, wanted)
         chosen = at >= 0
@@ -71,9 +72,9 @@ class EarlierRows:
 
 
 def earlier_rows(plan: RefreshPlan, earlier: EarlierValues, wanted: Ids) -> EarlierRows:
-    """Return the wanted rows for which an earlier version of the view has values.
+    """Return those of the wanted rows for which an earlier version of the view has values.
 
-    The source has these rows both at that version's source version and at the plan's.
+    Both source versions have these rows: that of the earlier view version, and that of the plan.
 
     Raises:
         NotFound: SOURCE_VERSION_NOT_FOUND.
@@ -96,16 +97,16 @@ def _earlier_rows(plan: RefreshPlan, earlier: EarlierValues, wanted: Ids) -> Ear
 def equal_inputs(
     plan: RefreshPlan, earlier: EarlierValues, inputs: Sequence[str], ids: Ids, stop: threading.Event
 ) -> Mask:
-    """Return for each row whether its inputs are equal, bit for bit, to those from which the earlier values were
+    """Return for each row whether its inputs are equal, bit for bit, to those from which the earlier value was
     computed.
 
-    Both source versions must have the rows. Memory is bounded. Rows that are not compared when `stop` is set count as
-    different.
+    Both source versions must have the rows. Memory is bounded. If `stop` is set, all rows that are not compared yet
+    count as different.
 
     Raises:
         NotFound: SOURCE_VERSION_NOT_FOUND.
         Aborted: SOURCE_ROW_GONE.
-        LemanError: What `storage_errors.unusable` gives.
+        LemanError: As `storage_errors.unusable` returns.
     """
     versions = earlier.definition.base_version, plan.target_version
     then, now = (SourceRows(plan.definition.source_uri, version) for version in versions)
@@ -122,8 +123,8 @@ def equal_inputs(
 def _compared(
     then: SourceRows, now: SourceRows, inputs: Sequence[str], ids: Ids, stop: threading.Event
 ) -> Iterator[tuple[int, Mask]]:
-    """Compare the rows in parts. Yield where each part begins, and for each row whether its inputs are equal in both
-    versions.
+    """Compare the rows in parts. For each part, yield its start, and for each of its rows whether the inputs are equal
+    in both versions.
     """
     at, step = 0, _FIRST_ROWS
     columns = plain_columns(inputs)
@@ -140,7 +141,7 @@ def _compared(
 
 
 class EarlierColumns:
-    """Values of columns of an earlier version, by the view's own row ids; blobs come as their bytes."""
+    """Values of an earlier version's columns, by the view's row ids. Blobs are read as bytes."""
 
     def __init__(self, uri: str, version: int) -> None:
         self._rows = SourceRows(uri, version)
@@ -162,20 +163,20 @@ class EarlierColumns:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Known:
-    """The earlier versions of the view that have values of a scratch table's rows, and the rows' places there."""
+    """Which earlier versions of the view have values of a scratch table's rows, and where."""
 
     versions: Sequence[EarlierValues]
-    #: For each row: which of the versions has its value; -1: none.
+    #: For each row, the index of the version that has its value, or -1 if none has it.
     chosen: Ids
-    #: For each row: in which row of that version.
+    #: For each row, the view's row id in that version.
     own_ids: Ids
 
 
 class ValueReuse:
-    """Finds the values of a scratch table's rows in earlier versions of the view. Blocks.
+    """Find the values of a scratch table's rows in earlier versions of the view. Blocks.
 
     Args:
-        plan: The plan, at whose version of the source the rows are computed.
+        plan: The plan. The rows are computed from its source version.
         rows: Source row ids of the scratch table's rows.
     """
 
@@ -185,14 +186,14 @@ class ValueReuse:
         self._found: dict[tuple[int, ViewQuery, tuple[SourceChange, ...]], EarlierRows | None] = {}
 
     def store(self, scratch: ScratchTable, plan: Plan, stop: threading.Event) -> int:
-        """Store known values of one column as checkpoints of the scratch table, where the next plan finds them.
+        """Store known values of one column as checkpoints of the scratch table. The next plan finds them there.
 
-        Unreadable values are left out, so that they are computed.
+        Values that cannot be read are left out, and are computed.
 
         Args:
             scratch: The scratch table.
             plan: The plan of the column's backfill.
-            stop: Set to end early.
+            stop: If set, the call ends early.
 
         Returns:
             The number of values that were stored.
@@ -223,7 +224,7 @@ class ValueReuse:
             found = self._earlier_rows(earlier) if left.any() else None
             if found is None:
                 continue
-            left &= ~isin_sorted(self._failed(earlier, column), self._rows)  # a function may get another chance
+            left &= ~isin_sorted(self._failed(earlier, column), self._rows)  # a failed row is computed again
             same = found.among(self._rows, same=True)
             fresh = left & (same >= 0)
             chosen[fresh], own[fresh] = number, same[fresh]
@@ -248,7 +249,7 @@ class ValueReuse:
     def _equal_inputs(self, earlier: EarlierValues, column: str, ids: Ids, stop: threading.Event) -> Mask:
         """Return for each rewritten row whether the inputs of the function are equal."""
         function = next(f for f in self._plan.functions if f.column.name == column)
-        if len(ids) and function.udf.kind is not UdfKind.SQL:  # an expression costs no more than the comparison
+        if len(ids) and function.udf.kind is not UdfKind.SQL:  # evaluating an expression costs no more than comparing
             try:
                 return equal_inputs(self._plan, earlier, function.column.inputs, ids, stop)
             except _ERRORS as error:
@@ -256,7 +257,7 @@ class ValueReuse:
         return np.zeros(len(ids), np.bool_)
 
     def _failed(self, earlier: EarlierValues, column: str) -> Ids:
-        """Return the rows that had no value, sorted."""
+        """Return the rows that failed in the earlier version, sorted."""
         known = view_side_files.read_failed_rows(self._plan.uri, earlier.definition.failed)
         return NO_IDS if known is None else known.of(column)
 
@@ -272,7 +273,7 @@ class ValueReuse:
                     yield _key(task, piece.offsets), batch
 
     def _pieces(self, column: str, known: _Known, start: int, covered: RowRange) -> Iterator[Piece]:
-        """Yield the known rows of a range of a fragment that begins at row `start` of the scratch table."""
+        """Yield the known rows of a range of a fragment. The fragment begins at row `start` of the scratch table."""
         chosen = known.chosen[start + covered.start : start + covered.end]
         for number in distinct(chosen[chosen >= 0]).tolist():
             offsets = covered.start + np.flatnonzero(chosen == number)
@@ -284,7 +285,7 @@ class ValueReuse:
 
 
 def _key(task: FragmentTask, offsets: Ids) -> str:
-    """Return the key of a checkpoint with these rows. It settles its range only if they have no gap."""
+    """Return the key of a checkpoint with these rows. Only a checkpoint without gaps settles its whole range."""
     covered = RowRange(int(offsets[0]), int(offsets[-1]) + 1)
     whole = covered.rows == len(offsets)
     prefix = task.checkpoint_prefix if whole else keys.under_filter(task.checkpoint_prefix, _SOME)

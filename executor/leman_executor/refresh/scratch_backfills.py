@@ -1,7 +1,6 @@
 """Find or create the scratch tables of a refresh, fill them by one backfill for each function column, and drop them.
 
-If an executor dies, its scratch table stays. The executor that continues the refresh finds it by the digest of its
-work.
+If an executor dies, its scratch table stays. The executor that continues the refresh finds it by a digest of the work.
 """
 
 from __future__ import annotations
@@ -43,9 +42,10 @@ from leman_executor.refresh.refresh_journal import JournalKeeper
 from leman_executor.refresh.view_writer import scratch_table_name, scratch_table_pattern
 from leman_executor.scheduling.dispatcher import Cancelled
 
-#: The source was cleaned up, or the scratch table is gone or being created again by another refresh: plan again.
+#: Errors that a new plan may avoid: the source was cleaned up, or another refresh dropped or recreates the scratch
+#: table.
 _PASSING = frozenset({"SOURCE_VERSION_NOT_FOUND", "SOURCE_ROW_GONE", "COLUMN_NOT_DEFINED"})
-#: `__source_row_id` is a scratch table's first column.
+#: The field id of a scratch table's first column, `__source_row_id`.
 _ROW_ID_FIELD = 0
 
 
@@ -57,7 +57,7 @@ class ScratchTables:
         self._journal = journal
         self._commits = services.commits
         self._services = replace(services, jobs=ChildJobStore(services.jobs))
-        #: The one that the refresh works with.
+        #: The scratch table that the refresh uses now.
         self._current: ScratchTable | None = None
         self._running: BackfillRun | None = None
         self._stop = threading.Event()
@@ -70,19 +70,20 @@ class ScratchTables:
     async def open(
         self, plan: RefreshPlan, functions: Sequence[ResolvedFunction], version: int, work: str, rows: Sequence[Ids]
     ) -> ScratchTable | None:
-        """Find or create the scratch table of a piece of work.
+        """Find or create the scratch table for a piece of work.
 
         Args:
             plan: The plan.
             functions: The functions to call.
-            version: The source version that they read.
+            version: The source version that the functions read.
             work: The digest of the work, see `view_writer.work_digest`.
             rows: Source row ids, one array for each fragment of the scratch table.
 
         Returns:
             None if there is no function to call, or no row.
 
-            Raises: Aborted: VIEW_CHANGED – another refresh changed the view first.
+            Raises:
+                Aborted: VIEW_CHANGED – another refresh changed the view first.
         """
         self._current = None
         if not functions or not any(map(len, rows)):
@@ -95,7 +96,7 @@ class ScratchTables:
             if found is not None:
                 return found, True
             if view_files.latest_version(plan.uri) != plan.version:
-                raise Aborted("VIEW_CHANGED", "another refresh was faster")
+                raise Aborted("VIEW_CHANGED", "another refresh changed the view first")
             return scratch_table.create(uri, work, rows, columns), False
 
         scratch, found = await run_storage_work(find_or_create)
@@ -107,7 +108,7 @@ class ScratchTables:
         return scratch
 
     async def is_lost(self) -> bool:
-        """Return whether another refresh dropped the scratch table that this one works with."""
+        """Return whether another refresh has dropped the current scratch table."""
         return self._current is not None and not await run_in_job_thread(self._current.is_there)
 
     async def fill(
@@ -117,16 +118,16 @@ class ScratchTables:
         between: Callable[[], Awaitable[None]] | None = None,
         reuse: ValueReuse | None = None,
     ) -> None:
-        """Compute every function column of a scratch table, one after the other.
+        """Compute all function columns of a scratch table, one after the other.
 
         Args:
             scratch: The scratch table.
             functions: The functions, one for each column.
             between: Called repeatedly while the last column is being computed, to commit complete fragments.
-            reuse: Finds values that need no call of a function.
+            reuse: Finds values for which no function needs to be called.
 
         Raises:
-            Cancelled: The refresh was asked to stop, or lost its job.
+            Cancelled: The refresh was asked to stop, or another executor has taken its job over.
             Aborted: SOURCE_VERSION_NOT_FOUND, SOURCE_ROW_GONE, COLUMN_NOT_DEFINED – a new plan may help.
             LemanError: Any other error that ended a backfill.
         """
@@ -141,7 +142,7 @@ class ScratchTables:
             except Cancelled:
                 if self._cancelled:
                     run.cancel()
-                await asyncio.gather(run, return_exceptions=True)  # a pause first stores what was computed
+                await asyncio.gather(run, return_exceptions=True)  # when pausing, it stores rows first
                 raise
             except BaseException:
                 run.cancel()
@@ -175,14 +176,14 @@ class ScratchTables:
             raise _passing(job_run.from_job_error(ended.error))
 
     async def _planned(self, child: BackfillRun, scratch: ScratchTable, reuse: ValueReuse | None) -> Plan:
-        """Store the values that earlier versions have, and return a plan for the remaining rows."""
+        """Store the values that earlier versions of the view have, and return a plan for the remaining rows."""
         plan = await child.plan()
         stored = await run_storage_work(reuse.store, scratch, plan, self._stop) if reuse and plan.tasks else 0
         self._check_stop()
         if not stored:
             return plan
         crash_point("executor.earlier_stored")
-        self._status.note("migrated", f"{stored:,} values of {plan.header.output.name} are those of earlier versions")
+        self._status.note("migrated", f"{stored:,} values of {plan.header.output.name} reused from earlier versions")
         before, plan = plan.header.rows_to_compute, await child.plan()
         child.status.metrics.migrated(plan)
         child.status.metrics.known(stored - (before - plan.header.rows_to_compute))
@@ -193,31 +194,31 @@ class ScratchTables:
             raise Cancelled(self._status.job.job_id)
 
     async def drop(self) -> None:
-        """Drop the scratch table after its values were committed to the view."""
+        """Drop the scratch table, after its values were committed to the view."""
         if self._current is not None:
             await run_in_job_thread(scratch_table.drop, self._current.uri)
         self._current = None
 
     async def drop_leftovers(self, plan: RefreshPlan) -> None:
-        """Drop the scratch table. If no other job on the view is open, also drop the scratch tables of refreshes that
-        died.
+        """Drop the current scratch table. If no other job on the view is open, also drop the scratch tables that dead
+        refreshes left.
         """
         spec = self._spec
         try:
             await self.drop()
             await run_in_job_thread(_drop_leftovers, spec.database, spec.view, plan.uri, self._status.job.job_id)
-        except Unavailable as error:  # the view is right all the same
-            self._status.note("leftovers", f"scratch tables stay for now: {error.message}")
+        except Unavailable as error:  # the view is correct anyway
+            self._status.note("leftovers", f"scratch tables could not be dropped yet: {error.message}")
 
     async def drop_of_dropped_view(self) -> None:
-        """Drop the scratch tables of a view that was dropped during the refresh, as workers may write to them after the
+        """Drop the scratch tables of a view that was dropped during the refresh: workers may write to them after the
         drop.
 
-        If a new view has the name, drop only the scratch tables of this refresh.
+        If a new view has the same name, drop only the scratch tables of this refresh.
         """
         job, spec = self._status.job, self._spec
         uri = table_uri(spec.database, spec.view)
-        with contextlib.suppress(LemanError):  # the next view of that name in the database does it then
+        with contextlib.suppress(LemanError):  # otherwise the next view with that name drops them
             if await run_in_job_thread(_is_dropped, uri):
                 await run_in_job_thread(_drop_leftovers, spec.database, spec.view, uri, job.job_id)
             elif (own := self._own()) and await find_replaced(job) is Replaced.TABLE:
@@ -225,13 +226,13 @@ class ScratchTables:
                     await run_in_job_thread(scratch_table.drop, scratch)
 
     def _own(self) -> set[str]:
-        """Return the uris of the refresh's scratch tables, over all executors that worked on it."""
+        """Return the uris of the refresh's scratch tables, including those of earlier executors."""
         names = {key.partition("/")[0] for key in self._status.job.refresh_journal.found}
         uris = {table_uri(self._spec.database, name) for name in names}
         return uris if self._current is None else uris | {self._current.uri}
 
     def cancel(self) -> None:
-        """Stop the running backfill, and start no other. Blocks for a moment."""
+        """Stop the running backfill, and start no others. Blocks for a moment."""
         self._cancelled = True
         self._stop.set()
         running = self._running
@@ -239,19 +240,19 @@ class ScratchTables:
             running.cancel()
 
     def pause(self) -> None:
-        """Stop the running backfill as soon as its values are stored, and start no other until `resume`."""
+        """Stop the running backfill as soon as its values are stored, and start no others until `resume`."""
         self._stop.set()
         running = self._running
         if running is not None:
             running.pause()
 
     def resume(self) -> None:
-        """Allow backfills again, after a pause."""
+        """Allow backfills again after a pause."""
         self._stop.clear()
 
 
 def _passing(error: LemanError) -> LemanError:
-    """Return Aborted for an error after which a new plan may help. Return any other error unchanged."""
+    """Return the error as Aborted if a new plan may help. Return any other error unchanged."""
     return Aborted(error.reason, error.message) if error.reason in _PASSING else error
 
 
@@ -274,7 +275,7 @@ def _columns(functions: Sequence[ResolvedFunction], source_uri: str, version: in
 
 
 def _is_dropped(uri: str) -> bool:
-    """Return whether a view was dropped. A table may have its name now."""
+    """Return whether the view at `uri` was dropped. A table may have its name now."""
     try:
         return not is_view(LanceTables().snapshot(uri).metadata)
     except NotFound:

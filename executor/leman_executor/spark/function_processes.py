@@ -1,7 +1,7 @@
-"""The function processes of Spark's Python workers: warmed up, bound to a worker, given tasks.
+"""Manage the function processes of Spark's Python workers: warm them up, bind each to a worker, and give them tasks.
 
-A forked process copies each memory page on its first write to it. Thousands of such copies make its first fragment take
-twice as long as the next one, so processes compute a small table in advance.
+A forked process copies each memory page when it first writes to it. Thousands of such copies make the first fragment
+take twice as long as the next one. So each process computes a small table in advance.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from leman_executor.worker.unit_runner import UnitRunner
 from leman_executor.worker.worker_link import WorkerTask
 from leman_executor.worker.worker_loop import run_task
 
-#: One row at a time, and as many rows at once as a fragment may have; each kind touches other memory.
+#: Rows computed one at a time, and as one batch of a fragment's maximum size. The two touch different memory.
 _SCALAR_ROWS, _VECTORISED_ROWS = 1 << 16, 10 << 16
 
 
@@ -80,10 +80,10 @@ def warm_up_batches() -> None:
 
 
 def _practise(function: FunctionSpec, rows: int) -> None:
-    kept = tempfile.tempdir  # a function that sets TMPDIR must not find a cached value
+    kept = tempfile.tempdir  # a cached value would override a function's own TMPDIR
     try:
-        with contextlib.suppress(Exception):  # without it the first job takes longer
-            folder = TempFolder.make("", patient=False)  # a task may be waiting
+        with contextlib.suppress(Exception):  # if this fails, the first job only takes longer
+            folder = TempFolder.make("", patient=False)  # do not wait: a task may be waiting
             if folder is not None:
                 try:
                     compute_in(str(folder.path), function, rows)
@@ -94,7 +94,7 @@ def _practise(function: FunctionSpec, rows: int) -> None:
 
 
 def compute_in(folder: str, function: FunctionSpec, rows: int) -> int:
-    """Compute a column of a small table in a folder as a worker does, and return its number of rows."""
+    """Compute a column of a small table in `folder` as a worker does, and return the number of rows."""
     uri = f"{folder}/practice.lance"
     version = small_table(uri, rows)
     context = WorkContext(
@@ -139,31 +139,31 @@ _worker_tasks, _answers = msgspec.json.Decoder(WorkerTask), msgspec.json.Decoder
 
 
 class FunctionProcessEnded(RuntimeError):
-    """The process that ran a task is gone or could not continue, so that the worker has to restart."""
+    """The process that ran a task has died or could not continue, so the worker must restart."""
 
 
 class Caller:
-    """A connection to the pool, inherited by every process forked from the one that started it."""
+    """A connection to the pool. Every process that is forked from the one that started the pool inherits it."""
 
     def __init__(self, requests: socket.socket, pool_parent: int) -> None:
         self._requests = requests
         self._pool_parent = pool_parent
 
     def run(self, worker_task: str, state: bytes = b"") -> int:
-        """Run a task in a process of its function's version.
+        """Run a task in a process that runs only this version of the function.
 
         Returns:
             The number of units run.
 
         Raises:
-            FunctionProcessEnded: The pool or the process is gone, or the task ended with an error.
+            FunctionProcessEnded: The pool or the process has died, or the task ended with an error.
         """
         task = _worker_tasks.decode(worker_task)
         data = self._asked(task.function, Request(worker_task, state, id_in_key(task.hello.job_key)))
         if data is None:
             if self._pool_is_gone():
                 self._end_parent()
-                raise FunctionProcessEnded("the pool of function processes is gone")
+                raise FunctionProcessEnded("the pool of function processes has ended")
             raise FunctionProcessEnded("the function's process ended without an answer")
         try:
             answer = _answers.decode(data)
@@ -174,19 +174,19 @@ class Caller:
         return answer.units
 
     def _asked(self, function: str, request: Request) -> bytes | None:
-        """Send a request and return the answer; None if there is none."""
+        """Send a request and return the answer; None if none comes."""
         ours, theirs = socket.socketpair()
         with ours:
             with theirs, contextlib.suppress(OSError):
                 socket.send_fds(self._requests, [function.encode()], [theirs.fileno()])
-            with contextlib.suppress(OSError):  # the process is gone, which the pool has reported
+            with contextlib.suppress(OSError):  # the process has ended, which the pool has reported
                 send(ours, request)
             with contextlib.suppress(OSError):
                 return receive(ours, MOST_BYTES)
         return None
 
     def _pool_is_gone(self) -> bool:
-        """Probe the pool with an empty request."""
+        """Return whether the pool no longer responds to an empty request."""
         ours, theirs = socket.socketpair()
         with ours, theirs:
             try:
@@ -196,9 +196,9 @@ class Caller:
         return False
 
     def _end_parent(self) -> None:
-        """End Spark's daemon, which is useless without a pool; Spark starts another one.
+        """End Spark's daemon, which cannot work without a pool. Spark then starts another one.
 
-        This ends all of its workers, so it is never done for a single function process.
+        This ends all workers of the daemon, so it is never done because of a single function process.
         """
         if os.getppid() == self._pool_parent:
             with contextlib.suppress(ProcessLookupError):
@@ -206,14 +206,14 @@ class Caller:
 
 
 def start_pool(prepare: Prepare, warm: Warm) -> Caller:
-    """Fork the pool from this process, which must have no threads and no user code, as function processes inherit its
-    state.
+    """Fork the pool from this process. The process must have no threads and no user code, because function processes
+    inherit its state.
     """
     here = os.getpid()
     requests, asking = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
     if os.fork() == 0:
         asking.close()
-        os.dup2(2, 1)  # standard output of Spark's daemon belongs to Spark
+        os.dup2(2, 1)  # Spark reads the daemon's standard output
         environment.confine()
         FunctionPool(requests, lambda task, _say: run_task(task), prepare, warm).serve(here)
     requests.close()
@@ -221,14 +221,14 @@ def start_pool(prepare: Prepare, warm: Warm) -> Caller:
 
 
 _WARM_UP = "null"
-#: Seconds after its worker that a waiting task ends. Its end costs Spark as much as a commit, and must not delay the
-#: commit under way.
+#: How many seconds after its worker a waiting task ends. Its end costs Spark as much as a commit, and must not delay
+#: a commit that is under way.
 _QUIET_SECONDS = 0.1
 _callers: list[Caller] = []
 
 
 class _Given(msgspec.Struct, frozen=True):
-    """The state that Spark sets up in a worker before a task; `resources`: addresses by name."""
+    """The state that Spark sets up in a worker before a task. `resources` has addresses by name."""
 
     path: list[str]
     memory: tuple[int, int]
@@ -250,13 +250,13 @@ def start() -> None:
 
 
 def run(worker_task: str) -> int:
-    """Run a worker's task and return the number of its units; the executor's warm-up task has none."""
+    """Run a worker's task and return the number of its units. The executor's warm-up task has no units."""
     task = TaskContext.get()
     told = idle_tasks.receive_task(worker_task, task.partitionId() if task is not None else 0)
     if told in (_WARM_UP, ""):
         return 0
     if not _callers:
-        start()  # Spark was configured not to use its daemon
+        start()  # if Spark is configured not to use its daemon
     units = _callers[0].run(told, msgspec.json.encode(_given()))
     if idle_tasks.is_idle_task(worker_task):
         time.sleep(_QUIET_SECONDS)

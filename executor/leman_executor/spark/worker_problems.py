@@ -1,7 +1,7 @@
-"""The errors for problems that keep Spark's workers from running functions, and the capacity of a standalone cluster.
+"""Describe why Spark's workers cannot run functions as errors, and read the capacity of a standalone cluster.
 
-Spark's driver cannot distinguish executors that fail to reach it from executors that were never started. The master
-reports the capacity on its JSON page; its RPC endpoint returns the address of that page.
+From Spark's driver, an executor that cannot reach the driver looks the same as one that was never started. The master's
+JSON page shows the capacity; its RPC endpoint returns the address of that page.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _LARGEST_ANSWER = 16 << 20
 
 @dataclass(frozen=True, slots=True)
 class WorkerSize:
-    """The resources of a live worker, and how many are free."""
+    """The resources of a live Spark worker, and how much of them is free."""
 
     cores: int
     memory_bytes: int
@@ -34,12 +34,12 @@ class WorkerSize:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capacity:
-    """The capacity of a cluster."""
+    """The capacity of a standalone cluster."""
 
-    #: Live workers.
+    #: Number of live Spark workers.
     workers: int
     cores: int
-    #: Cores in use.
+    #: Number of cores in use.
     used: int
     #: Whether the application has no cores and waits for some.
     waits: bool
@@ -47,15 +47,15 @@ class Capacity:
     sizes: tuple[WorkerSize, ...] = ()
 
     def is_too_small_for(self, cores: int, memory_bytes: int) -> bool:
-        """Return whether no live worker is large enough for an executor, even if idle; False if there are no
-        workers.
+        """Return whether each live worker is too small for an executor, even if it is idle. Return False if there are
+        no workers.
         """
         return bool(self.sizes) and not any(
             size.cores >= cores and size.memory_bytes >= memory_bytes for size in self.sizes
         )
 
     def has_room_for(self, cores: int, memory_bytes: int) -> bool:
-        """Return whether a worker has this much free."""
+        """Return whether one worker has this much free."""
         return any(size.free_cores >= cores and size.free_memory_bytes >= memory_bytes for size in self.sizes)
 
 
@@ -68,7 +68,7 @@ def read_capacity(context: SparkContext, master: str) -> Capacity | None:
         try:
             web = _web_port(context, host, port)
             capacity = capacity_of(_page(host, web), str(context.applicationId)) if web else None
-        except Exception:  # noqa: BLE001 raised by Py4J, HTTP or JSON: the capacity is unknown
+        except Exception:  # noqa: BLE001 any error of Py4J, HTTP or JSON: unknown
             continue
         if capacity is not None:
             return capacity
@@ -76,17 +76,20 @@ def read_capacity(context: SparkContext, master: str) -> Capacity | None:
 
 
 def standalone_masters(url: str) -> Iterator[tuple[str, int]]:
-    """Yield the hosts and ports of a URL `spark://host:port,host:port`, and nothing for any other URL."""
+    """Yield the host and port of each master in a URL `spark://host:port,host:port`. Yield nothing for any other
+    URL.
+    """
     if url.startswith("spark://"):
         for host, port in re.findall(r"(\[[^]]+\]|[^:,/\[\]]+):(\d+)", url.removeprefix("spark://")):
             yield host, int(port)
 
 
 def capacity_of(said: Mapping[str, Any], application: str) -> Capacity | None:
-    """Return the capacity from a master's page; None if the page lacks the application, as on a standby master.
+    """Return the capacity from a master's page. Return None if the page does not list the application, as on a standby
+    master.
 
-    An application counts as running from its first executor on, even after losing them all. Without any executor it
-    waits if no core is free.
+    The page shows an application as running from its first executor on, even after it has lost all of them. An
+    application without any executor waits if no core is free.
     """
     ours = next((app for app in said.get("activeapps", ()) if app.get("id") == application), None)
     if ours is None:
@@ -121,7 +124,7 @@ def _web_port(context: SparkContext, host: str, port: int) -> int:
 
 
 def _page(host: str, port: int) -> Mapping[str, Any]:
-    """Fetch the master's page without a proxy, because it is in the cluster's network."""
+    """Fetch the master's page. Use no proxy, because the page is in the cluster's network."""
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     with opener.open(f"http://{host}:{port}/json/", timeout=_TIMEOUT_SECONDS) as answer:
         said = json.loads(answer.read(_LARGEST_ANSWER))
@@ -136,11 +139,11 @@ _ADVICE = (
     "environment: `leman pack-env`"
 )
 _ASK_LESS = "Ask for less (num_cpus, num_gpus, memory), or have larger workers. Finished work is kept"
-#: Spark's messages for an invalid master URL, and for an invalid setting.
+#: Spark's messages for an invalid master URL.
 _BAD_MASTER = re.compile(r"Master URL|Master must ")
 #: Spark's messages for a driver heap that is too small.
 _SMALL_HEAP = re.compile(r"INVALID_DRIVER_MEMORY|Insufficient driver memory")
-#: The number of files that Spark opens at once, with some to spare.
+#: The number of files that Spark opens at once, with a margin.
 _OPEN_FILES = 1024
 _BAD_VALUE = re.compile(r"IllegalArgumentException|NumberFormatException")
 _MISSING = re.compile(r'Cannot run program "([^"]+)"[^\n]*?: (?:error=\d+, )?([^\n]+)')
@@ -149,7 +152,7 @@ _VERSIONS = re.compile(r"PYTHON_VERSION_MISMATCH\][^\n]*|Python in worker has di
 
 
 def unusable_python(message: str, host: str, python: str) -> LemanError | None:
-    """Return the error WORKER_PYTHON_UNUSABLE if Spark's message on a failed task says that Python cannot run.
+    """If Spark's message on a failed task says that Python cannot run, return the error WORKER_PYTHON_UNUSABLE.
 
     Returns None if the task failed for another reason.
     """
@@ -171,7 +174,7 @@ def unreachable(master: str, host: str, port: str, seconds: float, *, has_capaci
     """Return the error WORKERS_CANNOT_REACH_DRIVER for workers that did not call back in time.
 
     Args:
-        has_capacity: Whether the cluster is known not to be full.
+        has_capacity: Whether the cluster is known to have free cores.
     """
     see = "" if has_capacity else ", and see that the cluster has free cores"
     return Unavailable(
@@ -200,7 +203,7 @@ def busy(master: str, capacity: Capacity) -> ResourceExhausted:
 
 
 def too_small(master: str, cores: int, memory_bytes: int, capacity: Capacity) -> FailedPrecondition:
-    """Return the error RESOURCES_NOT_AVAILABLE for a function whose executors are larger than all workers."""
+    """Return RESOURCES_NOT_AVAILABLE for a function that needs executors larger than every worker."""
     return FailedPrecondition(
         "RESOURCES_NOT_AVAILABLE",
         f"The function needs Spark executors of {_executor(cores, memory_bytes)}, and no worker of {master} has that: "
@@ -210,7 +213,7 @@ def too_small(master: str, cores: int, memory_bytes: int, capacity: Capacity) ->
 
 
 def no_worker_for(master: str, cores: int, memory_bytes: int, capacity: Capacity) -> FailedPrecondition:
-    """Return the error RESOURCES_NOT_AVAILABLE for configured executors that are larger than all workers."""
+    """Return RESOURCES_NOT_AVAILABLE if the settings ask for executors larger than every worker."""
     return FailedPrecondition(
         "RESOURCES_NOT_AVAILABLE",
         f"Each Spark executor is to have {_executor(cores, memory_bytes)}, and no worker of {master} has that: the "
@@ -226,7 +229,7 @@ def _largest(capacity: Capacity) -> str:
 
 
 def no_executor(master: str, cores: int, memory_bytes: int, seconds: float) -> FailedPrecondition:
-    """Return the error RESOURCES_NOT_AVAILABLE if Spark started no executor for a function in time."""
+    """Return RESOURCES_NOT_AVAILABLE if Spark has started no executor for a function in time."""
     return FailedPrecondition(
         "RESOURCES_NOT_AVAILABLE",
         f"The function needs Spark executors of {_executor(cores, memory_bytes)}, and {master} has started none "
@@ -236,7 +239,7 @@ def no_executor(master: str, cores: int, memory_bytes: int, seconds: float) -> F
 
 
 def no_room(master: str, cpus: int, largest: int) -> FailedPrecondition:
-    """Return the error RESOURCES_NOT_AVAILABLE if no executor has the cores of a worker."""
+    """Return RESOURCES_NOT_AVAILABLE if no executor has as many cores as a worker takes."""
     return FailedPrecondition(
         "RESOURCES_NOT_AVAILABLE",
         f"Each worker takes {_cores(cpus)} of one Spark executor, and the largest executor of {master} has "
@@ -256,7 +259,7 @@ def _executor(cores: int, memory_bytes: int) -> str:
 
 
 def no_master(master: str) -> Unavailable:
-    """Return the error SPARK_NOT_STARTED for a cluster whose masters did not answer."""
+    """Return SPARK_NOT_STARTED for a cluster whose masters did not respond."""
     return Unavailable(
         "SPARK_NOT_STARTED",
         f"Spark did not start: the master {master} has not answered within a minute. Is it up, of the same release of "
@@ -266,13 +269,13 @@ def no_master(master: str) -> Unavailable:
 
 
 def not_started(master: str, cause: str, *, local: bool, has_jvm: bool = True, open_files: int = -1) -> Unavailable:
-    """Return the error SPARK_NOT_STARTED for a Spark that did not start.
+    """Return SPARK_NOT_STARTED for any other reason why Spark did not start.
 
     Args:
         cause: The message of the JVM or of Spark.
         local: Whether the master is this machine.
-        has_jvm: Whether a JVM came up, but Spark did not start in it.
-        open_files: The number of files that the executor may open; -1: any number.
+        has_jvm: Whether a JVM started. If so, Spark failed in it.
+        open_files: The number of files that the executor may open; -1 for any number.
     """
     if 0 <= open_files < _OPEN_FILES:
         advice = (

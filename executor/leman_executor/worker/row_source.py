@@ -1,8 +1,8 @@
-"""Read the rows of a pass, chunk by chunk, and what the column's current file shows about them.
+"""Read the rows of a pass, chunk by chunk, with what the column's current file shows about them.
 
-A column's inputs come from its own table, or from a source table whose row ids its table has. In the second case,
-ordinary backfills of a scratch table compute a view's function columns without copying the inputs. Runs on Spark
-workers, so it imports neither gRPC nor Spark.
+A column's inputs come from its own table. The columns of a scratch table instead read the inputs from the source table,
+by the source row ids that the scratch table has. So ordinary backfills of a scratch table compute a view's function
+columns without copying the inputs. Runs on Spark workers, so it imports neither gRPC nor Spark.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from leman_executor.worker.unit_runtime import UnitRuntime
 
 Offsets = npt.NDArray[np.int64]
 
-#: Failed rows at most this far apart are read in one range.
+#: Failed rows that are at most this far apart are read as one range.
 _GAP_ROWS = 4096
 
 
 class InstalledFile:
-    """The rows of one fragment in the column's current file, as the function's version sees them.
+    """The rows of one fragment in the column's current file, as this version of the function treats them.
 
-    A settled row needs no evaluation. A row that failed under an earlier version is not settled, as this version was
-    not called with it. If only failed rows are requested, failed rows are not settled, and rows that were never
-    computed are left out.
+    A settled row needs no evaluation. A row that failed under an earlier version is not settled, because this version
+    was not called with it. If a request asks for failed rows only, failed rows are not settled, and rows that were
+    never computed are left out.
     """
 
     def __init__(self, context: WorkContext, work: FragmentWork, reader: FragmentReader, column: pa.Field) -> None:
@@ -58,7 +58,7 @@ class InstalledFile:
         accepted = context.versions or (own,)
         self.filters = row_states.summary_for_version(row_states.decode_state_summary(buffer), own, accepted).filters
         states = self._states = row_states.decode_states_for(buffer, own, accepted)
-        if work.task.deleted_rows:  # they have no state or value left to copy
+        if work.task.deleted_rows:  # deleted rows have no state or value to copy
             live = reader.live(work.fragment_id, RowRange(0, work.task.physical_rows))
             states = self._states = np.where(live, states, np.uint8(RowState.UNTOUCHED))
         self._failed = row_states.state_kinds(states) == RowState.FAILED
@@ -67,27 +67,29 @@ class InstalledFile:
 
     @property
     def failed_before(self) -> int:
-        """Return how many rows failed under this version and are not retried by this request."""
+        """Return the number of rows that failed under this version and that this request does not retry."""
         return int(np.count_nonzero(self._settled & self._failed))
 
     def settled(self, covered: RowRange) -> list[Piece]:
-        """Return the rows of a range that need no evaluation, in several pieces if one cannot hold the values."""
+        """Return the rows of a range that need no evaluation. They come in several pieces if one array cannot hold the
+        values.
+        """
         return self._pieces(covered, np.flatnonzero(self._settled[covered.start : covered.end]) + covered.start)
 
     def failed(self, covered: RowRange) -> Offsets:
-        """Return the offsets of the rows of a range that are marked as failed."""
+        """Return the offsets of those rows of a range that are marked as failed."""
         found: Offsets = np.flatnonzero(self._failed[covered.start : covered.end]) + covered.start
         return found
 
     def failed_spans(self, covered: RowRange) -> Iterator[RowRange]:
-        """Yield a few ordered ranges that together contain the failed rows of a range."""
+        """Yield a few ranges, in order, that together contain all failed rows of a range."""
         offsets = self.failed(covered)
         if len(offsets):
             for run in np.split(offsets, np.flatnonzero(np.diff(offsets) > _GAP_ROWS) + 1):
                 yield RowRange(int(run[0]), int(run[-1]) + 1)
 
     def still_failed(self, covered: RowRange, known: Sequence[Piece], live: npt.NDArray[np.bool_]) -> list[Piece]:
-        """Return the rows of a range that are marked as failed and were not retried.
+        """Return those rows of a range that are marked as failed and were not retried.
 
         Args:
             covered: The range.
@@ -110,7 +112,7 @@ class InstalledFile:
 
 
 def _buffer(context: WorkContext, work: FragmentWork) -> tuple[bytes | None, str]:
-    """Return the stored states and their version."""
+    """Return the stored row states and the version of their file."""
     own = keys.function_of(work.task.fingerprint)
     if not (work.task.extend_current and work.task.current_file):
         return None, own
@@ -128,7 +130,7 @@ _CHUNK_BYTES = 64 << 20
 
 
 class SourcedReader(FragmentReader):
-    """Read a scratch table's fragments with the columns of its source in place of its own."""
+    """Read a scratch table's fragments, with the columns of its source instead of its own."""
 
     def __init__(self, uri: str, version: int, source: InputSource) -> None:
         super().__init__(uri, version)
@@ -160,9 +162,9 @@ class SourcedReader(FragmentReader):
             at = piece.end
 
     def located(self, fragment_id: int, offsets: Sequence[int]) -> list[tuple[int, RowAddress]]:
-        """Return (row id, row address) in the source, as `FragmentReader.located` does.
+        """Return (row id, row address) of rows in the source, as `FragmentReader.located` does.
 
-        The scratch table's own ids are meaningless outside this job.
+        The scratch table's own row ids are meaningless outside this job.
         """
         if not offsets:
             return []
@@ -180,7 +182,7 @@ class SourcedReader(FragmentReader):
 
 
 def first_rows(most_bytes: int, schema: pa.Schema) -> int:
-    """Return how many rows of a schema to read first: only a few if the width of its values is unknown."""
+    """Return how many rows of a schema to read first: only a few if the width of its values is not known."""
     if not all(pa.types.is_primitive(field.type) for field in schema):
         return _FIRST_ROWS
     bits = sum(int(field.type.bit_width) + 1 for field in schema)
@@ -188,18 +190,18 @@ def first_rows(most_bytes: int, schema: pa.Schema) -> int:
 
 
 def rows_within(most_bytes: int, like: pa.RecordBatch) -> int:
-    """Return how many rows like these take about `most_bytes`: at least one, at most a chunk's rows."""
+    """Return how many rows like these take about `most_bytes`: at least 1, and at most the rows of a chunk."""
     if not like.num_rows:
         return _FIRST_ROWS
     return max(1, min(CHUNK_ROWS, int(most_bytes * like.num_rows / max(1, like.nbytes))))
 
 
-#: The minimum cost of looking at a row if a filter excludes nearly all of them.
+#: The assumed minimum cost of a row, in bytes, if a filter excludes nearly all rows.
 _BYTES_A_ROW = 64
 
 
 class RowSource:
-    """Read the rows that the filter matches, or only the failed rows among them."""
+    """Read the rows that the filter matches, or only those of them that failed."""
 
     def __init__(self, context: WorkContext, work: FragmentWork, runtime: UnitRuntime, current: InstalledFile) -> None:
         self._context = context
@@ -210,7 +212,7 @@ class RowSource:
         self._types = function_input_types(context.input_schema)
 
     def chunks(self, covered: RowRange) -> Iterator[Chunk]:
-        """Yield chunks in order that together cover the range."""
+        """Yield chunks, in order, that together cover the range."""
         source = self._failed(covered) if self._context.failed_only else self._matching(covered)
         first = True
         while True:
@@ -218,13 +220,13 @@ class RowSource:
                 chunk = next(source, None)
             if chunk is None:
                 return
-            if first:  # includes opening the file
+            if first:  # this also opens the file
                 self._meter.waited(taken(), max(chunk.rows.nbytes, chunk.covered.rows * _BYTES_A_ROW))
             first = False
             yield chunk
 
     def _failed(self, covered: RowRange) -> Iterator[Chunk]:
-        """Yield chunks that cover the range, reading only near failed rows."""
+        """Yield chunks that cover the range. Read only rows near failed rows."""
         nothing = pa.RecordBatch.from_arrays([], names=[])
         for part in split_range(covered, CHUNK_ROWS):
             at = part.start
@@ -251,7 +253,9 @@ class RowSource:
 
 
 def function_input_types(input_schema: bytes) -> Sequence[pa.DataType]:
-    """Return the types of inputs that the function expects, or nothing if it takes them as they are read."""
+    """Return the types that the function expects of its inputs. Return no types if it takes the inputs as they are
+    read.
+    """
     return pa.ipc.read_schema(pa.py_buffer(input_schema)).types if input_schema else ()
 
 
