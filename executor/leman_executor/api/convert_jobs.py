@@ -1,4 +1,4 @@
-"""Convert jobs, events, failed rows and previews to protobuf messages and back.
+"""Convert jobs, events, failed rows and previews to protobuf messages, and requests back.
 
 See `leman_core.wire.convert_values` for the guarantees and errors.
 """
@@ -44,12 +44,12 @@ from leman_executor.worker.preview_messages import (
     to_arrow_stream,
 )
 
-# ruff: noqa: D103 -- as there
+# ruff: noqa: D103 -- as in `convert_values`
 
 
 _HIGHEST_PRIORITY = 100
 _STATE_FROM = {jobs_pb2.Job.State.Value(f"STATE_{state.value}"): state for state in JobState}
-#: Durations of a job's progress → their names here.
+#: The durations in a job's progress → their names in the message.
 _DURATIONS = tuple(
     (f"{name}_duration", f"{name}_seconds")
     for name in ("udf", "read", "checkpoint", "write", "commit", "load", "elapsed")
@@ -59,7 +59,7 @@ _COUNTS = sorted(Progress.__dataclass_fields__.keys() - _NOT_COUNTS)
 
 
 def job_to_proto(job: Job, error: LemanError | None) -> jobs_pb2.Job:
-    """Convert a job; `error` is the reason of its failure as it was raised."""
+    """Convert a job. `error` is the error with which it failed, if any, as it was raised."""
     message = jobs_pb2.Job(
         job_id=job.job_id,
         state=jobs_pb2.Job.State.Value(f"STATE_{job.state.value}"),
@@ -100,7 +100,7 @@ def filter_from_proto(message: jobs_pb2.JobFilter) -> JobFilter:
     """Convert a filter.
 
     Raises:
-        InvalidArgument: UNKNOWN_VALUE – a state that this release does not know; BAD_TIME – an invalid time.
+        InvalidArgument: UNKNOWN_VALUE – a state that this release does not know; BAD_TIME – a time that is not valid.
     """
     return JobFilter(
         states=frozenset(enum_value(_STATE_FROM, state, "filter.states") for state in message.states),
@@ -117,7 +117,7 @@ def priority_from_proto(priority: int) -> int:
     """Return the priority of a job.
 
     Raises:
-        InvalidArgument: BAD_NUMBER – below −100 or above 100.
+        InvalidArgument: BAD_NUMBER – the priority is below −100 or above 100.
     """
     if abs(priority) > _HIGHEST_PRIORITY:
         message = f"priority is {priority}: set a number from -{_HIGHEST_PRIORITY} to {_HIGHEST_PRIORITY}"
@@ -158,7 +158,7 @@ def event_to_proto(event: JobEvent) -> jobs_pb2.JobEvent:
 
 
 def update_to_proto(news: JobUpdate) -> jobs_pb2.WatchJobResponse:
-    """Convert an update, apart from the job. All watchers share the job's message."""
+    """Convert an update except for the job. All watchers share the job's message."""
     return jobs_pb2.WatchJobResponse(
         sequence=news.sequence, events=map(event_to_proto, news.events), events_missing=news.events_missing
     )
@@ -207,7 +207,7 @@ _STATES = {
 
 
 def preview_from_proto(message: jobs_pb2.PreviewFunctionRequest) -> PreviewRequest:
-    """Convert the executor's part of a preview request; the planner reads the rest.
+    """Convert the executor's part of a preview request. The planner reads the other part.
 
     Raises:
         InvalidArgument: BAD_NUMBER, BAD_REQUEST, BAD_ENV.
@@ -286,7 +286,7 @@ def _row(row: TriedRow) -> jobs_pb2.PreviewRow:
 
 
 def _values(result: PreviewResult) -> tuple[bytes, list[str]]:
-    """Return inputs and outputs as one Arrow stream, and the names of the columns that are not in it."""
+    """Return inputs and outputs as one Arrow stream, and the names of the columns that do not fit."""
     record, name = result.record, result.header.udf.name
     if record.found is None or not record.found.rows:
         return b"", []

@@ -1,4 +1,4 @@
-"""Clients of the planner and the commit coordinator: domain values in, domain values out."""
+"""Call the planner and the commit coordinator, with domain values as arguments and results."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class PlannerClient:
                     compared.extend(convert_plans.compared_from_proto(f) for f in message.compared.files)
                 elif message.HasField("task_batch"):
                     batches.append(message.task_batch)
-                else:  # from a planner of an earlier release
+                else:  # sent by planners of earlier releases
                     tasks.extend(convert_plans.task_from_proto(t) for t in message.tasks.tasks)
         except grpc.RpcError as error:
             raise error_from_rpc(error) from None

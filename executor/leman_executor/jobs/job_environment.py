@@ -1,5 +1,4 @@
-"""The environment of a job: its interfaces to other parts as small protocols, its settings, and the runners of its
-workers.
+"""Define what a job needs from the other parts of the system, as small protocols, and bundle it as one environment.
 
 `leman_executor.app` supplies the implementations.
 """
@@ -40,7 +39,7 @@ from leman_executor.spark.spark_runner import SparkRunner
 
 
 class Planner(Protocol):
-    """The planner and the catalog. All calls raise the planner's error (`leman_core.model.service_errors`)."""
+    """The planner and the catalog. All calls raise the error of the planner (`leman_core.model.service_errors`)."""
 
     async def create_plan(self, spec: BackfillSpec) -> Plan:
         """Return the whole plan of a backfill."""
@@ -51,7 +50,7 @@ class Planner(Protocol):
         ...
 
     async def find_udf(self, database: str, name: str, version: str) -> FunctionVersion:
-        """Return a registered function; without a version, the latest one.
+        """Return a registered function. Without a version, return the latest version.
 
         Raises:
             NotFound: UDF_NOT_FOUND.
@@ -59,22 +58,24 @@ class Planner(Protocol):
         ...
 
     async def functions_of(self, spec: BackfillSpec) -> list[str]:
-        """Return `name@version` of the function of the column to fill, and of earlier ones whose values it keeps."""
+        """Return `name@version` of the column's function, and of the earlier functions whose values the column
+        keeps.
+        """
         ...
 
     async def alter_column(self, spec: BackfillSpec, function: FunctionVersion, *, keep_values: bool) -> bytes:
-        """Give the column to fill another function.
+        """Set another function for the column to fill.
 
         Returns:
-            The outcome as the ColumnOutcome for the caller; empty if unknown.
+            The ColumnOutcome for the caller, serialized; empty if unknown.
         """
         ...
 
 
 class Commits(Protocol):
-    """Install files in tables. All calls raise the coordinator's error (`leman_core.model.service_errors`).
+    """Install files in tables. All calls raise the error of the coordinator (`leman_core.model.service_errors`).
 
-    After Unavailable the outcome is unknown, and the request may be retried.
+    After Unavailable, it is unknown whether the files were installed, and the request may be retried.
     """
 
     async def replace_column(
@@ -96,10 +97,10 @@ class Commits(Protocol):
         attempt: Attempt,
         request_id: str,
     ) -> list[ColumnCommit]:
-        """Install files of several columns of one table, in one version if possible.
+        """Install files of several columns of one table, in a single version if possible.
 
         Raises:
-            LemanError: the error of one of the columns.
+            LemanError: The error of one of the columns.
         """
         ...
 
@@ -113,11 +114,11 @@ class Commits(Protocol):
         read_version: int = 0,
         identity: str = "",
     ) -> BegunAttempt:
-        """Fence all earlier attempts at a job in one table, and give the table an incarnation if it has none.
+        """Fence all earlier attempts at a job in one table. Give the table an incarnation if it has none.
 
         Args:
-            incarnation: The expected incarnation of the table; empty: any.
-            identity: Of `read_version`, from the plan; empty: not checked.
+            incarnation: The expected incarnation of the table; any, if empty.
+            identity: The identity of `read_version`, from the plan. If empty, it is not checked.
         """
         ...
 
@@ -133,17 +134,18 @@ class Commits(Protocol):
         """Recreate a view's placeholders and return the new version of the view.
 
         Args:
-            schema: The view's columns; its metadata has the definition.
+            schema: The view's columns. Its metadata contains the view's definition.
         """
         ...
 
     async def fill_placeholders(
         self, plan: RefreshPlan, files: Sequence[tuple[int, StagedFile]], *, attempt: Attempt, request_id: str
     ) -> tuple[int, list[FragmentOutcome]]:
-        """Give placeholders their values. Return the view's version, or 0, and an outcome for each fragment.
+        """Fill placeholders with values. Return the view's version, or 0 if none was made, and the outcome of each
+        fragment.
 
         Args:
-            files: The files with the fragments that they are for.
+            files: The files, each with the fragment that it is for.
         """
         ...
 
@@ -164,16 +166,16 @@ class Commits(Protocol):
         See `ApplyViewDelta` in protos/leman/internal/v1/submission.proto.
 
         Args:
-            swapped: The files with the fragments that they are for.
-            evictions: The file with the rows to remove, and its digest; or two empty texts.
+            swapped: Files for existing fragments, each with the fragment that it is for.
+            evictions: The uri of the file that lists the rows to remove, and its digest; or two empty texts.
 
         Raises:
-            Aborted: VIEW_CHANGED – the view's version is not that of the plan.
+            Aborted: VIEW_CHANGED – the view's version is not the plan's.
         """
         ...
 
     async def optimize_indices(self, uri: str, columns: Sequence[str]) -> list[IndexCoverage]:
-        """Update the indexes on these columns (none: all), and return their coverage."""
+        """Update the indexes on these columns (on all columns, if none are given). Return their coverage."""
         ...
 
 
@@ -181,9 +183,9 @@ class JobStore(Protocol):
     """The history of jobs and their failed rows."""
 
     async def save(self, job: Job) -> Job:
-        """Write a state of a job, and return the current one (see `JobHistory.save`).
+        """Write a state of a job, and return the current state (see `JobHistory.save`).
 
-        If that is another executor's attempt, the local run of the job ends.
+        If the current state is of another executor's attempt, the local run of the job ends.
         """
         ...
 
@@ -192,11 +194,11 @@ class JobStore(Protocol):
         ...
 
     def failed_in(self, job: Job) -> tuple[str, ...]:
-        """Return a few earlier jobs in which rows of the same column and function version failed, newest first."""
+        """Return a few earlier jobs, newest first, in which rows of the same column and function version failed."""
         ...
 
     def lost_commit(self, job: Job, version: int) -> Job | None:
-        """Return a recent job that left the job's table, or view, at a later version than its latest one, or None.
+        """Return a recent job that committed a version of the job's table or view later than the latest one, or None.
 
         Args:
             version: The latest version of the table.
@@ -206,59 +208,61 @@ class JobStore(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """The result of a comparison."""
+    """The result of comparing the inputs of rows."""
 
     #: The compared files, as far as known.
     files: list[TracedFile]
-    #: Rows that keep their values, and rows that get them from a checkpoint.
+    #: Number of rows that keep their values, and of rows that get them from a checkpoint.
     kept: int = 0
     restored: int = 0
 
 
 class CheckpointMaintenance(Protocol):
-    """The maintenance of checkpoints, so that plans find stored work."""
+    """Maintain checkpoints, so that plans find stored work."""
 
     async def migrate(self, plan: Plan, stop: threading.Event) -> int:
-        """Store moved checkpoints again, until `stop` is set. Return their number."""
+        """Store checkpoints of moved rows again, until `stop` is set. Return their number."""
         ...
 
     async def save_traced(self, plan: Plan) -> None:
-        """Record the files written by compaction that the plan has traced."""
+        """Record the files that the plan has traced through compactions."""
         ...
 
     async def compare(self, plan: Plan, stop: threading.Event) -> Comparison:
-        """Compare the plan's compared files, until `stop` is set, and store the results for the next plan."""
+        """Compare the files that the plan lists for comparison, until `stop` is set. Store the results for the next
+        plan.
+        """
         ...
 
     async def write_partial(
         self, context: WorkContext, task: FragmentTask, checkpoints: Sequence[CheckpointRef], stop: threading.Event
     ) -> StagedFile | None:
-        """Write a fragment's stored rows as a column file; see `leman_executor.worker.fragment_writer`."""
+        """Write the stored rows of a fragment as a column file; see `leman_executor.worker.fragment_writer`."""
         ...
 
     async def forget_file(self, uri: str, task: FragmentTask, file: str) -> None:
-        """Delete the records of a column file of a fragment, so that no plan finds it."""
+        """Delete the records of a fragment's column file, so that no plan finds it."""
         ...
 
     async def remove_leftovers(self, uri: str) -> None:
-        """Remove stored data of a deleted table. A failure is not raised."""
+        """Remove the stored data of a deleted table. Do not raise if this fails."""
         ...
 
 
 class ReservationKeeping(Protocol):
-    """Reservations that outlive the workers that made them. Scopes are `fragment id:fingerprint`."""
+    """Keep reservations longer than the workers that made them live. A scope is `fragment id:fingerprint`."""
 
     async def keep(self, holder: str, scopes: Sequence[str]) -> None:
-        """Renew a holder's reservations of the scopes."""
+        """Renew a holder's reservations in the scopes."""
         ...
 
     async def release(self, holder: str, scopes: Sequence[str]) -> None:
-        """Release a holder's reservations of the scopes."""
+        """Release a holder's reservations in the scopes."""
         ...
 
 
 class PooledReservations:
-    """A `ReservationKeeping` that makes its calls in a thread pool."""
+    """A `ReservationKeeping` that calls Redis in a thread pool."""
 
     def __init__(self, reservations: Reservations, pool: BlockingPool) -> None:
         self._reservations = reservations
@@ -282,42 +286,42 @@ class JobEnvironment:
     planner: Planner
     commits: Commits
     slots: int
-    """Task slots of this machine, for jobs that set no number of workers and do not run on a cluster."""
+    """Task slots of this machine, for jobs that do not set a number of workers and run on no cluster."""
     jobs: JobStore
     checkpoints: CheckpointMaintenance
     reservations: ReservationKeeping
 
     def cluster(self) -> Cluster:
-        """Return the resources of workers."""
+        """Return the resources that workers can have."""
         return self.spark.cluster(self.slots)
 
     def check_can_run(self, functions: Iterable[UdfDefinition]) -> None:
-        """Check that Spark's workers can run these functions now. SQL runs in the executor itself.
+        """Check that Spark's workers can run these functions now. SQL needs no Spark: the executor itself runs it.
 
         Raises:
             LemanError: WORKERS_CANNOT_REACH_DRIVER, WORKER_PYTHON_UNUSABLE, SPARK_NOT_STARTED.
         """
         trouble = self.spark.trouble
         if trouble is not None and any(udf.kind is not UdfKind.SQL for udf in functions):
-            raise trouble.with_traceback(None)  # all callers share the error
+            raise trouble.with_traceback(None)  # all callers share one error object
 
     def cancel_workers(self, job_key: str) -> None:
-        """Kill the workers of a job, and start no more. Callable from any thread; blocks for a moment."""
+        """Kill the workers of a job, and start no others. Callable from any thread. Blocks for a moment."""
         self.local.cancel(job_key)
         self.spark.cancel(job_key)
 
     def stop_units(self, job_key: str) -> None:
-        """Make the workers of a job store their computed rows and return their units."""
+        """Ask the workers of a job to store their computed rows and return their units."""
         self.dispatcher.stop_units(job_key)
         self.local.stop_units(job_key)
 
     async def stop_workers(self, job_key: str) -> None:
-        """Stop the current workers of a job, and return when none runs."""
+        """Stop the current workers of a job, and wait until none runs."""
         await self.spark.stop_job(job_key)
         await self.local.stop_job(job_key)
 
     def forget_workers(self, job_key: str) -> None:
-        """Forget that a job was cancelled, because it has ended or restarts here."""
+        """Forget that a job was cancelled, because the job has ended or restarts here."""
         self.spark.forget(job_key)
         self.local.forget(job_key)
 
@@ -326,8 +330,8 @@ def task_slots_for(udf: UdfDefinition, concurrency: int, services: JobEnvironmen
     """Return the task slots of a job that asks for `concurrency` workers (0: all task slots).
 
     Raises:
-        PermissionDenied: UDF_NOT_ALLOWED – this executor does not run such functions, whatever the planner allows.
-        FailedPrecondition: RESOURCES_NOT_AVAILABLE – no worker has the resources of the function.
+        PermissionDenied: UDF_NOT_ALLOWED – this executor does not run such functions, even if the planner allows them.
+        FailedPrecondition: RESOURCES_NOT_AVAILABLE – no worker has the resources that the function asks for.
     """
     FunctionPolicy.of(services.settings.udf).check(udf)
     slots = services.slots

@@ -1,4 +1,4 @@
-"""What backfills and refreshes share: how an attempt begins, and how it ends with or without an error."""
+"""Begin and end attempts of backfills and refreshes, and turn failures into errors of jobs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from leman_executor.jobs.job_environment import Commits, JobEnvironment, JobStor
 from leman_executor.jobs.job_status import JobStatus
 from leman_executor.scheduling.dispatcher import Cancelled
 
-#: Failures of a unit that are not a FailedPrecondition.
+#: The error class of each reason of a unit's failure. Any other reason is a FailedPrecondition.
 _KINDS: dict[str, type[LemanError]] = {
     INTERNAL_BUG: Internal,
     "FUNCTION_UNAVAILABLE": Unavailable,
@@ -39,7 +39,7 @@ _KINDS: dict[str, type[LemanError]] = {
 
 
 def unit_error(failure: UnitFailure) -> LemanError:
-    """Return the job's error for a unit's failure, with the facts of the failed row."""
+    """Return the job's error for the failure of a unit, with the facts about the failed row."""
     error = _KINDS.get(failure.reason, FailedPrecondition)(failure.reason, failure.message)
     if failure.row is not None:
         error.facts.update(failed_row_facts(failure.row))
@@ -54,7 +54,7 @@ def too_many_failed_rows(udf: UdfDefinition, rows: int, failed: int) -> LemanErr
     return FailedPrecondition(
         "TOO_MANY_ERRORS",
         f"UDF '{udf.name}' failed on {failed} rows, {allowed} are allowed. "
-        "JobService.ListJobErrors lists them; fix the function, or raise `max_errors` of its error policy.",
+        "JobService.ListJobErrors lists them; fix the function, or increase `max_errors` in its error policy.",
         rows_failed=failed,
     )
 
@@ -78,7 +78,7 @@ def to_job_error(error: LemanError) -> JobError:
 
 
 def from_job_error(error: JobError) -> LemanError:
-    """Return the error that a job stored; Internal if this release does not have it."""
+    """Return the error that a job stored. Return an Internal error if this release does not know its class."""
     kind: type[LemanError] = getattr(error_tree, error.kind, error_tree.Internal)
     found = kind(error.reason, error.message)
     found.facts = error.facts
@@ -86,9 +86,9 @@ def from_job_error(error: JobError) -> LemanError:
 
 
 def note_lost_commit(status: JobStatus, jobs: JobStore, version: int) -> None:
-    """Add an event to a job if its table or view is at an earlier version than the one that a recent job committed.
+    """Add an event to a job if its table or view is at an earlier version than a recent job committed.
 
-    The job continues, as a folder that was restored from a copy looks the same.
+    The job continues, because the table looks the same if it was deliberately restored from a copy.
 
     Args:
         version: The latest version of the table.
@@ -106,14 +106,14 @@ def note_lost_commit(status: JobStatus, jobs: JobStore, version: int) -> None:
 
 
 async def begin_attempt(commits: Commits, job: Job) -> None:
-    """Fence the job's earlier attempts in its table, or its view.
+    """Fence the job's earlier attempts in its table or view.
 
-    From now on, no files of an earlier, possibly frozen executor are committed there. A first attempt writes nothing. A
-    deleted or replaced table is ignored here, as planning reports it.
+    From now on, no files of an earlier attempt, whose executor may only be frozen, are committed there. A first attempt
+    writes nothing. A deleted or replaced table is ignored here; planning reports it.
 
     Raises:
         FailedPrecondition: ATTEMPT_FENCED – a later attempt has begun.
-        LemanError: another error of the coordinator.
+        LemanError: any other error of the coordinator.
     """
     try:
         await begin_attempt_at(commits, job, table_uri(job.request.database, job.request.table), job.incarnation)
@@ -125,14 +125,14 @@ async def begin_attempt(commits: Commits, job: Job) -> None:
 
 
 async def begin_attempt_at(commits: Commits, job: Job, uri: str, incarnation: str = "") -> None:
-    """Fence the job's earlier attempts in a table that the job writes to.
+    """Fence the job's earlier attempts in another table that the job writes to.
 
     Args:
-        incarnation: The expected incarnation of the table; empty: any.
+        incarnation: The expected incarnation of the table; any, if empty.
 
     Raises:
-        NotFound: The table is gone.
-        Aborted: TABLE_REPLACED – it is another table.
+        NotFound: The table does not exist.
+        Aborted: TABLE_REPLACED – the table has another incarnation.
         LemanError: see `begin_attempt`.
     """
     if job.attempt > 1:
@@ -140,17 +140,17 @@ async def begin_attempt_at(commits: Commits, job: Job, uri: str, incarnation: st
 
 
 async def give_incarnation(commits: Commits, job: Job, read_version: int, identity: str) -> BegunAttempt | None:
-    """Give the job's table or view an incarnation if its plan has none, as commits need one.
+    """Give the job's table or view an incarnation if its plan has none, because commits need one.
 
-    Such a table was created by Lance, as a copy of a table with computed columns. Such a view's creator died.
+    A table lacks one if Lance copied it from a table with computed columns. A view lacks one if its creator died.
 
     Args:
         read_version: The version that the plan was made from.
-        identity: Of that version, from the plan.
+        identity: The identity of that version, from the plan.
 
     Returns:
-        The begun attempt, with the incarnation of the planned table. None if the planned version is gone, so that the
-        job has to plan again.
+        The attempt, with the incarnation of the planned table. None if the planned version no longer exists, so that
+        the job must plan again.
 
     Raises:
         LemanError: see `begin_attempt`.
@@ -184,7 +184,7 @@ async def _note_attempt(
 
 
 class EndingRun(Protocol):
-    """The part of a running job that its end needs."""
+    """What is needed of a running job to end it."""
 
     @property
     def status(self) -> JobStatus: ...
@@ -200,19 +200,19 @@ class EndingRun(Protocol):
 
 
 class JobRun(EndingRun, Protocol):
-    """A backfill or a refresh. `Any` is the plan that its own `plan` returns."""
+    """A backfill or a refresh. The plan has the type that the run's own `plan` returns."""
 
     @property
     def workers(self) -> int:
-        """Return how many workers it gets; 0: unknown."""
+        """Return the number of the job's workers; 0 if unknown."""
         ...
 
     def set_cost_estimate(self, seconds_per_row: float | None) -> None:
-        """Set what a row cost in an earlier job of the same function version; None: unknown."""
+        """Set the cost of a row in an earlier job of the same function version; None if unknown."""
         ...
 
     async def plan(self) -> Any:
-        """Ask the planner for a plan, and retry while it is unreachable."""
+        """Ask the planner for a plan. Retry while the planner is unreachable."""
         ...
 
     async def ended_at_once(self, plan: Any) -> bool:
@@ -220,22 +220,23 @@ class JobRun(EndingRun, Protocol):
         ...
 
     async def ended_soon(self, plan: Any) -> bool:
-        """Do a job's work and end it if that takes no longer than recording that it runs. Return whether it ended.
+        """Do the job's work and end it, if that takes no longer than recording that the job runs. Return whether it
+        ended.
 
-        The job is not in the history yet, and the caller has no response yet.
+        At this point, the job is not in the history, and the caller has no response.
         """
         ...
 
     def check_env(self, plan: Any) -> None:
-        """Check that a function can use the environment variables of the job, if it has some.
+        """If the job has environment variables, check that at least one function can use them.
 
         Raises:
-            FailedPrecondition: ENV_NOT_USABLE – no function can.
+            FailedPrecondition: ENV_NOT_USABLE – no function can use them.
         """
         ...
 
     def check_resources(self, plan: Any) -> None:
-        """Check that workers have the resources of the functions.
+        """Check that workers have the resources that the functions ask for.
 
         Raises:
             FailedPrecondition: RESOURCES_NOT_AVAILABLE – a function asks for more than any worker has.
@@ -243,36 +244,36 @@ class JobRun(EndingRun, Protocol):
         ...
 
     def prefetch(self, plan: Any) -> None:
-        """Start work that writes nothing and calls no function, before the job is in the history."""
+        """Start work that writes nothing and calls no function, while the job is not in the history yet."""
         ...
 
     async def abandon(self) -> None:
-        """Stop what `prefetch` started, if `run` is not called."""
+        """Stop the work that `prefetch` started, because `run` will not be called."""
         ...
 
     async def run(self, plan: Any) -> None:
-        """Work until nothing is left, and end the job. Errors end the job; only bugs are raised."""
+        """Work until nothing is left, and end the job. An error ends the job too; only a bug raises."""
         ...
 
     async def replan_and_run(self) -> None:
-        """Plan and run a job that was taken over or was queued."""
+        """Make a plan and run it, for a job that was taken over or queued."""
         ...
 
     def cancel(self) -> None:
-        """Stop the workers; `run` then ends the job as CANCELLED. Blocks for a moment."""
+        """Stop the workers. `run` then ends the job as CANCELLED. Blocks for a moment."""
         ...
 
     def pause(self) -> None:
-        """Stop as soon as computed rows are stored; `run` then leaves the job as PAUSED."""
+        """Stop as soon as computed rows are stored. `run` then leaves the job as PAUSED."""
         ...
 
     def resume(self) -> None:
-        """Allow a stopped job to run again: `replan_and_run` continues it."""
+        """Allow a stopped job to run again. `replan_and_run` then continues it."""
         ...
 
 
 async def run_to_completion(run: EndingRun, services: JobEnvironment, work: Awaitable[bool]) -> None:
-    """Do a job's work, which returns whether rows failed, and end the job accordingly. Only bugs are raised."""
+    """Await `work`, which returns whether rows failed, and end the job accordingly. Only a bug raises."""
     ticking = asyncio.create_task(run.status.tick())
     try:
         await run.end(JobState.DONE_WITH_ERRORS if await work else JobState.DONE)
@@ -286,7 +287,7 @@ async def run_to_completion(run: EndingRun, services: JobEnvironment, work: Awai
 
 
 async def end_stopped(run: EndingRun, services: JobEnvironment) -> None:
-    """Leave a job that was asked to stop as CANCELLED or PAUSED."""
+    """Set a job that was asked to stop to CANCELLED or PAUSED."""
     if run.cancelling:
         await run.end(JobState.CANCELLED)
     else:

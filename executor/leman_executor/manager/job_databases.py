@@ -1,6 +1,6 @@
-"""The databases of one executor: their jobs, in the history and in memory, and the limits set by their registrations.
+"""Keep the jobs of one executor's databases, in the history and in memory, and the limits of registered databases.
 
-`follow_served` opens the databases of a local system, so that abandoned jobs in them are taken over.
+In a local system, `follow_served` opens the databases, so that their abandoned jobs are taken over.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _log = structlog.get_logger(__name__)
 
 
 class RegisteredLimits:
-    """The limits of registered databases by location, as last read. An unregistered database has none."""
+    """The limits of registered databases by location, as last read. A database that is not registered has no limits."""
 
     def __init__(self) -> None:
         self._by_place: Mapping[str, DatabaseLimits] = {}
@@ -38,15 +38,15 @@ class RegisteredLimits:
         return self._by_place.get(database, NO_LIMITS)
 
     def running(self, database: str) -> int | None:
-        """Return how many jobs of a database may run concurrently, or None if it has no limit of its own."""
+        """Return the maximum number of running jobs of a database, or None if it has no limit of its own."""
         return self.of(database).max_running_jobs
 
     def waiting(self, database: str) -> int | None:
-        """Return how many jobs of a database may wait, or None if it has no limit of its own."""
+        """Return the maximum number of waiting jobs of a database, or None if it has no limit of its own."""
         return self.of(database).max_waiting_jobs
 
     def set(self, registrations: Registrations) -> bool:
-        """Apply these registrations. Return whether any limit changed."""
+        """Replace all registrations. Return whether any limit changed."""
         found = {each.root: each.limits for each in registrations.by_name.values() if each.limits != NO_LIMITS}
         changed = found != self._by_place
         self._by_place = found
@@ -59,8 +59,8 @@ async def follow_limits(
     """Read the registrations every `seconds`, until cancelled. If they cannot be read, the last known limits apply.
 
     Args:
-        read: Returns all registrations, in a thread.
-        changed: Called when limits changed, as waiting jobs may then be able to run.
+        read: Returns all registrations. Called in a thread.
+        changed: Called when limits change, because waiting jobs may then start.
     """
     while True:
         try:
@@ -75,10 +75,10 @@ _LOOK_SECONDS = 0.2
 
 
 class OpensDatabases(Protocol):
-    """The job manager, as far as it opens databases."""
+    """The part of the job manager that opens databases."""
 
     async def open_database(self, path: str) -> None:
-        """Open a database, and take over the jobs that a dead executor left in it."""
+        """Open a database, and take over the jobs of a dead executor in it."""
         ...
 
     def forget_database(self, path: str) -> None:
@@ -87,7 +87,7 @@ class OpensDatabases(Protocol):
 
 
 async def open_served(manager: OpensDatabases, database: str) -> None:
-    """Open a database. If that fails, only log it: callers that ask for its jobs get the error."""
+    """Open a database. Only log a failure: callers that ask for its jobs get the error."""
     try:
         await manager.open_database(database)
     except LemanError as error:
@@ -95,9 +95,9 @@ async def open_served(manager: OpensDatabases, database: str) -> None:
 
 
 async def follow_served(file: Path, manager: OpensDatabases, warm: Callable[[], object]) -> None:
-    """Open the databases that the supervisor lists, and call `warm` when Spark should start, until cancelled.
+    """Open the databases that the supervisor lists in `file`, and call `warm` when Spark should start, until cancelled.
 
-    A deleted database is forgotten, as a new database at its path has other jobs.
+    A database that was deleted is forgotten, because a new database at its path has other jobs.
     """
     seen, known, is_warm = 0, dict[str, int](), False
     while True:
@@ -125,20 +125,21 @@ def _news(file: Path, seen: int) -> tuple[int, dict[str, Any] | None]:
         return seen, None
 
 
-#: Histories that are written concurrently.
+#: Number of histories that are written concurrently.
 _WRITERS = 4
-#: Pages of failed rows that are read concurrently, on threads of their own so that they delay nothing else.
+#: Number of pages of failed rows that are read concurrently. Their threads are separate, so that they delay no other
+#: reads.
 _PAGES = 2
-#: Jobs that are loaded before the event loop serves other calls.
+#: Number of jobs that are loaded before the event loop serves other calls.
 _TAKEN_IN = 500
 
 
 class JobDatabase:
     """One database with its jobs.
 
-    `jobs` has the jobs that this executor knows. `opened` is a lock held while the database is opened. `loaded` is set
-    once its history has been read. `waited_for` is set once the executor has waited for the leases of the jobs that
-    were open then.
+    `jobs` are the jobs that this executor knows. `opened` is a lock that is held while the database is opened. `loaded`
+    is set once the history has been read. `waited_for` is set once the executor has waited for the leases of all jobs
+    that were open then.
     """
 
     def __init__(
@@ -161,8 +162,8 @@ class JobDatabase:
         self._ahead: asyncio.Task[None] | None = None
 
     async def prepare(self) -> None:
-        """Create the tables of jobs and failed rows if they do not exist."""
-        if not self._history.prepared:  # may have to wait for a write in progress
+        """Create the tables of jobs and of failed rows if they do not exist."""
+        if not self._history.prepared:  # `prepare` may wait for a write in progress
             await self._pool.run(self._history.prepare)
 
     async def save(self, job: Job) -> Job:
@@ -170,7 +171,7 @@ class JobDatabase:
 
     @property
     def writes_are_dear(self) -> bool:
-        """Whether each append waits for requests to an object store."""
+        """Whether each append to the history waits for requests to an object store."""
         return in_object_store(self.path)
 
     @property
@@ -178,7 +179,7 @@ class JobDatabase:
         """Whether the history is in an object store, whose reads are slow, and no other executor is known to write to
         it.
 
-        Only listings then read the history.
+        If so, only listings read the history again.
         """
         return self._alone and self.writes_are_dear
 
@@ -186,22 +187,22 @@ class JobDatabase:
         self._writer.save_with_others(job)
 
     def leave_unwritten(self) -> None:
-        """Discard unwritten jobs that had nothing to do, because the database was deleted."""
+        """Discard the unwritten jobs that had nothing to do, because the database was deleted."""
         self._writer.leave_unwritten()
 
     async def written(self) -> None:
-        """Wait until all writes are done."""
+        """Wait until all pending writes are done."""
         await self._writer.written()
 
     async def reload(self) -> None:
-        """Load other executors' jobs from the history. One read serves all callers that called before it began.
+        """Load other executors' jobs from the history. One read answers all calls made before it began.
 
         Raises the errors of `storage_failed`.
         """
         await self._news()
 
     async def reload_after(self, seconds: float) -> None:
-        """Call `reload`, unless that was done within the last `seconds`, or the database `is_looked_at_rarely`.
+        """Call `reload`, unless it was called within the last `seconds`, or `is_looked_at_rarely` is True.
 
         Raises:
             LemanError: see `reload`.
@@ -229,11 +230,11 @@ class JobDatabase:
         return await self._warnings()
 
     def look_ahead(self) -> None:
-        """Start to look up, in the background, where failed rows are stored."""
+        """In the background, find out where failed rows are stored."""
         self._ahead = asyncio.create_task(self._look_ahead())
 
     async def _look_ahead(self) -> None:
-        with contextlib.suppress(LemanError):  # reported when failed rows are requested
+        with contextlib.suppress(LemanError):  # a request for failed rows reports it
             await self._pages.run(self._row_errors.look_ahead)
 
     def stop_looking(self) -> None:
@@ -266,8 +267,8 @@ class JobDatabases:
     """The databases of an executor by path, on one event loop.
 
     Args:
-        alone: no other executor ever serves any of them.
-        has_tail: see `JobHistory`.
+        alone: Whether no other executor ever serves any of these databases.
+        has_tail: See `JobHistory`.
     """
 
     def __init__(self, pool: BlockingPool, *, alone: bool = False, has_tail: bool = False) -> None:
@@ -284,7 +285,7 @@ class JobDatabases:
         return iter(list(self._databases.values()))
 
     def at(self, path: str) -> JobDatabase:
-        """Return the database at a path, adding it on first use.
+        """Return the database at a path. Add it on first use.
 
         Raises:
             InvalidArgument: BAD_DATABASE – the path is empty.

@@ -1,7 +1,7 @@
-"""Run each job when its turn comes, under a lease, until it ends. Estimate how long jobs take.
+"""Run each job when it leaves the queue, under a lease, until it ends. Estimate how long jobs take.
 
-An estimate is based on the cost of a row of the same function version in earlier jobs. It also sets the size of a
-plan's first units.
+An estimate uses the cost of a row in earlier jobs of the same function version. It also determines the size of the
+first units of a plan.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from leman_executor.refresh.refresh_run import RefreshRun
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManagerDeps:
-    """The objects that the parts of a job manager share; `store` is also the `JobStore` of its `services`."""
+    """The objects that the parts of a job manager share. `store` is also the `JobStore` in `services`."""
 
     services: JobEnvironment
     databases: JobDatabases
@@ -50,7 +50,7 @@ class ManagerDeps:
     limits: RegisteredLimits = field(default_factory=RegisteredLimits)
 
 
-#: States of jobs that are about to end or to leave their turn.
+#: States of jobs that are about to end or to pause.
 _STOPPING = frozenset({JobState.CANCELLING, JobState.PAUSING})
 
 
@@ -59,13 +59,14 @@ def job_seconds_left(
 ) -> float | None:
     """Return how many more seconds a job will take, or None if unknown.
 
-    A job with a measured rate takes its remaining rows at that rate. Any other backfill takes its planned rows times
-    the cost of a row, divided by its workers, less the time it has run. A refresh has no estimate before it runs.
+    A job with a measured rate computes its remaining rows at that rate. For any other backfill, the total time is its
+    planned rows times the cost of a row, divided by its workers; the time that it has run is subtracted. A refresh has
+    no estimate before it runs.
 
     Args:
-        metrics: Its counts.
-        seconds_per_row: What a row of its function cost, in this job or in earlier ones; None: unknown.
-        workers: Workers that it has, or will have; concurrent jobs share the task slots.
+        metrics: The job's counts.
+        seconds_per_row: The cost of a row of its function, in this job or in earlier ones; None if unknown.
+        workers: The number of workers that the job has or will have. Concurrent jobs share the task slots.
         now: Seconds since the epoch.
     """
     if job.state in _STOPPING:
@@ -88,11 +89,11 @@ class CostEstimates:
         self._known: dict[tuple[str, str], float] = {}
 
     def of(self, job: Job) -> float | None:
-        """Return what a row of the job will cost, or None if unknown."""
+        """Return the expected cost of a row of the job, or None if unknown."""
         return self._known.get((job.udf_name, job.udf_version))
 
     def learn(self, job: Job | JobRecord, seconds_per_row: float | None) -> None:
-        """Record what a row cost in a job that ended here or is in the history. None means that it called no
+        """Record the cost of a row in a job that ended here or is in the history. It is None if the job called no
         function.
         """
         if seconds_per_row is not None:
@@ -102,7 +103,7 @@ class CostEstimates:
 _log = structlog.get_logger(__name__)
 
 _RUNS_KEPT = 200
-#: States of jobs that have stopped and may continue.
+#: States of stopped jobs that may continue.
 _STOPPED = frozenset({JobState.PAUSED, JobState.PENDING, JobState.CANCELLING})
 
 
@@ -113,7 +114,7 @@ def _run_of(job: Job, services: JobEnvironment) -> JobRun:
 
 
 class Supervisor:
-    """Run the jobs of one executor, on one event loop; `executor_id` is this executor's name in history."""
+    """Run the jobs of one executor, on one event loop. `executor_id` is the name of this executor in the history."""
 
     def __init__(self, shared: ManagerDeps) -> None:
         self._services = shared.services
@@ -139,7 +140,7 @@ class Supervisor:
         self.queue = JobQueue(turns, *waits, self._seconds_left, shared.limits.waiting)
 
     def run_of(self, job: Job, env: Mapping[str, str]) -> JobRun:
-        """Return a run of the job on this executor, with the values of its environment."""
+        """Make a run of the job on this executor. `env` has the values of its environment variables."""
         job = replace(job, executor=self.executor_id)
         job, span = start_job_span(job)
         run = _run_of(job, self._services)
@@ -151,7 +152,7 @@ class Supervisor:
         return run
 
     def _seconds_left(self, queued: QueuedJob) -> float | None:
-        """Return how many seconds a running job still takes, or how long a waiting one will run, if known."""
+        """Return the remaining seconds of a running job, or the expected duration of a waiting one, if known."""
         run = self._running.runs.get(queued.key)
         if run is None:
             return None
@@ -164,7 +165,7 @@ class Supervisor:
         return self.queue.join(to_queued_job(job), always=always)
 
     def start(self, run: JobRun, work: Coroutine[Any, Any, None] | None) -> None:
-        """Start a job's work in the background. `work` is None for a paused job, which has no work until it is
+        """Start a job's work in the background. For a paused job, `work` is None: it does no work until it is
         resumed.
         """
         task = asyncio.create_task(self._supervise(run, work))
@@ -172,7 +173,9 @@ class Supervisor:
         task.add_done_callback(lambda _: self._running.tasks.pop(run.status.job.key, None))
 
     async def in_turn(self, run: JobRun, turn: asyncio.Future[bool]) -> None:
-        """Wait for a job's turn, then plan again and run it, as the table may have changed while it waited."""
+        """Wait until the job leaves the queue, then make a new plan, as the table may have changed meanwhile, and run
+        it.
+        """
         job = run.status.job
         if not turn.done() and job.state is not JobState.PENDING:
             await run.status.move(JobState.PENDING)
@@ -185,18 +188,18 @@ class Supervisor:
                 await run.end(JobState.CANCELLED)
             return
         run.status.has_its_turn()
-        if run.status.job.state is JobState.PENDING:  # from now on the death of its executor counts
+        if run.status.job.state is JobState.PENDING:  # from now on, a takeover counts as an attempt
             await run.status.move(JobState.PLANNING)
             await self._store.save(run.status.job)
         await run.replan_and_run()
 
     async def _rest(self, run: JobRun) -> None:
-        """Release the resources of a paused job, wait until it is resumed, cancelled or lost, then continue."""
+        """Release the resources of a paused job. Wait until it is resumed, cancelled or lost, then continue."""
         key = run.status.job.key
         self._services.forget_workers(key)
         self.leave_queue(key)
         await run.status.until_resumed()
-        while run.status.job.state is JobState.PAUSING and not run.status.lost:  # paused again before anything began
+        while run.status.job.state is JobState.PAUSING and not run.status.lost:  # paused again before it started
             await run.status.rest(self._store)
             await run.status.until_resumed()
         if run.status.lost:
@@ -213,7 +216,7 @@ class Supervisor:
         self.tell_places()
 
     def tell_places(self) -> None:
-        """Notify the watchers of waiting jobs of their places in the queue. Changes in quick succession are reported
+        """Send the watchers of waiting jobs their places in the queue. Changes in quick succession are reported
         together.
         """
         self._news = True
@@ -230,9 +233,9 @@ class Supervisor:
                     await run.status.publish()
 
     async def _supervise(self, run: JobRun, work: Coroutine[Any, Any, None] | None) -> None:
-        STORE.set(store_of(run.status.job.request.database))  # not that of the call in which it began, as in a takeover
+        STORE.set(store_of(run.status.job.request.database))  # after a takeover, another one is set here
         if run.status.span is not None:
-            tracing.enter(run.status.span)  # never left: the task ends with the job
+            tracing.enter(run.status.span)  # never exited: the task ends with the job
         over = asyncio.Event()
         beat = asyncio.create_task(self._heartbeat(run, over))
         key = run.status.job.key
@@ -241,18 +244,18 @@ class Supervisor:
                 await work
             while run.status.job.state in _STOPPED and not run.status.lost:
                 await self._rest(run)
-        except Exception:  # noqa: BLE001 a job must end in a state, whatever happened
+        except Exception:  # noqa: BLE001 a job must always end in some state
             _log.exception("job failed on a bug", job_id=run.status.job.job_id)
             message = "the executor failed on a bug; its log has the traceback. Finished work is kept."
             await run.status.end(
                 JobState.FAILED, JobError(kind="Internal", reason="INTERNAL_BUG", message=message), self._store
             )
         finally:
-            over.set()  # a cancelled call to Redis or to the history may raise an error that looks like theirs
+            over.set()  # cancelling a call to Redis or the history could raise an error as if they failed
             beat.cancel()
             self._services.forget_workers(key)
             self.leave_queue(key)
-        await asyncio.wait((beat,))  # otherwise it would take the released lease again
+        await asyncio.wait((beat,))  # otherwise it could acquire the lease again after its release
         if key not in self._store.unsaved:
             await self._leases.release(key, ended=self._has_ended(run))
             if self._has_ended(run):
@@ -271,9 +274,9 @@ class Supervisor:
         return known is not None and known.state.terminal
 
     def forget_old_runs(self) -> None:
-        """Drop old runs that have ended, as the history has their jobs."""
+        """Drop old runs that have ended. Their jobs are in the history."""
         runs, tasks = self._running.runs, self._running.tasks
-        if len(runs) - len(tasks) < 2 * _RUNS_KEPT:  # scanning all at the end of each would be slow
+        if len(runs) - len(tasks) < 2 * _RUNS_KEPT:  # scanning all runs whenever a job ends would be slow
             return
         ended = [
             key
@@ -284,8 +287,8 @@ class Supervisor:
             del runs[key]
 
     async def _heartbeat(self, run: JobRun, over: asyncio.Event) -> None:
-        """Renew the lease until the run is over. If the lease lapsed, check in the history whether this executor still
-        has the job.
+        """Renew the lease until the run is over. If the lease had expired, check in the history whether the job is
+        still this executor's.
         """
         beaten = time.monotonic()
         while not over.is_set():
@@ -295,7 +298,7 @@ class Supervisor:
             kept = await self._leases.renew(run.status.job.key)
             if not (kept and in_time):
                 await self._check_ours(run)
-            if not run.status.lost:  # otherwise they may belong to a job that has ended elsewhere
+            if not run.status.lost:  # otherwise the job may have ended elsewhere
                 await self._env_values.renew(run.status.job.key, run.status.env)
 
     async def _check_ours(self, run: JobRun) -> None:
@@ -304,7 +307,7 @@ class Supervisor:
         try:
             stored = await database.find(job.job_id)
         except LemanError as error:
-            _log.warning("the owner of a job cannot be read from history", job_id=job.job_id, error=str(error))
+            _log.warning("the owner of a job cannot be read from the history", job_id=job.job_id, error=str(error))
             return
         if stored is not None and not same_attempt(stored, job):
             database.jobs.put(stored)
@@ -312,7 +315,7 @@ class Supervisor:
 
 
 def to_queued_job(job: Job) -> QueuedJob:
-    """Return a job as the queue needs it."""
+    """Return what the queue needs to know about a job."""
     return QueuedJob(
         key=job.key,
         accepted_at=job.created_at,

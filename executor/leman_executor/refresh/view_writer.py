@@ -1,7 +1,7 @@
-"""Divide the rows of a view among fragments, and write its files.
+"""Divide the rows of a view among fragments, and write the files of the fragments.
 
-Selected columns come from the source by row id, function columns from the scratch table. `ViewWriter` blocks: call it
-in a thread. It writes batch by batch, so that its memory does not grow with the fragment.
+Selected columns come from the source by row id, function columns from the scratch table. `ViewWriter` blocks, so call
+it in a thread. It writes batch by batch, so that its memory does not grow with the fragment.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ from leman_core.storage.scratch_table import ScratchTable
 from leman_core.storage.source_rows import SourceRows
 from leman_executor.worker.row_source import first_rows, rows_within
 
-#: New rows are split if every slot gets at least the first number of rows, or if there are more than the second.
+#: New rows are divided among the slots if each slot gets at least the first number of rows, or if there are more rows
+#: than the second number.
 _LEAST_ROWS = 1 << 16
 _MOST_ROWS = 1 << 20
 
@@ -40,17 +41,18 @@ class FragmentRowsToCompute:
     fragment_id: int
     #: Physical offsets, ascending.
     offsets: Ids
-    #: The position of the first of them among all rows that are recomputed.
+    #: The position of the fragment's first recomputed row among all recomputed rows.
     first: int
 
 
 def split_new_rows(rows: int, most: int, slots: int) -> list[tuple[int, int]]:
-    """Cut new rows into fragments.
+    """Divide new rows into fragments.
 
     Args:
         rows: The number of new rows.
-        most: Rows of each fragment but the last, exactly; 0: one fragment, or one for each slot if there are many rows.
-        slots: Task slots.
+        most: Exact number of rows in each fragment but the last. If 0, make one fragment, or one for each slot if there
+            are many rows.
+        slots: Number of task slots.
 
     Returns:
         Start and end of each fragment.
@@ -99,14 +101,14 @@ def scratch_table_pattern(view: str) -> re.Pattern[str]:
     return re.compile(re.escape(f"{SCRATCH_PREFIX}{view}_") + "[0-9a-f]{16}")
 
 
-#: Rows that are read first, while it is not known how wide they are.
+#: Number of rows to read first, while their width is unknown.
 _FIRST_ROWS = 64
 _BATCH_BYTES = 32 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class ScratchValues:
-    """Consecutive rows of the scratch table: source row `ids[i]` is its row `at + i`."""
+    """Consecutive rows of the scratch table: its row `at + i` is the source row `ids[i]`."""
 
     ids: Ids
     at: int
@@ -116,10 +118,10 @@ class ScratchValues:
 
 
 class RowIndex:
-    """Positions of source rows in a scratch table that has the rows `ids` in this order.
+    """The positions of source rows in a scratch table that has the rows `ids`, in this order.
 
-    The rows of one view fragment are consecutive there. If compaction made the fragment, the rows of each fragment that
-    it merged are.
+    The rows of one view fragment are consecutive in the scratch table. If compaction merged fragments, this holds for
+    the rows of each of the merged fragments.
     """
 
     def __init__(self, ids: Ids) -> None:
@@ -128,7 +130,7 @@ class RowIndex:
         self._next = 0
 
     def runs(self, wanted: Ids) -> list[ScratchValues]:
-        """Return the rows, in order, in as few runs as possible. The scratch table has all of them."""
+        """Return the wanted rows, in order, in as few runs as possible. All of them must be in the scratch table."""
         found = []
         while len(wanted):
             place = self._place(int(wanted[0]))
@@ -157,12 +159,13 @@ class ViewWriter:
     Args:
         plan: The plan.
         source: The version of the source.
-        scratch: The scratch table; None: no function column is read.
+        scratch: The scratch table. If None, no function column is read.
         functions: The function columns.
-        known: The selected columns of the first rows of the scratch table; None: they are read.
+        known: The selected columns of the first rows of the scratch table, if already read. If None, they are read.
 
     Raises:
-        Aborted: SCRATCH_TABLE_TAKEN – the scratch table is gone, or another refresh put one of its own there.
+        Aborted: SCRATCH_TABLE_TAKEN – the scratch table was dropped, or another refresh has created a table with its
+            name.
     """
 
     def __init__(
@@ -188,7 +191,7 @@ class ViewWriter:
         return view_files.stage_append(self._plan.uri, schema, batches, self._plan.file_format)
 
     def fill(self, fragment_id: int, parts: Sequence[ScratchValues]) -> StagedFile:
-        """Write a file with `__is_set` and all values for a fragment of placeholders."""
+        """Write a file with `__is_set` and all values for a fragment that has placeholders."""
         schema = _without_row_id(self._plan.schema)
         batches = (b.select(schema.names) for rows in parts for b in self._values(rows))
         return view_files.stage_columns(
@@ -207,7 +210,7 @@ class ViewWriter:
         )
 
     def swap_columns(self, fragment_id: int, offsets: Ids, rows: ScratchValues, columns: Sequence[str]) -> StagedFile:
-        """Write a file as `swap` does, for some function columns only: nothing is read from the source."""
+        """Write a file as `swap` does, but only for some function columns. This reads nothing from the source."""
         schema = pa.schema([f for f in _bare(self._plan.schema) if f.name in set(columns)])
         batches = self._patched(fragment_id, offsets, rows, schema, self._computed)
         return view_files.stage_columns(
@@ -259,7 +262,7 @@ class ViewWriter:
         return taken
 
     def _computed(self, rows: ScratchValues) -> Iterator[pa.RecordBatch]:
-        """Yield the function columns only."""
+        """Yield only the function columns."""
         at, step = 0, _FIRST_ROWS
         while at < len(rows.ids):
             part = rows.part(at, at + step)
@@ -277,7 +280,7 @@ class ViewWriter:
     def _patched(
         self, fragment_id: int, offsets: Ids, rows: ScratchValues, schema: pa.Schema, new: _NewRows
     ) -> Iterator[pa.RecordBatch]:
-        """Yield all physical rows of a fragment, with those at `offsets` replaced."""
+        """Yield all physical rows of a fragment. Replace those at `offsets`."""
         base = 0
         for batch in view_files.current_values(self._plan.uri, self._plan.version, fragment_id, schema.names):
             first, last = (int(n) for n in np.searchsorted(offsets, [base, base + batch.num_rows]))
@@ -290,8 +293,8 @@ class ViewWriter:
 
 
 def _fewer(part: ScratchValues, error: LemanError) -> int:
-    """Return a smaller number of rows to read at once if the error says that these are too many for a batch. Raise any
-    other error.
+    """If the error says that a batch cannot hold that many rows, return a smaller number to read at once. Otherwise
+    raise the error.
     """
     if len(part.ids) < 2 or not is_overflow(error):
         raise error
@@ -299,7 +302,7 @@ def _fewer(part: ScratchValues, error: LemanError) -> int:
 
 
 def _merged(batch: pa.RecordBatch, places: Ids, fresh: pa.Table) -> Iterator[pa.RecordBatch]:
-    """Yield the batch with the rows at `places` (ascending) replaced, in several parts if one array cannot hold the
+    """Yield the batch, with the rows at `places` (ascending) replaced. Yield it in parts if one array cannot hold the
     values.
     """
 

@@ -1,8 +1,8 @@
-"""Write the column file of one fragment: rows in physical order, gaps filled, memory bounded by the batch.
+"""Write the column file of one fragment: rows in physical order, gaps filled, memory bounded by one batch.
 
-A file may be complete, or partial: with the rows stored so far of a fragment that is still being computed. The executor
-itself writes partial files while workers compute the fragment. Their row states show which rows they have. Runs on
-Spark workers, so it imports neither gRPC nor Spark.
+A file may be complete or partial. A partial file has the rows stored so far of a fragment that is still being computed;
+its row states show which rows these are. The executor itself writes partial files. Runs on Spark workers, so it imports
+neither gRPC nor Spark.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Live = Callable[[RowRange], npt.NDArray[np.bool_]]
 
 @dataclass(frozen=True, slots=True)
 class Existing:
-    """The column's current file, whose values rows may keep."""
+    """The column's current file. Rows may keep its values."""
 
     file: str
     values: Callable[[RowRange], pa.Array]
@@ -45,9 +45,9 @@ class Existing:
 class FragmentWriter:
     """Write one fragment's column file from contiguous ranges in ascending order.
 
-    The pieces within a range may come in any order. Rows without a piece keep their existing value or become NULL. If
-    such a row is deleted, it is settled. Otherwise it counts as untouched, and only a selective request may leave
-    untouched rows.
+    The pieces within a range may come in any order. A row in no piece keeps its existing value or becomes NULL. Such a
+    row is settled if it is deleted. Otherwise it counts as untouched; only a selective request may leave rows
+    untouched.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class FragmentWriter:
 
     @property
     def row_states(self) -> bytes:
-        """Return the states of the finished file as `row_states.encode` gives them; empty if all rows are computed."""
+        """Return the encoded states of the finished file (see `row_states.encode`); empty if all rows are computed."""
         return self._writer.row_states
 
     def emit(self, covered: RowRange, pieces: Sequence[Piece]) -> None:
@@ -103,7 +103,7 @@ class FragmentWriter:
                     equal = np.ones(part.rows, np.bool_) if piece.kept else self._equal(part, piece.values)
                     self._keep(part, equal)
             return
-        # Kept values may be of any width.
+        # Values that are kept may have any width, so write in parts.
         for part, (values, states) in in_parts(covered, lambda p: self._aligned(p, pieces_within(pieces, p))):
             self._writer.write(values)
             self._note(part, states)
@@ -132,7 +132,7 @@ class FragmentWriter:
         return values, states
 
     def _equal(self, covered: RowRange, values: pa.Array) -> Mask:
-        """Return which rows of a range have the same value as in the file that is replaced."""
+        """Return for each row of a range whether its value is the same as in the replaced file."""
         existing = self._existing
         assert existing is not None
 
@@ -158,7 +158,7 @@ class FragmentWriter:
         self._changed[covered.start : covered.end] = ~kept
 
     def _predecessors(self) -> bytes:
-        """Return the file's description of its predecessors, or nothing if it keeps none of their rows."""
+        """Return the predecessors that the file lists; empty if it keeps no rows of the replaced file."""
         if self._changed is None or self._existing is None:
             return b""
         file = self._existing.file
@@ -167,7 +167,7 @@ class FragmentWriter:
 
     @property
     def is_put_at_once(self) -> bool:
-        """Whether `finish` puts the file into an object store in one request."""
+        """Whether `finish` uploads the file to an object store in a single request."""
         return self._writer.is_put_at_once
 
     def finish(
@@ -177,12 +177,13 @@ class FragmentWriter:
         older: Sequence[str] = (),
         beside: Callable[[StagedFile], None] | None = None,
     ) -> StagedFile:
-        """Publish the file under a name that shows whether all rows are settled.
+        """Publish the file under a name that shows whether it settles all rows.
 
         Args:
-            filters: md5 of each filter under which every matching row is settled.
-            deletions: The rows that have no value because they are deleted.
-            older: First halves of fingerprints of earlier versions; see `leman_core.model.row_states.encode_states`.
+            filters: md5 of each filter for which the file settles every matching row.
+            deletions: The deleted rows, which have no value.
+            older: First halves of the fingerprints of earlier versions; see
+                `leman_core.model.row_states.encode_states`.
             beside: See `ColumnFileWriter.close`.
 
         Raises:
@@ -200,16 +201,16 @@ class FragmentWriter:
 
 
 class Unwritten:
-    """Rows of a chunk that have not reached the writer yet.
+    """Rows of a chunk that are not written to the column file yet.
 
     They are written before they take more than `most_bytes` of memory.
 
     Args:
-        writer: Writes the column file; None if there is none.
+        writer: Writes the column file. None if there is no such file.
         start: The offset where the chunk begins.
-        known: Rows of the chunk that need no evaluation.
-        most_bytes: How much memory the rows may take.
-        left: Returns the rows of a range to write in addition to the given pieces.
+        known: Those rows of the chunk that need no evaluation.
+        most_bytes: The maximum memory for these rows.
+        left: Returns further rows of a range to write, besides the given pieces.
     """
 
     def __init__(
@@ -229,7 +230,7 @@ class Unwritten:
         self._bytes = 0
 
     def add(self, piece: Piece, covered_to: int) -> None:
-        """Add the next evaluated rows; all rows before `covered_to` are known or have been added."""
+        """Add the next evaluated rows. All rows before `covered_to` must be known or added."""
         if self._writer is None:
             return
         self._pieces.append(piece)
@@ -249,7 +250,7 @@ class Unwritten:
 
 
 def _in_sequence(covered: RowRange, pieces: Sequence[Piece]) -> bool:
-    """Return whether the pieces, in this order, are exactly the rows of the range, so that none has to be aligned."""
+    """Return whether the pieces, in this order, are exactly the rows of the range, so that they need no alignment."""
     at = covered.start
     for piece in pieces:
         first, last = int(piece.offsets[0]), int(piece.offsets[-1])
@@ -266,19 +267,19 @@ def write_partial(
     store: CheckpointStore,
     stop: threading.Event,
 ) -> StagedFile | None:
-    """Write the rows of the task's current file and of checkpoints; mark the other rows NULL and not computed.
+    """Write a file with the rows of the task's current file and of checkpoints. All other rows are NULL, not computed.
 
     Memory is bounded by two checkpoints and a batch, as when assembling a fragment.
 
     Args:
         context: The context of a plan without a filter.
-        task: The fragment. Its column has no file, or one that the request extends.
-        checkpoints: The checkpoints stored under the plan's request.
-        store: Where they are stored.
-        stop: Stops writing once set.
+        task: The fragment. Its column has no file, or one to which the request adds rows.
+        checkpoints: The checkpoints that were stored for the plan's request.
+        store: Where the checkpoints are stored.
+        stop: If set, writing stops.
 
     Returns:
-        The file, to which nothing refers yet. None if a checkpoint is gone or damaged, or `stop` was set.
+        The file, which no table refers to yet. None if a checkpoint is missing or damaged, or if `stop` was set.
     """
     reader = FragmentReader(context.uri, context.read_version, context.manifest)
     field = pa.ipc.read_schema(pa.py_buffer(context.output_schema)).field(0)

@@ -1,4 +1,4 @@
-"""Preview a function in a function process: read rows, call the function, report values and printed output.
+"""Preview a function in a function process: read rows, call the function, and report its values and printed output.
 
 Rows are read, evaluated and converted as in a job, but nothing is stored. Printed output goes only to the caller.
 Imports neither gRPC nor Spark.
@@ -49,13 +49,13 @@ from leman_executor.worker.process_environment import kept_environment
 from leman_executor.worker.row_source import as_function_inputs, function_input_types
 from leman_executor.worker.sql_source import SqlSource
 
-#: The factor by which the number of rows read grows in each step while the filter matches none.
+#: While the filter matches no rows, the number of rows read grows by this factor in each step.
 _GROWTH = 8
 
 
 @dataclass(frozen=True, slots=True)
 class PreviewPart:
-    """Rows of one fragment that are consecutive among those of the preview."""
+    """Consecutive rows of the preview that are in one fragment."""
 
     fragment_id: int
     has_deletions: bool
@@ -63,12 +63,12 @@ class PreviewPart:
     offsets: npt.NDArray[np.int64]
     #: Their inputs.
     rows: pa.RecordBatch
-    #: The number of preview rows before them.
+    #: Number of rows of the preview before this part.
     first: int
 
 
 def preview_parts(reader: FragmentReader, context: WorkContext, rows: int) -> list[PreviewPart]:
-    """Return the first rows of the table that the filter matches, part by part.
+    """Return the first rows of the table that the filter matches, one part for each stretch within a fragment.
 
     Raises:
         LemanError: As `FragmentReader.read` raises.
@@ -109,16 +109,17 @@ def preview_inputs(found: list[PreviewPart], names: tuple[str, ...]) -> pa.Recor
     return pa.concat_batches(batches)
 
 
-#: The most printed bytes that are kept. The rest is read and dropped, so that printing never blocks the function.
+#: Maximum number of printed bytes that are kept. Further output is read and dropped, so that printing never blocks the
+#: function.
 KEPT_BYTES = 16 << 10
-#: Seconds to wait for the pipe to close; programs that the function started may hold it open.
+#: Seconds to wait until the pipe is closed. Programs that the function started may keep it open.
 _END_SECONDS = 0.5
 _PIECE = 1 << 16
 
 
 @contextlib.contextmanager
 def capture_prints(tell: Callable[[Printed], None]) -> Iterator[None]:
-    """Report what this process prints in this block. After the block, its output is discarded."""
+    """Report what this process prints in this block. Discard its output after the block."""
     source, sink = os.pipe()
     reader = threading.Thread(target=_tell_all, args=(source, tell), name="prints", daemon=True)
     for fd in (1, 2):
@@ -137,7 +138,7 @@ def capture_prints(tell: Callable[[Printed], None]) -> Iterator[None]:
 
 def _tell_all(source: int, tell: Callable[[Printed], None]) -> None:
     total = 0
-    with contextlib.suppress(OSError):  # the caller may be gone
+    with contextlib.suppress(OSError):  # the executor may have ended
         while piece := os.read(source, _PIECE):
             kept = piece[: max(0, KEPT_BYTES - total)]
             total += len(piece)
@@ -146,7 +147,7 @@ def _tell_all(source: int, tell: Callable[[Printed], None]) -> None:
         os.close(source)
 
 
-#: Rows on which a SQL expression is timed: this is cheap, and a few rows do not show its speed.
+#: Number of rows on which a SQL expression is timed. Timing is cheap, and fewer rows do not show the speed.
 _TIMED_ROWS = 1 << 12
 #: Made at import, in one thread: msgspec crashes if two threads are the first to decode a type.
 _tasks, _contexts = msgspec.json.Decoder(PreviewTask), msgspec.json.Decoder(WorkContext)
@@ -155,7 +156,7 @@ Tell = Callable[[PreviewMessage], None]
 
 
 def run_preview(task_json: str, say: Callable[[bytes], None]) -> int:
-    """Run a preview and send its messages; return how many rows the function was called with."""
+    """Run a preview and send its messages. Return the number of rows that the function was called with."""
     task = _tasks.decode(task_json)
 
     def tell(message: PreviewMessage) -> None:
@@ -171,14 +172,14 @@ def run_preview(task_json: str, say: Callable[[bytes], None]) -> int:
         except LemanError as error:
             tell(Refused(type(error).__name__, error.reason, error.message, error.facts))
             return 0
-        except Exception as error:  # noqa: BLE001 report bugs to the caller
+        except Exception as error:  # noqa: BLE001 bugs are reported to the caller
             tell(Refused("Internal", INTERNAL_BUG, user_errors.describe_error(error)))
             return 0
     return called
 
 
 class Preview:
-    """One run over the rows of a preview. It sends a message before and after each call."""
+    """One preview of a function with some rows. It sends a message before and after each call."""
 
     def __init__(self, task: PreviewTask, context: WorkContext, tell: Tell) -> None:
         self._task = task
@@ -187,7 +188,7 @@ class Preview:
         self._watchdog = Watchdog(context.udf.timeout_seconds, lambda _fragment, _rows, s: tell(Overran(s)))
 
     def run(self) -> int:
-        """Read the rows, load the function and call it; return how many rows it was called with.
+        """Read the rows, load the function and call it. Return the number of rows that it was called with.
 
         Raises:
             LemanError: Rows cannot be read, or the function cannot be loaded.
@@ -224,7 +225,7 @@ class Preview:
         self._tell(Rows(rows, preview_messages.to_arrow_stream(sent), left_out))
 
     def _part(self, reader: FragmentReader, loaded: LoadedEvaluator, part: PreviewPart) -> int:
-        """Call the function with the remaining rows of a part; return their number."""
+        """Call the function with the remaining rows of a part. Return their number."""
         called, at = 0, max(0, self._task.skip - part.first)
         while at < len(part.offsets):
             count = self._rows_at_once(part, at)
@@ -260,8 +261,8 @@ class Preview:
     def _one_by_one(
         self, evaluate: _Evaluate, offsets: npt.NDArray[np.int64], rows: pa.RecordBatch, error: JobFailing
     ) -> tuple[Evaluated, tuple[Attempted, ...]]:
-        """Call the function with each row of a call that would end the job. Return the rows that fail, or all if none
-        fails alone.
+        """Call the function with each row of a call that would end a job. Return the rows that fail alone, or all rows
+        if none fails alone.
         """
         output = pa.ipc.read_schema(pa.py_buffer(self._context.output_schema)).field(0).type
         nothing = Evaluated(pa.nulls(1, output), None, ())
@@ -289,7 +290,9 @@ class Preview:
         return whole, tuple(attempted)
 
     def _evaluate(self, reader: FragmentReader, loaded: LoadedEvaluator, part: PreviewPart) -> _Evaluate:
-        """Return a callable that evaluates rows of a part; Lance computes an expression's values while it reads."""
+        """Return a callable that evaluates rows of a part. The values of a SQL expression are computed by Lance while
+        it reads.
+        """
 
         def called(offsets: npt.NDArray[np.int64], rows: pa.RecordBatch) -> Evaluated:
             return loaded.evaluator(part.fragment_id, offsets, rows)

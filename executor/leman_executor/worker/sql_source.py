@@ -1,7 +1,7 @@
-"""Columns that a SQL expression computes: Lance evaluates the expression while it reads.
+"""Read the values of a SQL expression, which Lance evaluates while it reads.
 
-Several expressions can share one scan of a fragment, one for each pass. Small chunks that come fast are merged, because
-each chunk costs a fixed time until it is in the column file. Imports neither gRPC nor Spark.
+Several passes over a fragment, each with its expression, can share one scan. Small chunks are merged if they come fast,
+because writing each chunk to the column file has a fixed cost. Imports neither gRPC nor Spark.
 """
 
 from __future__ import annotations
@@ -31,10 +31,11 @@ _SECONDS = 0.05
 
 
 def merge_chunks(chunks: Iterator[Chunk], clock: Callable[[], float] = time.monotonic) -> Iterator[Chunk]:
-    """Yield the same rows in chunks of up to 65,536 rows or 16 MB.
+    """Yield the same rows, in chunks of up to 65,536 rows or 16 MB.
 
     A chunk that took longer than a twentieth of a second is passed on at once, with those before it, so that expensive
-    rows are checkpointed and reported as they come. Chunks before an error are passed on before it is raised.
+    rows are checkpointed and reported as soon as they are computed. Chunks before an error are passed on before it is
+    raised.
     """
     waiting: list[Chunk] = []
     begun = clock()
@@ -59,7 +60,7 @@ def merge_chunks(chunks: Iterator[Chunk], clock: Callable[[], float] = time.mono
 
 def _fits(waiting: Sequence[Chunk], chunk: Chunk) -> bool:
     if any(holds_type(kind, pt.is_dictionary) for kind in chunk.rows.schema.types):
-        return False  # their dictionaries differ from batch to batch
+        return False  # chunks of dictionary type cannot be joined: their dictionaries differ
     rows = chunk.covered.end - waiting[0].covered.start
     return rows <= CHUNK_ROWS and sum(part.rows.nbytes for part in (*waiting, chunk)) <= CHUNK_BYTES
 
@@ -73,11 +74,11 @@ def _joined(chunks: Sequence[Chunk]) -> Chunk:
 
 
 class SharedScan:
-    """One scan for several members, in lockstep: every member gets a chunk before the next one is read.
+    """Share one scan among several members, in lockstep: every member gets a chunk before the next chunk is read.
 
-    Members are passes in threads of their own. Each reads through its `reader_for`, and must call `leave` whatever
-    happens. If one expression fails, the scan fails for all, and each member reads the rest by itself. If the scan ends
-    before the fragment does, all members raise, so that none mistakes a part for the whole.
+    Members are passes, each in its own thread. Each reads through its `reader_for`, and must always call `leave`. If
+    one expression fails, the scan fails for all members, and each reads the remaining rows itself. If the scan ends
+    before the end of the fragment, all members raise, so that none mistakes a part of the fragment for all of it.
     """
 
     def __init__(self, reader: FragmentReader, fragment_id: int, covered: RowRange, members: int) -> None:
@@ -86,10 +87,10 @@ class SharedScan:
         self._covered = covered
         self._members = set(range(members))
         self._turn = threading.Condition()
-        #: The requests of members that have started to read.
+        #: The expressions of those members that have started to read.
         self._columns: dict[int, str] = {}
         self._names: dict[int, str] = {}
-        #: Members that are still processing the current chunk.
+        #: Members that still process the current chunk.
         self._reading: set[int] = set()
         self._chunk: Chunk | None = None
         self._number = 0
@@ -104,11 +105,11 @@ class SharedScan:
         return shared
 
     def is_whole(self, fragment_id: int, covered: RowRange) -> bool:
-        """Return whether a read covers exactly what the scan reads."""
+        """Return whether a read covers exactly the rows of the scan."""
         return (fragment_id, covered) == (self._fragment_id, self._covered)
 
     def run(self, *, deletions: bool) -> None:
-        """Scan once all members have started to read or left; return when all have received every chunk. Blocks."""
+        """Scan once all members have started to read or left. Return when all have received every chunk. Blocks."""
         with self._turn:
             self._turn.wait_for(lambda: self._members <= self._columns.keys())
             self._names = {member: f"c{member}" for member in self._members}
@@ -126,7 +127,7 @@ class SharedScan:
             self._turn.notify_all()
 
     def _hand_out(self, chunk: Chunk) -> bool:
-        """Give a chunk to all members once they are done with the previous one; return False if none is left."""
+        """Give a chunk to all members once they are done with the previous one. Return False if no members are left."""
         with self._turn:
             self._turn.wait_for(lambda: not self._reading)
             self._chunk = chunk
@@ -136,7 +137,7 @@ class SharedScan:
             return bool(self._members)
 
     def chunks(self, member: int, columns: Mapping[str, str]) -> Iterator[Chunk]:
-        """Yield the chunks of one member; see `FragmentReader.read`."""
+        """Yield the chunks for one member; see `FragmentReader.read`."""
         (name, expression), seen = next(iter(columns.items())), 0
         with self._turn:
             self._columns[member] = expression
@@ -158,14 +159,14 @@ class SharedScan:
                 yield Chunk(chunk.covered, chunk.offsets, pa.RecordBatch.from_arrays([values], names=[name]))
 
     def leave(self, member: int) -> None:
-        """Continue the scan without a member."""
+        """Continue the scan without this member."""
         with self._turn:
             self._members.discard(member)
             self._reading.discard(member)
             self._turn.notify_all()
 
     def abandon(self) -> None:
-        """Remove all members, as some of them may never start."""
+        """Remove all members, because some of them may never start."""
         with self._turn:
             self._members.clear()
             self._reading.clear()
@@ -177,7 +178,7 @@ class _Abandoned(RuntimeError):
 
 
 def _copy_of(error: BaseException) -> BaseException:
-    """Copy an error for one thread, as several threads would add their tracebacks to a shared one."""
+    """Return a copy of an error for one thread. Several threads would add their tracebacks to a shared error."""
     if isinstance(error, LemanError):
         found = type(error)(error.reason, error.message)
         found.__dict__.update(error.__dict__)
@@ -186,7 +187,7 @@ def _copy_of(error: BaseException) -> BaseException:
 
 
 class _SharedReader(FragmentReader):
-    """A reader whose first read of the whole fragment is the shared scan."""
+    """A reader whose first read of the whole fragment uses the shared scan."""
 
     _shared: SharedScan | None
     _member: int
@@ -202,7 +203,7 @@ class _SharedReader(FragmentReader):
         yield from scan.chunks(self._member, columns)
 
 
-#: The name of every SQL error in error rules.
+#: The name that error rules use for every SQL error.
 SQL_ERROR = "SqlError"
 _NAMES = frozenset({SQL_ERROR, "Exception"})
 _LAST_ATTEMPT = 1 << 30
@@ -212,7 +213,7 @@ _MESSAGE_CHARS = 500
 
 
 class SqlSource:
-    """Read fragments with the SQL expression in place of the input columns."""
+    """Read fragments, with the value of the SQL expression instead of the input columns."""
 
     def __init__(self, reader: FragmentReader, context: WorkContext) -> None:
         self._reader = reader
@@ -223,11 +224,11 @@ class SqlSource:
     def read(self, fragment_id: int, covered: RowRange, *, deletions: bool) -> Iterator[Chunk]:
         """Yield chunks as `FragmentReader.read` does.
 
-        A row without a value that the error policy skips is a chunk of its own, with the error's message next to the
-        NULL.
+        A row whose evaluation failed, and which the error policy skips, is a chunk of its own. It has the error's
+        message next to the NULL.
 
         Raises:
-            JobFailing: A row has no value and the policy does not skip it, or Lance cannot plan the expression.
+            JobFailing: A row failed and the policy does not skip it, or Lance cannot plan the expression.
         """
         at = covered.start
         try:
@@ -252,7 +253,7 @@ class SqlSource:
         return merge_chunks(self._reader.read(fragment_id, covered, self._projection, deletions=deletions, where=where))
 
     def _check_planned(self, fragment_id: int, rows: RowRange) -> None:
-        """Raise JobFailing if the expression does not fit this table; no row is to blame."""
+        """Raise JobFailing if the expression does not fit this table, which no row causes."""
         try:
             self._reader.schema(self._projection)
         except Unavailable as error:
@@ -260,7 +261,7 @@ class SqlSource:
 
     def _without_value(self, fragment_id: int, row: RowRange, error: Exception, *, deletions: bool) -> Iterator[Chunk]:
         inputs, where = self._context.input_columns, self._context.where
-        # raises if the inputs cannot be read, which is not the expression's fault
+        # This raises if the inputs cannot be read, which is not the expression's fault.
         read = list(self._reader.read(fragment_id, row, inputs, deletions=deletions, where=where))
         if not any(len(chunk.offsets) for chunk in read):
             raise error
@@ -273,7 +274,7 @@ class SqlSource:
 
 
 class SqlValues:
-    """Take the values that Lance computed, cast to the column's type if it has another encoding."""
+    """Return the values that Lance computed, cast to the column's type if their type differs."""
 
     def __init__(self, output: pa.DataType, policy: ErrorPolicy) -> None:
         self._output = output
@@ -293,7 +294,7 @@ class SqlValues:
         return self._fitted(fragment_id, offsets, values) if values.type != self._output else plain(values)
 
     def _fitted(self, fragment_id: int, offsets: npt.NDArray[np.int64], values: pa.Array) -> Evaluated:
-        if differ_in_names(values.type, self._output):  # Arrow would cast by name
+        if differ_in_names(values.type, self._output):  # Arrow would match fields by name
             return plain(relabel(values, self._output))
         try:
             return plain(values.cast(self._output))
@@ -312,12 +313,12 @@ class SqlValues:
 
 
 def expression_failed(fragment_id: int, rows: RowRange, error: Exception) -> JobFailing:
-    """Return the error that ends the job, with the row to blame."""
+    """Return the error that ends the job, with the row that caused it."""
     return JobFailing(_failure(fragment_id, rows.start, _said(error)), (rows.start, rows.end))
 
 
 def _skips(policy: ErrorPolicy, error: Exception) -> bool:
-    """Return whether to skip the row; nothing is retried, as SQL repeats its errors."""
+    """Return whether the policy skips the row. There are no retries, because SQL would fail again."""
     rule = policy.rule_for(_NAMES, _said(error), _LAST_ATTEMPT)
     return rule is not None and rule.action is ErrorAction.SKIP
 
