@@ -1,12 +1,13 @@
-"""Leases: which executor runs a job. A lease is one Redis key with an expiry, so that a dead holder is replaced.
+"""Manage leases, which say which executor runs a job. A lease is a Redis key that expires, so that another executor can
+replace a dead holder.
 
-A lease does not decide which executor has a job; the job's history does (decision 16). Next to the leases, a hash in
-Redis lists the jobs that have a lease, or had one until their executor died, with their databases. Executors find
-orphaned jobs there without a request. Jobs are named by their keys (`leman_core.model.keys.job_key`). Earlier releases
-named them by ids only; such an entry stands for the job of the database in the entry.
+A lease does not decide which executor owns a job; the job's history does (decision 16). Besides the leases, Redis has a
+hash of all jobs that have a lease, or whose executor died, with their databases. Executors find orphaned jobs in this
+hash, without a request. Jobs are named by their keys (`leman_core.model.keys.job_key`). Earlier releases named them by
+ids only; such an entry stands for the job in the database that the entry names.
 
-While Redis is unavailable, no executor has its leases, and at worst work is done twice. If Redis only rejects this
-executor, other executors keep their leases. Wrong credentials are therefore an error, not an outage.
+While Redis is unavailable, no executor has its leases; in the worst case, work is done twice. If Redis only rejects
+this executor, other executors still have their leases. Wrong credentials are therefore an error, not an outage.
 """
 
 from __future__ import annotations
@@ -27,21 +28,22 @@ from leman_executor.coordination.env_values import env_values_key
 from leman_executor.coordination.redis_clients import connect, connect_async
 from leman_executor.coordination.reservations import RedisReservations
 
-#: Redis's errors for a wrong or missing password, and for a user without the right.
+#: Redis's errors for a wrong or missing password, and for a user without the necessary rights.
 _REFUSALS = (AuthenticationError, AuthorizationError, NoPermissionError)
 _TIMEOUT_SECONDS = 2.0
 
 
 def is_refusal(error: Exception) -> bool:
-    """Return whether Redis answered and rejected the caller."""
-    return isinstance(error, _REFUSALS) or isinstance(error.__cause__, _REFUSALS)  # asyncio's client wraps them
+    """Return whether Redis responded and rejected the caller."""
+    return isinstance(error, _REFUSALS) or isinstance(error.__cause__, _REFUSALS)  # the asyncio client wraps them
 
 
 def check_accepted(url: str) -> None:
-    """Check that Redis accepts a URL. An unreachable Redis passes, as it may be available later.
+    """Check that Redis accepts the credentials in a URL. An unreachable Redis passes, because it may be available
+    later.
 
     Args:
-        url: The URL; empty: there is no Redis.
+        url: The URL of Redis. If empty, there is nothing to check.
 
     Raises:
         InvalidArgument: BAD_SETTING.
@@ -55,16 +57,15 @@ def check_accepted(url: str) -> None:
         if is_refusal(error):
             raise InvalidArgument(
                 "BAD_SETTING",
-                f"LEMAN_REDIS__URL: Redis refuses its user or password ({error}): set those of a Redis user",
+                f"LEMAN_REDIS__URL: Redis refuses its user or password ({error}): set the credentials of a Redis user",
             ) from None
 
 
 def check_workers_accepted(url: str) -> None:
-    """Check that Redis accepts the workers' URL and lets its user reserve rows, without which workers cannot share
-    work.
+    """Check that Redis accepts the workers' URL and lets its user reserve rows. Otherwise workers cannot share work.
 
     Args:
-        url: The URL; empty: workers use the executor's.
+        url: The URL. If empty, workers use the executor's URL.
 
     Raises:
         InvalidArgument: BAD_SETTING.
@@ -77,24 +78,24 @@ def check_workers_accepted(url: str) -> None:
         if is_refusal(error) or "permission" in str(error):
             raise InvalidArgument(
                 "BAD_SETTING",
-                f"LEMAN_REDIS__WORKERS_URL: Redis does not let its user reserve rows ({error}); docs/security.md has "
+                f"LEMAN_REDIS__WORKERS_URL: Redis does not let its user reserve rows ({error}); docs/security.md lists "
                 "the rights that it needs",
             ) from None
 
 
 _log = structlog.get_logger(__name__)
 
-#: Lifetimes after which a key that does not expire as a lease does is deleted.
+#: Number of lifetimes after which a key is deleted that does not expire as a lease does.
 _LIFETIMES = 3
-#: Lifetimes without an answer from Redis after which a job is taken over for the first time.
+#: Number of lifetimes without a response from Redis after which a job is taken over for the first time.
 _LIFETIMES_UNKNOWN = 6
-#: Jobs by key, with their databases.
+#: The Redis hash of open jobs: job key → database.
 _OPEN_JOBS = "leman:open-jobs"
-#: Leases requested in one round trip.
+#: Number of leases that are requested in one round trip.
 _ASKED = 500
 
 _RENEW = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('PEXPIRE', KEYS[1], ARGV[2]) end return 0"
-#: KEYS: lease, open jobs, values of the job's environment. ARGV: owner, the job if it has ended, else empty.
+#: KEYS: lease, open jobs, values of the job's environment. ARGV: owner; the job if it has ended, else empty.
 _RELEASE = """
 if ARGV[2] ~= '' then
   redis.pcall('HDEL', KEYS[2], ARGV[2])
@@ -103,9 +104,9 @@ end
 if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end
 return 0
 """
-#: KEYS: lease, open jobs, values of the job's environment; lease and values as an earlier release named them. ARGV:
-#: owner, lifetime in ms, job, its database if it is to be noted, else empty; its id. Returns 1 if it is ours, 0 if
-#: another executor's, -1 if it does not expire within a lifetime.
+#: KEYS: lease, open jobs, values of the job's environment; lease and values under the names of earlier releases. ARGV:
+#: owner, lifetime in ms, job, its database (empty to leave the hash unchanged), its id. Returns 1 if the lease is ours,
+#: 0 if another executor has it, -1 if it does not expire within a lifetime.
 _ACQUIRE = """
 local earlier = ARGV[3] ~= ARGV[5] and ARGV[4] ~= '' and redis.pcall('HGET', KEYS[2], ARGV[5]) == ARGV[4]
 if earlier and redis.call('EXISTS', KEYS[4]) == 1 then return 0 end
@@ -130,9 +131,9 @@ return 0
 class LeaseOutcome(enum.Enum):
     """The state of a lease."""
 
-    #: This executor has it, and no other one.
+    #: This executor has the lease, and no other executor has it.
     OURS = "ours"
-    #: Another executor has it, or may have it.
+    #: Another executor has the lease, or may have it.
     HELD = "held"
     #: Redis cannot be reached.
     UNKNOWN = "unknown"
@@ -142,11 +143,12 @@ class JobLeases:
     """The leases of one executor.
 
     Args:
-        url: Redis; empty: there is none.
-        owner: The executor.
-        lease_seconds: Lifetime of a lease that is not renewed.
-        alone: Whether no other executor ever serves its databases, so that a lease in an unknown state counts as free.
-        clock: Returns seconds.
+        url: The URL of Redis. If empty, there is no Redis.
+        owner: The name of this executor.
+        lease_seconds: The lifetime of a lease that is not renewed.
+        alone: Whether no other executor ever serves this executor's databases. A lease in an unknown state then counts
+            as free.
+        clock: Returns the time in seconds.
     """
 
     def __init__(
@@ -159,7 +161,7 @@ class JobLeases:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._client = connect_async(url) if url else None
-        #: The value of its leases: its name, and after a space its address for other executors, once known.
+        #: The value of this executor's leases: its name and, once known, a space and its address for other executors.
         self._owner = owner
         self._clock = clock
         self._stuck_since: dict[str, float] = {}
@@ -171,17 +173,17 @@ class JobLeases:
 
     @property
     def is_alone(self) -> bool:
-        """Whether no other executor ever serves its databases."""
+        """Whether no other executor ever serves this executor's databases."""
         return self._alone
 
     def reached_at(self, address: str) -> None:
-        """Set the address under which other executors reach this one, for leases acquired from now on."""
+        """Set the address at which other executors reach this one. It applies to leases acquired from now on."""
         self._owner = f"{self._owner.partition(' ')[0]} {address}"
 
     async def holder(self, key: str) -> str | None:
-        """Return the address of the other executor that has a lease.
+        """Return the address of the other executor that has a job's lease.
 
-        Returns None if no other executor has it, and an empty text if its address is unknown or Redis is unreachable.
+        Return None if no other executor has it. Return "" if the address is unknown or Redis is unreachable.
         """
         if self._client is None:
             return ""
@@ -194,23 +196,23 @@ class JobLeases:
         return None if owner in (None, self._owner) else str(owner).partition(" ")[2]
 
     def patience(self, attempt: int, *, lost: bool) -> float:
-        """Return the seconds for which a lease's state may be unknown before the job is taken over.
+        """Return how many seconds a lease's state may stay unknown before the job is taken over.
 
         Args:
-            attempt: The number of attempts that the job had.
-            lost: Whether this executor had the lease before another one took it over.
+            attempt: The number of attempts at the job so far.
+            lost: Whether this executor had the lease until another executor took the job over.
         """
         if self._alone and not lost:
             return 0.0
         return _LIFETIMES_UNKNOWN * self.lease_seconds * 2.0 ** (attempt - 1)
 
     async def acquire(self, key: str, database: str = "") -> LeaseOutcome:
-        """Acquire the lease if it is free.
+        """Acquire a job's lease if it is free.
 
-        This also lists the job as open, with its `database`. An empty `database` keeps the one listed before, if any.
+        This also lists the job as open in its `database`. If `database` is empty, an existing entry stays unchanged.
 
-        A key without an expiry belongs to no executor. If it is still there after a few lifetimes of attempts, it is
-        deleted and the lease is acquired.
+        A key without an expiry belongs to no executor. If it is still there after this executor has tried for a few
+        lifetimes, it is deleted and the lease acquired.
         """
         if database:
             self._database_of[key] = database
@@ -228,13 +230,13 @@ class JobLeases:
         try:
             answer = await self._client.eval(_ACQUIRE, len(keys), *keys, self._owner, lifetime, *noted)
             if answer < 0 and self._is_stuck(key):
-                _log.warning("the lease of a job does not expire and is taken", job_id=id_in_key(key))
+                _log.warning("the lease of a job does not expire, so this executor takes it", job_id=id_in_key(key))
                 await self._client.delete(_lease_of(key))
                 return await self.acquire(key)
         except (RedisError, OSError) as error:
-            if is_refusal(error) and not self._alone:  # others may have the lease
+            if is_refusal(error) and not self._alone:  # another executor may have the lease
                 _log.warning(
-                    "redis refuses this executor, which therefore cannot take over jobs",
+                    "redis rejects this executor, which therefore cannot take over jobs",
                     job_id=id_in_key(key),
                     error=str(error),
                 )
@@ -255,8 +257,8 @@ class JobLeases:
         """Renew the lease, or acquire it again if Redis lost it.
 
         Returns:
-            False if the lease was gone, another executor has it, or its state is unknown. The job's history then
-            decides whether this executor still has the job.
+            False if the lease had expired, another executor has it, or its state is unknown. In these cases, the job's
+            history decides whether this executor still has the job.
         """
         if self._client is None:
             return True
@@ -277,9 +279,9 @@ class JobLeases:
         try:
             yield
         finally:
-            over.set()  # cancelling a call to Redis might look like an error of Redis
+            over.set()  # not cancelled: that could look like an error of Redis
             beating.cancel()
-            await asyncio.wait((beating,))  # else it might acquire the lease again after its release
+            await asyncio.wait((beating,))  # otherwise it could acquire the lease again after the release
 
     async def _renew_until(self, over: asyncio.Event, key: str) -> None:
         while not over.is_set():
@@ -287,18 +289,18 @@ class JobLeases:
             await self.renew(key)
 
     def age(self) -> float:
-        """Return the seconds since the least recent renewal of any lease, or 0 if there are no leases.
+        """Return the seconds since the oldest renewal among all leases, or 0 if there are no leases.
 
         Callable from any thread.
         """
         return max((self._clock() - renewed for renewed in list(self._renewed_at.values())), default=0.0)
 
     async def release(self, key: str, *, ended: bool = False) -> None:
-        """Release the lease.
+        """Release a job's lease.
 
         Args:
-            ended: Whether the job needs no executor any more, because the history has its end, or has no such job. This
-                also deletes the values of its environment.
+            ended: Whether the job no longer needs an executor, because its end is in the history, or the history does
+                not have the job. This also deletes the values of its environment.
         """
         self._stuck_since.pop(key, None)
         self._renewed_at.pop(key, None)
@@ -312,8 +314,8 @@ class JobLeases:
             _log_failure("lease not released", error, job_id=id_in_key(key))
 
     async def open_jobs(self) -> dict[str, str] | None:
-        """Return the jobs that have a lease or whose executor died, with their databases. Return None if they are
-        unknown.
+        """Return the jobs that have a lease or whose executor died, with their databases. Return None if Redis cannot
+        be read.
         """
         if self._client is None:
             return None
@@ -325,7 +327,7 @@ class JobLeases:
         return {key.decode(errors="replace"): database.decode(errors="replace") for key, database in found.items()}
 
     async def without_holder(self, jobs: Collection[str]) -> set[str] | None:
-        """Return the jobs whose lease is free, or None if that is unknown."""
+        """Return those jobs whose lease is free, or None if Redis cannot be read."""
         if self._client is None:
             return None
         free: set[str] = set()
@@ -346,7 +348,7 @@ class JobLeases:
 
 
 def _log_failure(event: str, error: Exception, **facts: str) -> None:
-    """Log a failed call to Redis at debug level, as the job continues without Redis."""
+    """Log a failed call to Redis at debug level only, because the job continues without Redis."""
     _log.debug(event, **facts, error=str(error))
 
 

@@ -1,4 +1,4 @@
-"""An index of a database's jobs in memory: small records by id, request and age, and the filter over them."""
+"""Index the jobs of a database in memory: small records by id, request and age, and filters over them."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from leman_core.model.plan import BackfillSpec
 from leman_core.storage import stored_jobs
 from leman_core.storage.stored_jobs import Asked, CallCost, JobHead
 
-#: Sort key of a job: microseconds since the epoch of its acceptance, and its id.
+#: The sort key of a job: the time of its acceptance in microseconds since the epoch, and its id.
 JobAge = tuple[int, str]
 _NO_LABELS: dict[str, str] = {}
-#: Recently requested whole jobs that are kept.
+#: Number of recently requested jobs whose decoded form is kept.
 _DECODED = 4096
 
 
 class JobRecord:
-    """One state of a job: the fields that it is found and filtered by, and its stored form.
+    """One state of a job: the fields for finding and filtering it, and its stored form.
 
-    Records are compared by identity: another state of the job is another record. Repeated values, such as the name of a
-    table, are shared objects.
+    Records are compared by identity, because each state of a job is another record. Repeated values, such as the name
+    of a table, are shared objects.
     """
 
     __slots__ = (
@@ -61,9 +61,9 @@ class JobRecord:
         self.attempt = head.attempt
         self.executor = sys.intern(head.executor)
         self.table = sys.intern(asked.table or asked.view)
-        #: The column that it fills; None: it refreshes a view.
+        #: The column that the job fills; None if it refreshes a view.
         self.column = sys.intern(asked.column) if head.backfill is not None else None
-        #: The columns that it fills, if there are several.
+        #: All columns that the job fills, if there are several.
         self.columns = tuple(map(sys.intern, asked.columns))
         self.udf_name = sys.intern(head.udf_name)
         self.udf_version = sys.intern(head.udf_version)
@@ -78,17 +78,17 @@ class JobRecord:
 
     @property
     def filled(self) -> tuple[str, ...]:
-        """Return the columns that it fills; empty: it refreshes a view."""
+        """Return the columns that the job fills; none if it refreshes a view."""
         return self.columns or (() if self.column is None else (self.column,))
 
     @classmethod
     def read(cls, record: str, home: str = "") -> JobRecord:
-        """Return the record of a text of the history.
+        """Return the record for a text in the history.
 
         Args:
-            record: The text.
-            home: The database of that history: the job belongs to it, even if the database was moved since. Empty: the
-                one that the text names.
+            record: The text in the history.
+            home: The database whose history it is. The job belongs to it even if the database was moved since the text
+                was written. If empty, the job belongs to the database that the text names.
 
         Raises:
             DataLoss: RECORD_DAMAGED.
@@ -100,7 +100,8 @@ class JobRecord:
         """Return the record of a job.
 
         Args:
-            record: Its text, if already encoded. An open job changes soon, so it is kept as it is.
+            record: The text of the job, if already encoded. An open job is kept as an object instead, because it
+                changes soon.
             home: See `read`.
         """
         if job.state.terminal:
@@ -112,11 +113,11 @@ class JobRecord:
         return self.created_at, self.job_id
 
     def job(self) -> Job:
-        """Return the whole job: the same object while it is among the recently requested ones."""
+        """Return the whole job. While it is among the recently requested jobs, this returns the same object."""
         return self._whole if isinstance(self._whole, Job) else _decoded(self)
 
     def decode(self) -> Job:
-        """Decode the whole job, unless it is open."""
+        """Decode the whole job. An open job is already decoded."""
         if isinstance(self._whole, Job):
             return self._whole
         job = stored_jobs.decode_job(self._whole)
@@ -131,7 +132,7 @@ def _decoded(record: JobRecord) -> Job:
 
 
 def job_age(job: Job) -> JobAge:
-    """Return the sort key of a job; older jobs come first."""
+    """Return the sort key of a job. Older jobs sort first."""
     return int(job.created_at * 1e6), job.job_id
 
 
@@ -157,31 +158,31 @@ def _head(job: Job) -> JobHead:
 
 
 def _seconds_per_row(cost: CallCost) -> float | None:
-    """Return what a row cost, or None if no function was called."""
+    """Return the cost of a row in seconds, or None if no function was called."""
     spent = cost.udf_seconds + cost.read_seconds
     return spent / cost.rows_evaluated if cost.rows_evaluated and spent else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobFilter:
-    """A filter of jobs; all given conditions must hold."""
+    """A filter of jobs. A job matches if all conditions that are set hold."""
 
     tables: frozenset[str] = frozenset()
     states: frozenset[JobState] = frozenset()
-    #: Accepted at or after this time, and before that one, in microseconds since the epoch.
+    #: The job was accepted at or after the first and before the second time, in microseconds since the epoch.
     accepted_from: int | None = None
     accepted_before: int | None = None
-    #: Backfills of this column.
+    #: The job fills this column.
     column: str = ""
-    #: Created by this caller.
+    #: This caller created the job.
     initiator: str = ""
-    #: Jobs with all of these labels.
+    #: The job has all of these labels.
     labels: Mapping[str, str] = field(default_factory=dict)
-    #: Any other condition.
+    #: Any further condition.
     matches: Callable[[JobRecord], bool] | None = None
 
     def wants(self, record: JobRecord) -> bool:
-        """Return whether a job matches, apart from its age."""
+        """Return whether a job matches, apart from the time of its acceptance."""
         return (
             (not self.tables or record.table in self.tables)
             and (not self.states or record.state in self.states)
@@ -192,7 +193,7 @@ class JobFilter:
         )
 
     def is_past(self, record: JobRecord, *, oldest_first: bool) -> bool:
-        """Return whether this and all following jobs are too old, or too young."""
+        """Return whether this job and all that follow in this order were accepted too early, or too late."""
         if oldest_first:
             return self.accepted_before is not None and record.created_at >= self.accepted_before
         return self.accepted_from is not None and record.created_at < self.accepted_from
@@ -204,24 +205,24 @@ class JobListing:
 
     filter: JobFilter = JobFilter()
     after: JobAge | None = None
-    """The last job of the page before; None: the first page."""
+    """The last job of the previous page; None for the first page."""
     most: int | None = None
-    """Most jobs; None: all."""
+    """The maximum number of jobs; None for all."""
     oldest_first: bool = False
-    """The order; by default the newest come first."""
+    """The order. By default, the newest jobs come first."""
 
 
 _age = attrgetter("age")
-#: What the records of a list share: nothing (None), a table, or a state.
+#: What the records in a list have in common: nothing (None), a table, or a state.
 _Shared = str | JobState | None
 
 
 class KnownJobs:
-    """The known jobs of one database, on one event loop; a job keeps its request, its table and its age.
+    """The known jobs of one database, on one event loop. The request, the table and the age of a job never change.
 
-    The records lie in lists by age: one of all, one for each table, one for each state. A filter reads the shortest
-    list that contains all matches, so its cost follows its result, except when a table and a state are common but rare
-    together.
+    The records are in lists sorted by age: one list of all, one for each table, one for each state. A filter reads the
+    shortest list that contains all matches. Its cost is therefore proportional to its result, unless many jobs have the
+    table and many have the state but few have both.
     """
 
     def __init__(self) -> None:
@@ -242,15 +243,15 @@ class KnownJobs:
         return None if record is None else record.job()
 
     def of_request(self, request_id: str) -> Job | None:
-        """Return the job that a request created, or None."""
+        """Return the job that a request id created, or None."""
         return self.get(self._requests.get(request_id, ""))
 
     def was_deleted(self, job_id: str) -> bool:
-        """Return whether a job was deleted; its id is never used again."""
+        """Return whether a job was deleted. Its id is never used again."""
         return job_id in self._deleted
 
     def put(self, job: Job | JobRecord) -> None:
-        """Store a job's current state. A deleted job stays unknown, whatever states follow."""
+        """Store the current state of a job. A deleted job stays deleted, even if further states follow."""
         record = job if isinstance(job, JobRecord) else JobRecord.of(job)
         if record.deleted:
             self._deleted.add(record.job_id)
@@ -273,7 +274,7 @@ class KnownJobs:
                 bisect.insort(records, record, key=_age)
 
     def drop(self, job_id: str) -> None:
-        """Forget a job that was not created after all, or was deleted."""
+        """Forget a job because its creation failed or it was deleted."""
         record = self._jobs.pop(job_id, None)
         if record is not None:
             self._take_out(record)
@@ -289,17 +290,18 @@ class KnownJobs:
         *,
         oldest_first: bool = False,
     ) -> tuple[list[JobRecord], JobAge | None]:
-        """Return matching jobs, newest first or oldest first.
+        """Return matching jobs, starting with the newest, or with the oldest.
 
         Args:
             wanted: The filter.
-            after: Only jobs after this one; None: from the first on.
-            most: Most jobs returned; None: all.
-            looks: Most jobs examined; None: all.
-            oldest_first: The order.
+            after: Return only jobs that follow this one in the order. None starts at the first job.
+            most: The maximum number of jobs to return; None for all.
+            looks: The maximum number of jobs to examine; None for all.
+            oldest_first: Whether to start with the oldest.
 
         Returns:
-            The jobs, and the last job examined if there may be more matches; None: these are all, or `most` of them.
+            The jobs, and the last examined job if more jobs may match. The latter is None if these are all matches, or
+            `most` of them.
         """
         found: list[JobRecord] = []
         candidates = self._oldest(wanted, after) if oldest_first else self._newest(wanted, after)
@@ -315,13 +317,13 @@ class KnownJobs:
         return found, None
 
     def _newest(self, wanted: JobFilter, after: JobAge | None) -> Iterator[JobRecord]:
-        """Yield the records of the shortest lists with all matches, newest first."""
+        """Yield the records of the shortest lists that contain all matches, newest first."""
         before = min((age for age in (after, _begin(wanted.accepted_before)) if age is not None), default=None)
         sources = [_backwards(records, before) for records in self._narrowest(wanted)]
         return sources[0] if len(sources) == 1 else heapq.merge(*sources, key=_age, reverse=True)
 
     def _oldest(self, wanted: JobFilter, after: JobAge | None) -> Iterator[JobRecord]:
-        """Yield the records of the shortest lists with all matches, oldest first."""
+        """Yield the records of the shortest lists that contain all matches, oldest first."""
         sources = [_forwards(records, after, _begin(wanted.accepted_from)) for records in self._narrowest(wanted)]
         return sources[0] if len(sources) == 1 else heapq.merge(*sources, key=_age)
 

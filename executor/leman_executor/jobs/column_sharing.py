@@ -1,8 +1,8 @@
 """Share scans and commits among the SQL columns of one job.
 
 A fragment is read once for all columns. Only whole fragments without stored rows are shared. Each column has its own
-pass over the rows (`executor/leman_executor/worker/sql_source.py`), with its reservations, checkpoints and error
-policy. The column's own run computes all other fragments.
+pass over the rows (`worker/sql_source.py`), with its own reservations, checkpoints and error policy. All other
+fragments are computed by the columns' own runs.
 """
 
 from __future__ import annotations
@@ -31,38 +31,38 @@ from leman_executor.scheduling.local_runner import LoopSink
 from leman_executor.worker.sql_source import SharedScan
 from leman_executor.worker.worker_loop import WorkerState
 
-#: Larger plans are not shared.
+#: Plans with more fragments are not shared.
 _MOST_FRAGMENTS = 10_000
-#: Concurrent passes: each is a thread, and a writer with buffers of some MB.
+#: Maximum number of concurrent passes. Each takes a thread and a writer with buffers of some MB.
 _MOST_PASSES = 128
-#: Numbers of units, whose ids differ from those of the columns' own runs.
+#: Numbers of units. They make the units' ids different from those of the columns' own runs.
 _numbers = itertools.count(1)
 
 
 @dataclass(slots=True, eq=False)
 class SharedColumn:
-    """A column that shares reads."""
+    """A column that shares scans with others."""
 
     plan: Plan
     context: WorkContext
     metrics: JobMetrics
-    #: Finished files by fragment, since `take_staged` was last called.
+    #: Finished files by fragment that `take_staged` has not returned yet.
     staged: dict[int, StagedFile] = field(default_factory=dict)
-    #: Its fragments.
+    #: The column's fragments, by id.
     tasks: dict[int, FragmentTask] = field(default_factory=dict)
 
     @property
     def is_simple(self) -> bool:
-        """Return whether it computes all rows of its read version, and any number of them may fail."""
+        """Return whether the column can be shared: all rows of its version are computed, and any number of them may
+        fail.
+        """
         header, plan = self.plan.header, self.plan
         others = header.where or header.failed_only or header.inputs_version or header.input_source
         bounded = header.udf.error_policy.errors_allowed(header.rows_total) is not None
         return not (others or bounded or plan.migrated or plan.compared or len(plan.tasks) > _MOST_FRAGMENTS)
 
     def take_staged(self) -> Plan | None:
-        """Return a plan of the fragments with finished files, and drop these files here. Return None if there are
-        none.
-        """
+        """Return a plan of the fragments with finished files, and forget these files. Return None if there are none."""
         if not self.staged:
             return None
         done = [self.tasks[i]._replace(staged=file, missing=()) for i, file in sorted(self.staged.items())]
@@ -79,7 +79,7 @@ class SharedReads:
 
     Args:
         columns: Columns of one job and table.
-        workers: How many fragments are read concurrently.
+        workers: Number of fragments that are read concurrently.
     """
 
     def __init__(self, columns: Sequence[SharedColumn], workers: int) -> None:
@@ -104,15 +104,15 @@ class SharedReads:
 
     @property
     def left(self) -> bool:
-        """Return whether fragments are left to read."""
+        """Return whether any fragments are left to read."""
         return bool(self._work) and not self._stop.is_set()
 
     def stop(self) -> None:
-        """Make passes store their rows and end. Callable from any thread."""
+        """Ask the passes to store their rows and end. Callable from any thread."""
         self._stop.set()
 
     async def run(self, seconds: float) -> None:
-        """Read fragments, and start no more after `seconds`."""
+        """Read fragments. After `seconds`, start no further ones."""
         until = time.monotonic() + seconds
         threads = self._workers * (self._most + 1)
         pool = ThreadPoolExecutor(threads, thread_name_prefix="shared")
@@ -141,7 +141,7 @@ class SharedReads:
         try:
             reader = await loop.run_in_executor(pool, self._reader, context)
         except LemanError:
-            return  # each column reports it
+            return  # each column's own run reports the error
         scan = SharedScan(reader, task.fragment_id, RowRange(0, task.physical_rows), len(members))
         unit_id = f"s{next(_numbers)}"
         try:
@@ -152,12 +152,12 @@ class SharedReads:
             ]
             outcomes = await asyncio.gather(*passes, return_exceptions=True)
             await reading
-        except BaseException:  # otherwise others wait for a pass that never begins
+        except BaseException:  # otherwise other passes would wait for one that never begins
             scan.abandon()
             raise
         for column, outcome in zip(members, outcomes, strict=True):
             if isinstance(outcome, LemanError):
-                column.metrics.lost(unit_id)  # its own run finds and reports the same
+                column.metrics.lost(unit_id)  # the column's own run meets and reports the same error
             elif isinstance(outcome, BaseException):
                 raise outcome
             else:
@@ -192,14 +192,14 @@ class SharedReads:
 
 
 def _is_whole(task: FragmentTask) -> bool:
-    """Return whether all rows of the fragment are computed, and none is stored."""
+    """Return whether the fragment needs all its rows computed, and none of them is stored."""
     stored = task.staged is not None or task.checkpoints or task.extend_current or task.rows_failed_before
     return not stored and task.missing == (RowRange(0, task.physical_rows),)
 
 
 def _take_in(column: SharedColumn, outcome: UnitOutcome) -> None:
     if outcome.failure is not None:
-        column.metrics.lost(outcome.unit_id)  # its own run computes it, and reports the failure
+        column.metrics.lost(outcome.unit_id)  # the column's own run computes it, and reports the failure
         return
     column.metrics.outcome(outcome)
     for result in outcome.results:
@@ -207,9 +207,9 @@ def _take_in(column: SharedColumn, outcome: UnitOutcome) -> None:
             column.staged[result.fragment_id] = result.staged
 
 
-#: How long a commit waits for those of other columns.
+#: How long a commit waits for the commits of other columns.
 _LONGEST_WAIT_SECONDS = 1.0
-#: Files in one request: a message may have 4 MiB.
+#: Maximum number of files in one request, which may have 4 MiB.
 _MOST_FILES = 6_000
 
 
@@ -224,11 +224,11 @@ class _Asked:
 
 
 class CommitsTogether:
-    """Combine the commits of several columns: send one request when each of them has asked for a commit or left.
+    """Combine the commits of several columns: send one request once each column has asked for a commit or left.
 
     Args:
-        commits: Sends the request.
-        told: Called with each version and the names of its columns.
+        commits: Sends the requests.
+        told: Called with each new version and the names of the columns that it changes.
     """
 
     def __init__(self, commits: Commits, told: Callable[[int, Sequence[str]], object]) -> None:
@@ -240,11 +240,11 @@ class CommitsTogether:
         self._sending: set[asyncio.Task[None]] = set()
 
     def expect(self, members: int) -> None:
-        """Set for how many columns a commit waits. Each of them must call `leave` later."""
+        """Set the number of columns that a commit waits for. Each of them must call `leave` later."""
         self._members = members
 
     def leave(self) -> None:
-        """Wait for one column fewer from now on."""
+        """Stop waiting for one of the columns."""
         self._members -= 1
         self._send_if_all()
 
@@ -265,7 +265,7 @@ class CommitsTogether:
         return await answer
 
     def __getattr__(self, name: str) -> Any:
-        """Pass on calls that do not concern a column's files."""
+        """Forward all other calls unchanged."""
         return getattr(self._commits, name)
 
     def _send_if_all(self) -> None:
@@ -283,7 +283,7 @@ class CommitsTogether:
             task.add_done_callback(self._sending.discard)
 
     async def _answer(self, asked: Sequence[_Asked]) -> None:
-        """Send a request, and give each column its result or error."""
+        """Send a request, and pass its result or error to each column."""
         try:
             await self._submit(asked)
         except BaseException as error:
@@ -302,7 +302,8 @@ class CommitsTogether:
             except LemanError as error:
                 if isinstance(error, Unavailable) or error.reason == ATTEMPT_FENCED:
                     raise
-                # The error may concern one of them. What was committed anyway is found in the table.
+                # Only one of the columns may have caused the error, so submit each column by itself. A submission finds
+                # in the table what was committed anyway.
             else:
                 for one, answer in zip(asked, answers, strict=True):
                     _settle(one, answer)
@@ -341,7 +342,7 @@ def _refuse(one: _Asked, error: BaseException) -> None:
 
 
 def _parts(asked: Sequence[_Asked]) -> Iterator[list[_Asked]]:
-    """Split columns into requests of the allowed size."""
+    """Divide columns among requests of the allowed size."""
     part: list[_Asked] = []
     files = 0
     for one in asked:

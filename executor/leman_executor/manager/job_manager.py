@@ -1,6 +1,6 @@
-"""The job manager: create, find, pause, resume, retry, cancel and delete the jobs of one executor.
+"""Create, find, pause, resume, retry, cancel and delete the jobs of one executor.
 
-A paused job keeps only what it has computed, until it is resumed or cancelled.
+A paused job keeps only what it has stored, until it is resumed or cancelled.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ class Pauses:
         self._queries = queries
 
     async def pause(self, path: str, job_id: str) -> Job:
-        """Stop a job once its computed rows are stored. A queued job is paused at once.
+        """Stop a job once its computed rows are stored. Pause a queued job at once.
 
-        A job that is paused or pausing stays so.
+        A job that is paused or pausing stays unchanged.
 
         Raises:
             NotFound: JOB_NOT_FOUND – the job does not exist.
-            FailedPrecondition: JOB_ENDED – it has ended; JOB_CANCELLING – it is being cancelled.
+            FailedPrecondition: JOB_ENDED – the job has ended; JOB_CANCELLING – it is being cancelled.
             Unavailable: JOB_ELSEWHERE – another executor runs it.
         """
         run = await self._open_run(path, job_id)
@@ -67,7 +67,7 @@ class Pauses:
         return await self._told(path, run)
 
     async def resume(self, path: str, job_id: str) -> Job:
-        """Queue a paused job again; it continues where it stopped. A job that is not paused is left as it is.
+        """Queue a paused job again. It continues where it stopped. A job that is not paused stays unchanged.
 
         Raises:
             NotFound, FailedPrecondition, Unavailable: see `pause`.
@@ -89,34 +89,34 @@ class Pauses:
         return run
 
     async def _told(self, path: str, run: JobRun) -> Job:
-        """Write the job's state to the history, for an executor that takes the job over, and return the job.
+        """Write the job's state to the history, in case another executor takes the job over. Return the job.
 
-        If it cannot be written, the state still applies while this executor lives.
+        If the state cannot be written, it still applies as long as this executor lives.
         """
         job_id = run.status.job.job_id
         try:
             await self._store.save(run.status.job)
         except LemanError as error:
-            _log.warning("a pause, or its end, is not in history yet", job_id=job_id, error=str(error))
+            _log.warning("a pause or resume could not be written to the history", job_id=job_id, error=str(error))
         if run.status.lost or run.status.job.state.terminal:
             return await self._queries.get(path, job_id)
         return run.status.snapshot()
 
 
 def local_run(running: RunningJobs, job: Job) -> JobRun:
-    """Return the run of a job that this executor has.
+    """Return the run of a job, if this executor runs the job.
 
     Raises:
         Unavailable: JOB_ELSEWHERE – another executor runs it.
     """
     run = running.run_of(job)
     if run is None:
-        raise Unavailable("JOB_ELSEWHERE", f"Job {job.job_id} is run by another executor: call that one")
+        raise Unavailable("JOB_ELSEWHERE", f"Job {job.job_id} is run by another executor: call that executor")
     return run
 
 
 class JobManager:
-    """The jobs of one executor. Call it on one event loop."""
+    """The jobs of one executor. Call it from one event loop."""
 
     def __init__(self, shared: ManagerDeps) -> None:
         self._services = shared.services
@@ -133,7 +133,7 @@ class JobManager:
         self._admission = Admission(shared, self._supervisor, self._takeovers, self._queries)
 
     def busy(self) -> bool:
-        """Return whether any job runs or is queued; paused jobs do not count."""
+        """Return whether any job runs or is queued. Paused jobs do not count."""
         runs = self._running.runs
         return any(runs[key].status.job.state is not JobState.PAUSED for key in self._running.tasks)
 
@@ -149,19 +149,19 @@ class JobManager:
         return {(path, job.table, column) for path, job in jobs for column in job.filled}
 
     async def open_database(self, path: str) -> None:
-        """Open a database, and take over the jobs that a dead executor left in it."""
+        """Open a database, and take over the jobs that a dead executor left there."""
         await self._takeovers.open(path)
 
     def forget_database(self, path: str) -> None:
-        """Forget the jobs of a deleted database: a new database at its path has other jobs."""
+        """Forget the jobs of a deleted database. A new database at its path has other jobs."""
         self._databases.forget(path)
 
     async def follow_limits(self, read: Callable[[], Registrations], seconds: float) -> None:
-        """Apply the limits of registered databases, read every `seconds`, until cancelled."""
+        """Read the limits of registered databases every `seconds` and apply them, until cancelled."""
         await job_databases.follow_limits(read, self._limits, seconds, self._limits_changed)
 
     async def follow_abandoned(self, locations: DatabaseLocations, seconds: float) -> None:
-        """Take over abandoned jobs, searched for every `seconds`, until cancelled."""
+        """Search for abandoned jobs every `seconds` and take them over, until cancelled."""
         await AbandonedJobs(self._takeovers, self._leases, locations).follow(seconds)
 
     def _limits_changed(self) -> None:
@@ -171,18 +171,19 @@ class JobManager:
     async def create(
         self, request: JobRequest, request_id: str, *, body: str = "", attributes: JobAttributes = DEFAULT_ATTRIBUTES
     ) -> Job:
-        """Accept a job. Return it running, queued, or done if there was little or nothing to do.
+        """Accept a job. Return it while it runs or waits, or when it is done because there was little or nothing to do.
 
         Args:
-            request: The work.
-            request_id: The same id with the same `body` gives the same job; without an id each call creates one.
-            body: Digest of the whole request message.
+            request: What to compute.
+            request_id: Repeated calls with the same id and the same `body` return the same job. Without an id, each
+                call creates a job.
+            body: A digest of the whole request message.
             attributes: Labels, priority, initiator and environment.
 
         Raises:
             AlreadyExists: REQUEST_ID_REUSED – the request id was used with another body.
-            ResourceExhausted: TOO_MANY_JOBS – the most jobs are running and waiting.
-            LemanError: raised by planning.
+            ResourceExhausted: TOO_MANY_JOBS – the maximum number of jobs is running and waiting.
+            LemanError: as planning raises.
         """
         return await self._admission.create(request, request_id, body, attributes)
 
@@ -195,15 +196,15 @@ class JobManager:
         body: str = "",
         attributes: JobAttributes = DEFAULT_ATTRIBUTES,
     ) -> tuple[Job, bytes]:
-        """Accept a job that computes the failed rows of an ended one again.
+        """Accept a job that recomputes the failed rows of an ended job.
 
         Returns:
-            The job, and the result of giving the column another function (`Planner.alter_column`).
+            The new job, and the outcome of setting another function for the column (`Planner.alter_column`).
 
         Raises:
             NotFound: JOB_NOT_FOUND – the job does not exist.
-            FailedPrecondition: NOTHING_TO_RETRY – the job ended early and left no failed row.
-            LemanError: raised by `create` and `leman_executor.manager.job_admission.retry_spec`.
+            FailedPrecondition: NOTHING_TO_RETRY – the ended job has no failed rows to retry.
+            LemanError: as `create` and `leman_executor.manager.job_admission.retry_spec` raise.
         """
         return await self._admission.retry(database, retry, request_id, body, attributes)
 
@@ -211,7 +212,7 @@ class JobManager:
         return await self._queries.get(database, job_id)
 
     def has(self, database: str, job_id: str) -> bool:
-        """Return whether this executor runs the job, or ran it to its end."""
+        """Return whether this executor runs the job, or ran it until it ended."""
         return self._running.here(job_key(database, job_id)) is not None
 
     async def list_jobs(self, database: str, listing: JobListing = JobListing()) -> list[Job]:  # noqa: B008 - frozen
@@ -221,7 +222,7 @@ class JobManager:
         return await self._queries.count_jobs(database, job_filter)
 
     async def warnings(self, database: str) -> list[str]:
-        """Return which parts of a job history are damaged."""
+        """Describe the damaged parts of a job history."""
         return await self._queries.warnings(database)
 
     def watch(self, database: str, job_id: str, after: int, heartbeat_seconds: float) -> AsyncGenerator[JobUpdate]:
@@ -238,9 +239,10 @@ class JobManager:
         return await self._queries.error_groups(database, job_id, column, begin, size, examples=examples)
 
     async def cancel(self, database: str, job_id: str) -> Job:
-        """Cancel a job; an ended job is left as it is.
+        """Cancel a job. An ended job stays unchanged.
 
-        The state is written to history before the call returns, so an executor that takes the job over cancels it too.
+        The new state is written to the history before this returns, so an executor that takes the job over also cancels
+        it.
 
         Raises:
             NotFound: JOB_NOT_FOUND – the job does not exist.
@@ -259,7 +261,7 @@ class JobManager:
             if self._supervisor.queue.waits(job.key):
                 self._supervisor.leave_queue(job.key)
             else:
-                # Spark kills its tasks after two seconds, in which they store computed rows.
+                # Give the tasks time to store computed rows: Spark kills them after two seconds.
                 self._services.stop_units(job.key)
                 await asyncio.to_thread(run.cancel)
         return run.status.snapshot()
@@ -278,7 +280,7 @@ class JobManager:
         """
         asked: list[Job] = []
         elsewhere: list[str] = []
-        states = job_filter.states & OPEN if job_filter.states else OPEN  # records of ended jobs are not even read
+        states = job_filter.states & OPEN if job_filter.states else OPEN  # do not even read records of ended jobs
         found = await self.list_jobs(database, JobListing(filter=replace(job_filter, states=states))) if states else []
         for job in found:
             try:
@@ -288,7 +290,7 @@ class JobManager:
         return asked, elsewhere
 
     async def delete(self, path: str, job_id: str) -> None:
-        """Delete an ended job and its failed rows from the history. Deleting it again has no effect.
+        """Delete an ended job and its failed rows from the history. Repeating this has no effect.
 
         Raises:
             NotFound: JOB_NOT_FOUND – the job does not exist.
@@ -299,7 +301,7 @@ class JobManager:
         if not database.jobs.was_deleted(job_id):
             job = await self.get(path, job_id)
             if not job.state.terminal:
-                message = f"Job {job_id} is {job.state.value}: wait until it has ended, or cancel it, then delete it"
+                message = f"Job {job_id} is {job.state.value}: cancel it or wait until it has ended, then delete it"
                 raise FailedPrecondition("JOB_RUNNING", message, job_id=job_id)
             database.jobs.put(await database.save(deleted_job(job, time.time())))
         await database.forget_failed_rows(job_id)
@@ -309,7 +311,7 @@ class JobManager:
 
         Raises:
             NotFound: JOB_NOT_FOUND – the job does not exist.
-            FailedPrecondition: JOB_ENDED – it has ended.
+            FailedPrecondition: JOB_ENDED – the job has ended.
             Unavailable: JOB_ELSEWHERE – another executor runs it.
         """
         job = await self.get(database, job_id)
@@ -324,14 +326,14 @@ class JobManager:
         return run.status.snapshot()
 
     async def _save_cancelling(self, job: Job) -> None:
-        """Save that a job is being cancelled.
+        """Write to the history that a job is being cancelled.
 
         If that fails, the job is stopped anyway, but an executor that takes it over would continue it.
         """
         try:
             await self._store.save(job)
         except LemanError as error:
-            _log.warning("a cancel is not in history yet", job_id=job.job_id, error=str(error))
+            _log.warning("a cancel could not be written to the history", job_id=job.job_id, error=str(error))
 
     async def stop(self) -> None:
         """Leave all jobs to other executors, which continue them from their checkpoints."""
@@ -345,7 +347,7 @@ class JobManager:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         runs = self._running.runs
-        kept = [runs[key] for key in running if key in runs]  # others were lost meanwhile
+        kept = [runs[key] for key in running if key in runs]  # other executors may have taken some jobs over meanwhile
         await asyncio.gather(*(self._takeovers.hand_back(run.status.job) for run in kept))
         for key in list(runs):
             await self._leases.release(key)

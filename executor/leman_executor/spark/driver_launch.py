@@ -1,4 +1,4 @@
-"""Launch the JVM of Spark's driver: check Java, and choose settings and environment.
+"""Launch the JVM of Spark's driver: check Java, and choose the JVM's settings and environment.
 
 Imports no pyspark, so that the JVM can start before pyspark is imported.
 """
@@ -34,7 +34,7 @@ from leman_executor.spark.spark_conf import LOOPBACK, callback_address, is_local
 from leman_executor.spark.temp_folder import TempFolder
 
 _LEAST = 17
-#: Spark needs this module, which some small runtimes lack.
+#: A Java module that Spark needs and that some small runtimes lack.
 _MODULE = "jdk.incubator.vector"
 _INSTALL = (
     "install one (apt-get install openjdk-17-jre-headless, dnf install java-17-openjdk-headless,"
@@ -43,10 +43,10 @@ _INSTALL = (
 
 
 def check_java() -> None:
-    """Check that there is a Java on which Spark can run, from Java's own `release` file.
+    """Check, in Java's own `release` file, that Spark can run on the installed Java.
 
     Raises:
-        Unavailable: SPARK_NOT_STARTED, if there is none; the message says what to install.
+        Unavailable: SPARK_NOT_STARTED, if it cannot, or if there is no Java; the message says what to install.
     """
     home = os.environ.get("JAVA_HOME", "")
     program = shutil.which(str(Path(home, "bin", "java")) if home else "java")
@@ -63,7 +63,9 @@ def check_java() -> None:
 
 
 def _described(home: Path) -> tuple[int, set[str]]:
-    """Return the version and the modules in a Java's `release` file; 0 and none if it does not say."""
+    """Return the version and the modules in the `release` file of a Java; 0 and no modules if the file does not list
+    them.
+    """
     try:
         text = (home / "release").read_text(errors="replace")
     except OSError:
@@ -75,16 +77,16 @@ def _described(home: Path) -> tuple[int, set[str]]:
 
 _POLL_SECONDS = 0.02
 _WORDS_SECONDS = 30.0
-#: Seconds between the closing of a JVM's sockets and its death.
+#: Seconds between the end of a JVM's sockets and the end of its process.
 _DIES_SECONDS = 0.5
-#: The most characters of a JVM's output in a message.
+#: Maximum number of lines and characters of a JVM's output in a message.
 _MOST_LINES, _MOST_CHARACTERS = 3, 500
-#: Unrelated lines of a JVM's output, and stack frames.
+#: Lines of a JVM's output that do not explain a failure, and stack frames.
 _NOISE = re.compile(r"at \S+\(|WARNING: |Picked up |Using |Setting |To adjust |\S+ (\S+ )?WARN |OpenJDK .* warning: ")
-#: Settings of Spark's Python processes.
+#: The prefix of Spark settings that set environment variables of its Python processes.
 _VARIABLES = "spark.executorEnv."
 _CPUS = "spark.task.cpus"
-#: Settings under which Spark's daemon would differ from a fork.
+#: Settings that a daemon forked by the warm process would not follow.
 _OF_DAEMON = (_VARIABLES, "spark.python.daemon.", _CPUS)
 
 
@@ -94,7 +96,7 @@ def python_of(settings: Spark) -> str:
 
 
 def prepare_environment(settings: Spark) -> None:
-    """Set the variables that the JVM and the workers inherit."""
+    """Set the environment variables that the JVM and the workers inherit."""
     os.environ["PYSPARK_PYTHON"] = python_of(settings)
     if is_local(settings):
         os.environ.setdefault("SPARK_LOCAL_IP", LOOPBACK)
@@ -103,18 +105,20 @@ def prepare_environment(settings: Spark) -> None:
     if python_of(settings) != sys.executable or any(key.startswith(_OF_DAEMON) for key in settings.conf):
         os.environ.pop(
             daemon_startup.WARM_PROCESS_VARIABLE, None
-        )  # a fork would have another interpreter, or other variables
+        )  # a forked daemon would have another interpreter or other variables
 
 
 def passed_variables(settings: Spark) -> tuple[str, ...]:
-    """Return name patterns of further variables that functions get, including those that Spark sets there."""
+    """Return patterns for the names of further environment variables that functions get, including those that Spark
+    sets.
+    """
     return (*settings.pass_env, *(key.removeprefix(_VARIABLES) for key in settings.conf if key.startswith(_VARIABLES)))
 
 
 def worker_variables(settings: Spark) -> dict[str, str]:
-    """Return the variables that Spark sets for its Python workers, for processes that imitate them.
+    """Return the environment variables that Spark sets for its Python workers, for processes that imitate workers.
 
-    As in pyspark, the hash seed is that of this process, whatever a setting says.
+    As in pyspark, the hash seed is that of this process, even if a setting has another one.
     """
     given = {key.removeprefix(_VARIABLES): value for key, value in settings.conf.items() if key.startswith(_VARIABLES)}
     threads = {"OMP_NUM_THREADS": settings.conf.get(_CPUS, "1")}
@@ -122,10 +126,10 @@ def worker_variables(settings: Spark) -> dict[str, str]:
 
 
 def spark_home() -> Path:
-    """Return Spark's folder: the configured one, else that of the installed pyspark.
+    """Return Spark's folder: the configured one or, by default, that of the installed pyspark.
 
     Raises:
-        ModuleNotFoundError: There is none.
+        ModuleNotFoundError: No folder is configured, and pyspark is not installed.
     """
     if os.environ.get("SPARK_HOME"):
         return Path(os.environ["SPARK_HOME"])
@@ -136,19 +140,19 @@ def spark_home() -> Path:
 
 
 def archive_of(settings: Spark) -> ClassArchive | None:
-    """Return the archive of classes for the JVM, whether it exists or not; None if it is to use none."""
+    """Return the class archive for the JVM, whether or not it exists. Return None if the JVM is to use none."""
     if not settings.class_archive or spark_conf.JVM_OPTIONS_KEY in settings.conf:
         return None
     return ClassArchive.of(spark_home(), spark_conf.JVM_OPTIONS, settings.class_archive_dir)
 
 
 def context_settings(settings: Spark, shared: list[str], folder: TempFolder | None) -> dict[str, str]:
-    """Return the settings of the context.
+    """Return the settings of the Spark context.
 
     Args:
-        settings: The operator's settings, which win over those chosen here.
-        shared: JVM options for sharing an archive of classes.
-        folder: For the JVM's temporary files; None if it already has one.
+        settings: The operator's settings, which take precedence over those chosen here.
+        shared: JVM options for using a class archive.
+        folder: The folder for the JVM's temporary files. None if the JVM already has one.
     """
     address = callback_address(settings)
     ours = {**spark_conf.context(settings, shared, python_of(settings)), **address.spark_settings()}
@@ -167,21 +171,21 @@ def context_settings(settings: Spark, shared: list[str], folder: TempFolder | No
 
 
 def without_secrets(chosen: Mapping[str, str]) -> dict[str, str]:
-    """Return the settings without secrets, because every user can read the JVM's command line."""
+    """Return the settings without secrets, because every user of the machine can read the JVM's command line."""
     return {key: value for key, value in chosen.items() if not config.is_secret(key)}
 
 
 def startup_error(chosen: Mapping[str, str]) -> str:
-    """Start a JVM that failed to start again, and return its output about the failure; empty if there is none.
+    """Repeat the start of a JVM that failed to start, and return what it prints about the failure; empty if nothing.
 
-    If it comes up after all it ends at once, because its standard input is closed. Blocks for seconds.
+    If the JVM starts this time, it ends at once, because its standard input is closed. Blocks for seconds.
     """
     with tempfile.TemporaryDirectory() as folder:
         try:
             process = subprocess.Popen(
                 _command(chosen),
                 stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,  # where a JVM reports a failed start
+                stdout=subprocess.PIPE,  # a JVM reports a failed start here
                 stderr=subprocess.STDOUT,
                 env=_environment(chosen, Path(folder, "connection")),
             )
@@ -214,7 +218,7 @@ def _environment(chosen: Mapping[str, str], info: Path) -> dict[str, str]:
 
 
 def _kill_tree(process: subprocess.Popen[bytes]) -> None:
-    """Kill a JVM, and the processes that spark-submit runs before it becomes the JVM, even if they are stopped."""
+    """Kill a JVM, even if it is suspended, and the processes that spark-submit runs before it becomes the JVM."""
     try:
         children = psutil.Process(process.pid).children(recursive=True) if process.poll() is None else []
     except psutil.Error:
@@ -232,7 +236,7 @@ def _ignore_interrupts() -> None:
 
 @contextmanager
 def _interrupts_ignored() -> Iterator[None]:
-    """Protect processes started in this block from Ctrl-C; only the main thread can do so."""
+    """Protect processes that start in this block from Ctrl-C. This has an effect only in the main thread."""
     ignored = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         yield
@@ -249,14 +253,14 @@ def _launch(command: list[str], environment: dict[str, str]) -> subprocess.Popen
 
 @dataclass(frozen=True, slots=True)
 class LaunchedJvm:
-    """A JVM started as pyspark does it; it writes its address to the file `info`."""
+    """A JVM that was started as pyspark starts it. It writes its address to the file `info`."""
 
     process: subprocess.Popen[bytes]
     info: Path
     archive: ClassArchive | None
     folder: TempFolder | None
     chosen: dict[str, str]
-    #: Whether it was killed because it took too long to start.
+    #: Whether the JVM was killed because its start took too long.
     overran: threading.Event = field(default_factory=threading.Event)
 
     @classmethod
@@ -264,10 +268,10 @@ class LaunchedJvm:
         """Start a JVM without waiting for it.
 
         Args:
-            archived: Whether to use the archive of classes, if it exists.
+            archived: Whether to use the class archive, if it exists.
 
         Raises:
-            OSError: It cannot be started.
+            OSError: The JVM cannot be started.
             LemanError: A setting is wrong.
         """
         prepare_environment(settings)
@@ -284,7 +288,7 @@ class LaunchedJvm:
 
     @contextmanager
     def limited_to(self, seconds: float) -> Iterator[None]:
-        """Kill the JVM if the block takes longer, so that calls waiting for it fail."""
+        """Kill the JVM if the block takes longer than `seconds`, so that calls that wait for the JVM fail."""
         timer = threading.Timer(seconds, self._overrun)
         timer.daemon = True
         timer.start()
@@ -298,11 +302,13 @@ class LaunchedJvm:
         self.kill()
 
     def kill(self) -> None:
-        """Kill it, from any thread; a waiting start fails and cleans up."""
+        """Kill the JVM. Callable from any thread. A start that waits for the JVM then fails and cleans up."""
         _kill_tree(self.process)
 
     def lives(self) -> bool:
-        """Return whether the process is alive and not about to end: its sockets close before it is dead."""
+        """Return whether the process is alive and not about to end. A JVM's sockets close before its process has
+        ended.
+        """
         try:
             self.process.wait(_DIES_SECONDS)
         except subprocess.TimeoutExpired:
@@ -310,7 +316,7 @@ class LaunchedJvm:
         return False
 
     def address(self) -> tuple[int, str] | None:
-        """Wait for its port and secret, and return them; None if it ended instead."""
+        """Wait for the JVM's port and secret, and return them. Return None if the JVM has ended instead."""
         while not self.info.is_file():
             if self.process.poll() is not None:
                 self._tidy()
@@ -323,7 +329,7 @@ class LaunchedJvm:
         return port, secret
 
     def forget(self) -> None:
-        """Drop it in a process forked from its owner."""
+        """Forget the JVM in a process that was forked from the JVM's owner."""
         if self.process.stdin is not None:
             self.process.stdin.close()
         self.process.returncode = 0
@@ -331,7 +337,7 @@ class LaunchedJvm:
             self.folder.forget()
 
     def end(self) -> None:
-        """End it at once."""
+        """End the JVM at once."""
         _kill_tree(self.process)
         if self.process.stdin is not None:
             with suppress(OSError):

@@ -1,9 +1,9 @@
-"""The environment, secrets and file descriptors of a function process, and how they are reset between jobs.
+"""Manage the environment, secrets and file descriptors of a function process, and reset them between jobs.
 
-Each job starts with the working directory and environment in which the function was loaded. Values of a job's
-environment are masked in texts for logs and records. Each printed line begins with its job's id, for `leman logs`.
-Functions cannot close descriptors of Leman, Lance and the rest of the process: the next file or socket opened would
-take a closed descriptor 1 and receive everything printed.
+Each job starts with the working directory and environment that the process had after loading the function. Values of a
+job's `env` are masked in texts for logs and records. Each printed line begins with the id of its job, for `leman logs`.
+A function cannot close file descriptors that belong to Leman, Lance or other parts of the process. If it could close
+descriptor 1, the next opened file or socket would become descriptor 1, and receive all printed output.
 """
 
 from __future__ import annotations
@@ -23,19 +23,21 @@ from urllib.parse import quote, quote_plus
 from leman_core.model.service_errors import FailedPrecondition
 
 MASK = "***"
-#: Shorter values are not secrets, and occur in too many words.
+#: Shorter values are not masked: they are not secrets, and occur in too many words.
 SHORTEST = 6
 
 
 class MaskedValues:
-    """Masks secret values in texts."""
+    """Mask secret values in texts."""
 
     def __init__(self) -> None:
         self._pattern: re.Pattern[str] | None = None
         self._encoded: re.Pattern[bytes] | None = None
 
     def take(self, values: Iterable[str]) -> None:
-        """Mask these values from now on, and each of their lines, also as encoded in URLs, JSON and Python source."""
+        """From now on, mask these values and each of their lines, also in the encodings of URLs, JSON and Python
+        source.
+        """
         parts = {part for value in values for part in _parts(value) if len(part) >= SHORTEST}
         forms = sorted({form for part in parts for form in _forms(part)}, key=len, reverse=True)
         if forms:
@@ -43,16 +45,16 @@ class MaskedValues:
             self._encoded = re.compile(b"|".join(re.escape(form.encode()) for form in forms))
 
     def out_of(self, text: str) -> str:
-        """Return a text without the values."""
+        """Return a text with the values masked."""
         return text if self._pattern is None else self._pattern.sub(MASK, text)
 
     def out_of_bytes(self, text: bytes) -> bytes:
-        """Return an encoded text without the values."""
+        """Return an encoded text with the values masked."""
         return text if self._encoded is None else self._encoded.sub(MASK.encode(), text)
 
 
 def _parts(value: str) -> Iterator[str]:
-    """Yield the parts of a value that a text may contain: the whole, the whole without surrounding space, single
+    """Yield the parts of a value that a text may contain: the whole value, the value without surrounding space, and its
     lines.
     """
     yield value
@@ -74,14 +76,14 @@ def _forms(part: str) -> Iterator[str]:
 masked = MaskedValues()
 
 
-#: The size of the parts in which an unterminated line is written.
+#: An unterminated line is written in parts of this size.
 _LONGEST = 1 << 16
-#: The errors of a log on a full disk.
+#: Errors of writing the log when the disk is full or broken.
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 
 
 class PrintedLines(io.RawIOBase):
-    """Standard output or error of a function process, line by line, each in one write."""
+    """Standard output or error of a function process. Each line is written with one system call."""
 
     #: The current job of this process.
     job_id = ""
@@ -89,7 +91,7 @@ class PrintedLines(io.RawIOBase):
     def __init__(self, fd: int) -> None:
         self._fd = fd
         self._rest = b""
-        #: Whether the descriptor leads to the log; False after the function redirected it.
+        #: Whether the descriptor leads to the log. False after the function has redirected it.
         self.is_log = True
 
     def writable(self) -> bool:
@@ -97,7 +99,7 @@ class PrintedLines(io.RawIOBase):
         return True
 
     def fileno(self) -> int:
-        """Return the descriptor; output of child processes carries no job id."""
+        """Return the descriptor. Child processes write to it directly, so their output has no job id."""
         return self._fd
 
     def write(self, data: Any, /) -> int:
@@ -110,7 +112,7 @@ class PrintedLines(io.RawIOBase):
         return len(given)
 
     def end_line(self) -> None:
-        """Write an unterminated line, at the end of its job."""
+        """Write an unterminated line when its job ends."""
         if self._rest:
             rest, self._rest = self._rest, b""
             self._put([rest])
@@ -122,18 +124,18 @@ class PrintedLines(io.RawIOBase):
             while text:
                 try:
                     text = text[os.write(self._fd, text) :]
-                except BlockingIOError:  # a function, or a program that it started, changed the pipe of all processes
+                except BlockingIOError:  # a function, or its program, made the shared pipe non-blocking
                     if not self.is_log:
                         raise
                     os.set_blocking(self._fd, True)
         except OSError as error:
             if not self.is_log or error.errno not in _NO_ROOM:
                 raise
-            # must not fail the job or end its process
+            # A failure to print must not fail the job or end its process.
 
 
 def open_printed_lines(fd: int) -> tuple[PrintedLines, io.TextIOWrapper]:
-    """Return such a stream, and the text stream above it for `sys.stdout`."""
+    """Return such a stream, and a text stream on top of it for `sys.stdout`."""
     lines: Any = PrintedLines(fd)
     return lines, io.TextIOWrapper(lines, encoding="utf-8", errors="backslashreplace", write_through=True)
 
@@ -145,7 +147,7 @@ _Identity = tuple[int, int]
 class Descriptors:
     """The descriptors of one process.
 
-    Call `guard` once, `restore` before each task, `check` after each unit.
+    Call `guard` once, `restore` before each task, and `check` after each unit.
     """
 
     def __init__(self) -> None:
@@ -159,12 +161,12 @@ class Descriptors:
         self._close, self._closerange, self._dup2 = os.close, os.closerange, os.dup2
 
     def guard(self) -> None:
-        """Protect Leman's descriptors from the function, from now on.
+        """From now on, protect Leman's descriptors from the function.
 
-        `os.close` and its like leave descriptors alone that the function did not open, and closing `sys.stdout` does
-        not close descriptor 1.
+        `os.close` and similar functions then do not close descriptors that the function did not open. Closing
+        `sys.stdout` does not close descriptor 1.
         """
-        sys.stdin = sys.__stdin__ = _text(0, "r")  # type: ignore[misc]  # typeshed has them final
+        sys.stdin = sys.__stdin__ = _text(0, "r")  # type: ignore[misc]  # final in typeshed
         out, sys.stdout = open_printed_lines(1)
         err, sys.stderr = open_printed_lines(2)
         sys.__stdout__, sys.__stderr__ = sys.stdout, sys.stderr  # type: ignore[misc]
@@ -173,7 +175,7 @@ class Descriptors:
 
     @contextlib.contextmanager
     def keeping(self, fd: int) -> Iterator[None]:
-        """Count the descriptor as Leman's in this block."""
+        """In this block, treat the descriptor as Leman's."""
         self._own.add(fd)
         try:
             yield
@@ -181,7 +183,7 @@ class Descriptors:
             self._own.discard(fd)
 
     def close(self, fd: int) -> None:
-        """Replace `os.close` in functions: a closed standard descriptor stays open, but leads nowhere.
+        """Replace `os.close` for functions. A standard descriptor that they close stays open, but discards output.
 
         Raises:
             OSError: EBADF, if the descriptor is Leman's.
@@ -195,10 +197,10 @@ class Descriptors:
         self._close(fd)
 
     def closerange(self, fd_low: int, fd_high: int, /) -> None:
-        """Replace `os.closerange` in functions, and refuse: Lance and Leman have descriptors between theirs.
+        """Replace `os.closerange` for functions, and refuse: the range may contain descriptors of Lance and Leman.
 
         Raises:
-            PermissionError: EPERM, in the function's process; a child process may call it.
+            PermissionError: EPERM, in the function's process. In a child process the call works.
         """
         if os.getpid() == self._pid:
             raise PermissionError(
@@ -207,7 +209,7 @@ class Descriptors:
         self._closerange(fd_low, fd_high)
 
     def dup2(self, fd: int, fd2: int, inheritable: bool = True) -> int:  # noqa: FBT001, FBT002 as in os
-        """Replace `os.dup2` in functions: they may redirect their output until the task ends.
+        """Replace `os.dup2` for functions. They may redirect their output until the task ends.
 
         Raises:
             OSError: EBADF, if `fd2` is Leman's.
@@ -222,7 +224,7 @@ class Descriptors:
 
     @contextlib.contextmanager
     def printing(self, job_id: str) -> Iterator[None]:
-        """Prefix lines printed in this block with a job's id."""
+        """Prefix all lines that are printed in this block with a job's id."""
         PrintedLines.job_id = job_id
         try:
             yield
@@ -240,10 +242,10 @@ class Descriptors:
             printed.is_log = True
 
     def check(self) -> None:
-        """Check that the standard descriptors are those set here.
+        """Check that the standard descriptors are the ones that this object opened.
 
         Raises:
-            FailedPrecondition: UDF_BROKE_DESCRIPTORS, if one was closed in another way and may be any file now.
+            FailedPrecondition: UDF_BROKE_DESCRIPTORS, if one was closed some other way, and may be any other file now.
         """
         for fd in _STANDARD:
             try:
@@ -258,7 +260,7 @@ class Descriptors:
                 )
 
     def _lead(self, source: int, fd: int) -> None:
-        """Point a standard descriptor where the function wants it."""
+        """Point a standard descriptor to the target that the function wants."""
         for printed in self._printed:
             if printed.fileno() == fd:
                 printed.end_line()
@@ -283,7 +285,7 @@ def guard_descriptors() -> Descriptors:
 
 
 def keep_descriptor(fd: int) -> contextlib.AbstractContextManager[None]:
-    """Count the descriptor as Leman's in this block; see `Descriptors.keeping`."""
+    """In this block, treat the descriptor as Leman's; see `Descriptors.keeping`."""
     return _guarded[0].keeping(fd) if _guarded else contextlib.nullcontext()
 
 
@@ -299,7 +301,7 @@ def _identity(fd: int) -> _Identity:
 
 
 def _high(fd: int) -> int:
-    """Move a descriptor to a high number, which user code does not close by habit."""
+    """Move a descriptor to a high number, because user code may close low numbers by habit."""
     import fcntl  # noqa: PLC0415 not available on every platform
 
     high = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 64)
@@ -326,13 +328,13 @@ class ProcessEnvironment:
         umask = os.umask(0o022)
         os.umask(umask)
         try:
-            folder = os.getcwd()  # noqa: PTH109 a plain string is enough
+            folder = os.getcwd()  # noqa: PTH109 a string is enough
         except FileNotFoundError:
             folder = ""
         return cls(folder, dict(os.environ), umask)
 
     def restore(self) -> None:
-        """Restore the snapshot in this process; ignore a folder that no longer exists."""
+        """Restore the snapshot in this process. Ignore a working directory that no longer exists."""
         os.umask(self.umask)
         with contextlib.suppress(OSError):
             os.chdir(self.folder)
@@ -342,21 +344,21 @@ class ProcessEnvironment:
 
 
 class EnvironmentKeeper:
-    """The environment that a function process returns to before each job."""
+    """Keep the environment to which a function process returns before each job."""
 
     def __init__(self) -> None:
         self._kept: ProcessEnvironment | None = None
         self._loaded = False
 
     def begin(self) -> None:
-        """Begin a job: undo the changes of the last one."""
+        """Begin a job: undo the changes that the previous job made."""
         if self._kept is None:
             self._kept = ProcessEnvironment.here()
         else:
             self._kept.restore()
 
     def give(self, variables: Mapping[str, str]) -> None:
-        """Set environment variables of the job before its function is loaded; later calls have no effect.
+        """Set the job's environment variables before its function is loaded. Only the first call has an effect.
 
         All jobs of a process have the same variables (see `WorkContext.process_name`).
         """
@@ -365,10 +367,10 @@ class EnvironmentKeeper:
             masked.take(variables.values())
 
     def loaded(self) -> None:
-        """Keep the environment that the function set up while it was loaded; only the first call counts."""
+        """Keep the environment as it is after the function was loaded. Only the first call has an effect."""
         if self._kept is not None and not self._loaded:
             self._kept, self._loaded = ProcessEnvironment.here(), True
 
 
-#: The environment of this process; nothing is kept or restored before `begin`.
+#: The environment of this process. Before `begin` is called, nothing is kept or restored.
 kept_environment = EnvironmentKeeper()

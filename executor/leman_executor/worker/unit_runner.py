@@ -1,4 +1,4 @@
-"""Run one unit of work on a worker: reserve, check for newer results, compute each fragment, report.
+"""Run one unit of work on a worker: reserve its rows, look for newer results, compute each fragment, and report.
 
 Runs on Spark workers, so it imports neither gRPC nor Spark.
 """
@@ -52,22 +52,22 @@ if TYPE_CHECKING:
 
 _log = structlog.get_logger(__name__)
 
-#: After a worker's death checkpoints are frequent at first, so that another death loses little work.
+#: After a worker's death, checkpoints are frequent at first, so that another death loses little work.
 _LOST_INTERVAL = 0.25
-#: The number of inputs that an error shows for a failed row, and the most characters of each.
+#: Number of inputs of a failed row that an error shows, and the maximum number of characters of each.
 _INPUTS_SHOWN, _INPUT_CHARS = 4, 60
 
 
 def never_stopped() -> bool:
-    """Return False: the unit is never asked to stop."""
+    """Return False: this unit is never asked to stop."""
     return False
 
 
 class UnitRunner:
-    """Run one unit. It polls `stopped`, which returns whether to stop and return the remaining rows.
+    """Run one unit. It polls `stopped`: once that returns True, it stops and returns its remaining rows.
 
     Args:
-        reader: Reads the table; None: the unit opens a reader of its own.
+        reader: Reads the table. If None, the unit opens its own reader.
     """
 
     def __init__(  # noqa: PLR0913 - its surroundings, all by name
@@ -109,7 +109,7 @@ class UnitRunner:
     def run(self) -> UnitOutcome:
         """Run the unit and return its outcome.
 
-        Errors of the function and of the storage are part of the outcome, not raised.
+        Errors of the function and of the storage are part of the outcome; they are not raised.
         """
         results: list[FragmentResult] = []
         failure = None
@@ -122,7 +122,7 @@ class UnitRunner:
                         results.append(FragmentResult(work.fragment_id, left=work.ranges))
                     else:
                         results.append(self._fragment(work, reader, keeper))
-                        self._begin_budget()  # even if no row had to be evaluated
+                        self._begin_budget()  # the budget starts even if no row needs evaluation
                 if self._remote is not None:
                     self._remote.finish()
             except JobFailing as error:
@@ -130,13 +130,13 @@ class UnitRunner:
             except LemanError as error:
                 if self._remote is not None and self._remote.is_doubted:
                     results.clear()
-                if error.reason in WAITED_FOR and self._stopped():  # a paused job does not wait for servers
+                if error.reason in WAITED_FOR and self._stopped():  # if the job is pausing, do not wait for servers
                     left = self._unit.works[len(results) :]
                     results += [FragmentResult(work.fragment_id, left=work.ranges) for work in left]
                 else:
                     no_server = self._remote is not None and self._remote.had_no_server
                     failure = UnitFailure(error.reason, error.message, elsewhere=no_server)
-            except Exception as error:  # noqa: BLE001 the job ends with it
+            except Exception as error:  # noqa: BLE001 the bug ends the job
                 _log.exception("a unit failed on a bug", unit_id=self._unit.unit_id)
                 failure = UnitFailure(INTERNAL_BUG, user_errors.describe_error(error))
         spans = () if self._spans is None else self._spans.spans
@@ -168,7 +168,7 @@ class UnitRunner:
                 return FragmentResult(work.fragment_id, left=work.ranges)
             busy, holds = grant.busy, grant.holds
             if grant.others_finished and self._was_replaced(work):
-                # a new plan will know which rows the other file has
+                # A new plan will know which rows the other file has.
                 keeper.drop(scope, finished=False)
                 return FragmentResult(work.fragment_id, busy=work.ranges)
             if grant.others_finished or self._unit.look_first:
@@ -186,15 +186,15 @@ class UnitRunner:
         if self._context.where and result.staged is not None:
             keeper.leave(scope)
         keeper.drop(scope, finished=True)
-        # report the checkpoints found: another unit may finish the fragment
+        # Report the checkpoints found, because another unit may finish the fragment.
         result = replace(result, busy=busy, holds=holds, checkpoints=(*found, *result.checkpoints))
         self._meter.report(result)
         return result
 
     def _stopped(self) -> bool:
-        """Return whether the unit was asked to stop, or a later attempt at the job has begun.
+        """Return whether the unit was asked to stop, or a later attempt at the job has started.
 
-        In the second case, the unit's own executor may be frozen and unable to ask it.
+        If a later attempt has started, the unit's own executor may be frozen and unable to ask it.
         """
         return self._keeper.overtaken or self._asked_to_stop()
 
@@ -214,9 +214,9 @@ class UnitRunner:
         )
 
     def _begin_budget(self) -> None:
-        """Start the budget at the first call of the function.
+        """Start the unit's time budget at the first call of the function.
 
-        A unit that spends its time on storage or on loading the function still computes some rows.
+        So even a unit that spends its time on storage, or on loading the function, computes some rows.
         """
         if self._deadline is None and self._unit.budget_seconds:
             self._deadline = self._clock() + self._unit.budget_seconds
@@ -229,7 +229,7 @@ class UnitRunner:
         return min(seconds, _LOST_INTERVAL * (time.monotonic() - self._began)) if self._unit.look_first else seconds
 
     def _loaded(self) -> Evaluates:
-        """Return the function; load it when the first row needs it."""
+        """Return the function. Load it when the first row needs it."""
         if self._evaluator is None:
             with self._meter.loading():
                 self._evaluator = self._load()
@@ -248,7 +248,7 @@ class UnitRunner:
         return loaded.evaluator
 
     def _was_replaced(self, work: FragmentWork) -> bool:
-        """Return whether a job with another filter installed a file for the column that the plan did not see."""
+        """Return whether a job with another filter has installed a file for the column since the plan was made."""
         if not (self._context.where and self._context.of_latest):
             return False
         return (
@@ -256,7 +256,9 @@ class UnitRunner:
         )
 
     def _staged_meanwhile(self, work: FragmentWork) -> FragmentResult | None:
-        """Return a column file that another job or a dead attempt finished after the plan was made, or None."""
+        """Return a complete column file that another job or a dead attempt finished since the plan was made, or
+        None.
+        """
         record = read_record(self._store, keys.record_key(work.task.checkpoint_prefix, work.fragment_id))
         if record is None or record.fingerprint != work.task.fingerprint:
             return None
@@ -267,7 +269,7 @@ class UnitRunner:
         return FragmentResult(work.fragment_id, staged=record.staged)
 
     def _new_checkpoints(self, work: FragmentWork) -> tuple[CheckpointRef, ...]:
-        """Return checkpoints of the same request that were stored after the plan and overlap the work."""
+        """Return checkpoints for the same request that overlap the work and were stored since the plan was made."""
         known = {r.key for r in work.checkpoints}
         found = []
         for key in self._store.list_keys(work.task.checkpoint_prefix + f"_frag-{work.fragment_id}_range-"):
@@ -284,20 +286,20 @@ class UnitRunner:
         start, end = error.rows
         place = f"row {start}" if end - start == 1 else f"rows {start} to {end - 1}"
         place += f" of fragment {row.fragment_id}"
-        if self._context.input_source is not None:  # adjacent rows of the scratch table may be far apart in the source
+        if self._context.input_source is not None:  # neighbours in the scratch table may be far apart in the source
             place = f"row {row.offset} of fragment {row.fragment_id} of the view's source"
             place = place if end - start == 1 else f"{end - start:,} rows, the first of them {place}"
         elif end - start == 1:
             place += self._inputs_of(failed, reader)
         who = f"UDF '{self._context.udf.name}'"
         message = f"{who} failed on {place}: {row.error_type}: {row.error_message.removeprefix(f'{who} ')}"
-        if end - start > 1 and row.error_type != OutputError.__name__:  # the row at fault was not isolated
+        if end - start > 1 and row.error_type != OutputError.__name__:  # the failing row was not isolated
             together = f"This is the first of {end - start:,} rows that the function was given together."
             row = replace(row, error_message=f"{row.error_message}\n{together} It may be any of them.")
         return UnitFailure("UDF_FAILED", message, row)
 
     def _inputs_of(self, row: RowError, reader: FragmentReader) -> str:
-        """Return the input values of a row for display; empty if they cannot be read."""
+        """Return the input values of a row, formatted for display; empty if they cannot be read."""
         names, rows = self._context.input_columns, RowRange(row.offset, row.offset + 1)
         with contextlib.suppress(LemanError, pa.ArrowException, ValueError, OverflowError):
             for chunk in reader.read(row.fragment_id, rows, names, deletions=True):
@@ -317,14 +319,14 @@ def _brief(value: pa.Scalar) -> str:
 
 
 class _ReservationKeeper:
-    """Renew a unit's reservations at a third of their lifetime, until they are released."""
+    """Renew a unit's reservations every third of their lifetime, until they are released."""
 
     def __init__(self, reservations: Reservations, holder: str, ttl_seconds: float) -> None:
         self._reservations = reservations
         self._holder = holder
         self._pause = ttl_seconds / 3
         self._held: dict[str, tuple[RowRange, ...]] = {}
-        #: Whether a later attempt at the job holds the reservations.
+        #: Whether a later attempt at the job has taken over the reservations.
         self.overtaken = False
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
@@ -335,7 +337,7 @@ class _ReservationKeeper:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._stop.set()  # no need to join the thread: renewing a released reservation does nothing
+        self._stop.set()  # no join needed: renewing a released reservation does nothing
         for scope in list(self._held):
             self.drop(scope, finished=False)
 
@@ -351,7 +353,7 @@ class _ReservationKeeper:
             self._reservations.release(scope, ranges, self._holder, finished=finished)
 
     def leave(self, scope: str) -> None:
-        """Stop renewing a scope, but leave its reservation for the executor to release.
+        """Stop renewing a scope, but do not release its reservation: the executor does that later.
 
         The executor releases it when the unit's file is committed. Jobs with other filters wait until then, because
         they cannot use the file before its commit.

@@ -1,8 +1,8 @@
-"""State that the fragments of a unit share: metrics, spans, slice sizes, reader, stores, function.
+"""Hold the state that the fragments of a unit share: metrics, spans, slice sizes, reader, stores, function.
 
-Metrics and spans are plain data, sent in progress reports; the worker's executor makes trace spans of the latter.
-A slice is large enough to be fast, and small enough to stop, checkpoint and report in time.
-Runs on Spark workers, so it imports neither gRPC nor Spark.
+Metrics and spans are plain data, which progress reports carry to the executor; it makes trace spans of them. A slice is
+a number of rows that is large enough to be fast, and small enough to stop, checkpoint and report in time. Runs on Spark
+workers, so it imports neither gRPC nor Spark.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ from leman_core.model.work import (
 from leman_core.storage.scan import FragmentReader
 from leman_executor.worker.evaluator import Evaluated
 
-#: The most spans recorded for one unit; later ones are dropped.
+#: Maximum number of spans recorded for one unit. Later ones are dropped.
 _MOST = 256
 
 
 class SpanRecorder:
-    """Record the spans of one unit, one of each kind between two checkpoints.
+    """Record the spans of one unit: one span of each kind between two checkpoints.
 
-    Reading and calling alternate many times a second. A span lasts from the first to the last of them, and holds their
+    Reading and calling alternate many times a second. One span therefore covers all actions of a kind, and has their
     number and total time.
     """
 
@@ -55,10 +55,10 @@ class SpanRecorder:
     def add(self, what: str, begin: float, seconds: float) -> None:
         """Record an action; callable from any thread.
 
-        Args:
+        what: The kind: `read`, `call`, `checkpoint`, `write` or `load`.
             what: `read`, `call`, `checkpoint`, `write` or `load`.
-            begin: Start on the clock of `time.perf_counter`.
-            seconds: Duration.
+            begin: When the action started, on the clock of `time.perf_counter`.
+            seconds: How long it took.
         """
         start = self._epoch + int(begin * 1e9)
         end = start + int(seconds * 1e9)
@@ -69,40 +69,40 @@ class SpanRecorder:
             self._open[what] = WorkSpan(what, before.begin, end, before.seconds + seconds, before.times + 1)
 
     def cut(self) -> None:
-        """Start new spans after a checkpoint or fragment."""
+        """Start new spans, after a checkpoint or fragment."""
         closed, self._open = self._open, {}
         self._closed += list(closed.values())[: max(0, _MOST - len(self._closed))]
 
     @property
     def spans(self) -> tuple[WorkSpan, ...]:
-        """Return all spans, including open ones."""
+        """Return all spans, including those that are still open."""
         return (*self._closed, *self._open.values())[:_MOST]
 
 
 _REPORT_SECONDS = 0.25
-#: Maps what is timed to the name of its spans, if that differs.
+#: The kind of action → the name of its spans, if they differ.
 _STRETCHES = {"udf": "call"}
-#: Reading or storing that takes longer than this allows counts as waiting for storage to answer.
+#: The assumed speed of storage. Any time beyond it counts as waiting for storage to respond.
 _BYTES_A_SECOND = 100e6
 
 
 @dataclass(slots=True, kw_only=True)
 class FragmentCounts:
-    """Row counts of the current fragment."""
+    """The row counts of the current fragment."""
 
     evaluated: int = 0
     failed: int = 0
-    #: Evaluated rows that are in a checkpoint or a column file.
+    #: Number of evaluated rows that are in a checkpoint or a column file.
     safe: int = 0
-    #: Those of the `safe` rows that failed.
+    #: Number of `safe` rows that failed.
     failed_safe: int = 0
 
 
 class UnitMetrics:
-    """The counts and times of one unit; `fragment` counts since `begin_fragment`."""
+    """The counts and times of one unit. `fragment` has the counts since `begin_fragment`."""
 
     def __init__(self, unit_id: str, sink: ProgressSink, spans: SpanRecorder | None = None) -> None:
-        """Initialize; `spans` records when each action happened, if given."""
+        """Initialize. If `spans` is given, it records when each action happened."""
         self._unit_id = unit_id
         self._spans = spans
         self._sink = sink
@@ -123,19 +123,19 @@ class UnitMetrics:
 
     @property
     def fixed(self) -> float:
-        """Return the seconds in which storage did not answer."""
+        """Return the seconds of waiting for storage to respond."""
         return self._seconds["fixed"]
 
     @property
     def worked(self) -> float:
-        """Return the seconds of reading inputs and calling the function: the cost of recomputing the rows so far.
+        """Return the seconds of reading inputs and calling the function, which is what recomputing the rows would cost.
 
-        Writing does not count: an incomplete column file is rewritten in any case.
+        Writing does not count, because an incomplete column file is rewritten in any case.
         """
         return self._seconds["udf"] + self._seconds["read"]
 
     def begin_fragment(self, fragment_id: int = -1) -> None:
-        """Start counting for a fragment; add the counts of the previous one to the unit's sums."""
+        """Start counting for a fragment. Add the counts of the previous fragment to the unit's sums."""
         if self._spans is not None:
             self._spans.cut()
         self._done = self._sums()
@@ -164,19 +164,19 @@ class UnitMetrics:
                 self._spans.add(_STRETCHES.get(what, what), begin, taken)
 
     def evaluating(self) -> contextlib.AbstractContextManager[Callable[[], float]]:
-        """Time the function; the yielded callable returns the seconds after the block."""
+        """Time a call of the function. After the block, the yielded callable returns the seconds."""
         return self._timed("udf")
 
     @contextlib.contextmanager
     def loading(self) -> Iterator[None]:
-        """Time loading the function, which is not a cost per row; report to the executor that it begins."""
+        """Time the loading of the function, which is no cost of a row. Report to the executor that loading starts."""
         self._sink.in_flight(InFlightRows(self._fragment_id, loading=True))
         with self._timed("load"):
             yield
 
     @contextlib.contextmanager
     def opening(self) -> Iterator[None]:
-        """Time the work before the first row is read, which does not depend on the number of rows."""
+        """Time the work before the first row is read. It does not depend on the number of rows."""
         with self._timed("read") as taken:
             yield
         self.waited(taken(), 0)
@@ -184,7 +184,7 @@ class UnitMetrics:
     def waited(self, seconds: float, size: int) -> None:
         """Count seconds of reading or storing `size` bytes.
 
-        The part in which storage did not answer counts as fixed: fewer rows would not have shortened it.
+        The part in which storage did not respond counts as a fixed cost, because fewer rows would take just as long.
         """
         self._seconds["fixed"] += max(0.0, seconds - size / _BYTES_A_SECOND)
 
@@ -201,73 +201,80 @@ class UnitMetrics:
         return self._timed("write")
 
     def evaluated(self, rows: int, failed: int) -> None:
-        """Count rows that were given to the function, of which `failed` failed."""
+        """Count rows that the function was called with, of which `failed` failed."""
         self.fragment.evaluated += rows
         self.fragment.failed += failed
         if time.monotonic() - self._reported >= _REPORT_SECONDS:
             self.report()
 
     def safe(self, rows: int, failed: int) -> None:
-        """Count evaluated rows that are in a checkpoint or a column file, `failed` of them as failed."""
+        """Count evaluated rows that are now in a checkpoint or a column file, of which `failed` failed."""
         self.fragment.safe += rows
         self.fragment.failed_safe += failed
 
     def calling(self, fragment_id: int, ranges: Iterable[RowRange]) -> None:
-        """Report to the executor that the function is about to be called with these rows."""
+        """Report to the executor that the function will now be called with these rows."""
         self._sink.in_flight(InFlightRows(fragment_id, tuple(ranges)))
 
     def overran(self, fragment_id: int, rows: RowRange, seconds: float) -> None:
-        """Report to the executor that a call took too long and the process is about to end."""
+        """Report to the executor that a call took too long and the process will now end."""
         self._sink.in_flight(InFlightRows(fragment_id, (rows,), overran_seconds=seconds))
 
     def stored(self, fragment_id: int, ref: CheckpointRef, size: int) -> None:
-        """Report to the executor that rows are safe in a checkpoint of `size` bytes."""
+        """Report to the executor that rows are stored in a checkpoint of `size` bytes."""
         if self._spans is not None:
             self._spans.cut()
         self._sink.in_flight(InFlightRows(fragment_id, stored=ref, stored_bytes=size))
 
     @property
     def has_doubtful_rows(self) -> bool:
-        """Return whether rows were given up since a server of the remote function last answered a batch.
+        """Return whether rows were recorded as failed after a server of the remote function last answered a batch.
 
-        The server may be at fault. Until that is known, rows that would then be recomputed are not stored.
+        The server may be the cause. While that is unknown, doubtful rows are not stored, and would be computed again.
         """
         return self._doubtful
 
     def batch_answered(self) -> None:
-        """Count a batch that a server of the remote function answered; callable from any thread."""
+        """Count a batch that a server of the remote function answered. Callable from any thread."""
         with self._counting_servers:
             self._doubtful = False
             self._servers = replace(self._servers, answered=self._servers.answered + 1)
 
     def connection_broken(self, message: str) -> None:
-        """Count a connection that broke over a batch tried alone, and report it at once; callable from any thread."""
+        """Count, and report at once, a connection that broke while computing a batch that the server had alone.
+        Callable from any thread.
+        """
         with self._counting_servers:
             self._servers = replace(self._servers, broken=self._servers.broken + 1, message=message)
         self._tell_of_servers()
 
     def row_lost(self, message: str) -> None:
-        """Count a row given up because connections broke over it, and report it at once; callable from any thread."""
+        """Count, and report at once, a row that was recorded as failed because connections broke. Callable from any
+        thread.
+        """
         with self._counting_servers:
             self._doubtful = True
             self._servers = replace(self._servers, lost=self._servers.lost + 1, message=message)
         self._tell_of_servers()
 
     def server_refused(self, message: str) -> None:
-        """Record why a reachable server is left out, and report it at once; callable from any thread."""
+        """Record, and report at once, why a reachable server is not used. Callable from any thread."""
         with self._counting_servers:
             self._servers = replace(self._servers, refusals=(*self._servers.refusals, message))
         self._tell_of_servers()
 
     def batch_split(self, message: str) -> None:
-        """Record for the next report that a batch failed and is retried in parts."""
+        """Record that a batch failed and is retried in parts. The next report includes this."""
         self._split = self._split or message
 
     def _tell_of_servers(self) -> None:
-        self._sink.send(replace(self._told, servers=self._servers))  # only the unit's own thread makes new sums
+        # Reuse the last sums: only the unit's own thread may compute new ones.
+        self._sink.send(replace(self._told, servers=self._servers))
 
     def report(self, result: FragmentResult | None = None) -> None:
-        """Report the unit's progress to the executor in sums, so that the next report makes up for a lost one."""
+        """Report the unit's progress to the executor. Reports contain sums, so the next report makes up for a lost
+        one.
+        """
         self._reported = time.monotonic()
         sums = self._sums()
         self._told = ProgressReport(
@@ -286,17 +293,19 @@ class UnitMetrics:
 Result = TypeVar("Result")
 
 _TARGET_SECONDS = 0.1
-#: Memory beyond the allocators' limits is mapped again on each allocation, so larger slices are slower.
+#: The target size of a slice. Allocators map larger memory blocks again for each allocation, so larger slices are
+#: slower.
 _TARGET_BYTES = 16 << 20
 _GROWTH = 4
-#: A function that takes one row at a time loses nothing by starting with one row, which may take seconds.
+#: A row may take seconds. A function that takes one row at a time starts with one row, which costs nothing extra.
 _FIRST_ROWS = {True: 1, False: 16}
 
 
 class SliceSizer:
-    """The size of slices, adapted to the function.
+    """Adapt the number of rows of a slice to the function.
 
-    It grows from a few rows to a size of about a tenth of a second or 16 MB, and shrinks when rows get more expensive.
+    A slice starts with a few rows and grows until it takes about a tenth of a second or 16 MB. It shrinks when rows get
+    more expensive.
     """
 
     def __init__(self, *, scalar: bool, most: int, fixed: int = 0) -> None:
@@ -309,7 +318,7 @@ class SliceSizer:
         return self._rows
 
     def note(self, rows: int, seconds: float, size: int) -> None:
-        """Adapt to a slice that was evaluated in `seconds`, to values of `size` bytes."""
+        """Adapt to a slice that took `seconds` to evaluate and gave values of `size` bytes."""
         if self._fixed or rows < self._rows:
             return
         if seconds * _GROWTH < _TARGET_SECONDS:
@@ -321,11 +330,11 @@ class SliceSizer:
 
 
 class Slices:
-    """Evaluate slices, in the caller's thread or in `threads` threads."""
+    """Evaluate slices in the caller's thread or, with several `threads`, in a thread pool."""
 
     def __init__(self, threads: int) -> None:
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="slices") if threads > 1 else None
-        #: How many slices may be started before the first one returns.
+        #: Number of slices that may be started before the first one returns.
         self.ahead = 2 * threads if threads > 1 else 1
 
     def __enter__(self) -> Slices:
@@ -338,7 +347,7 @@ class Slices:
             self._pool.shutdown()
 
     def begin(self, call: Callable[[], Result]) -> Future[Result]:
-        """Start a call; return a future with its result or error."""
+        """Start a call. Return a future with its result or error."""
         if self._pool is not None:
             return self._pool.submit(call)
         done: Future[Result] = Future()
@@ -362,14 +371,14 @@ class UnitRuntime:
     reader: FragmentReader
     store: CheckpointStore
     errors: ErrorSink
-    #: Returns the evaluator; loads the function on the first call.
+    #: Return the evaluator. Loads the function on the first call.
     evaluator: Callable[[], Evaluates]
     sizer: SliceSizer
     meter: UnitMetrics
-    #: Returns whether the unit is to end, because its budget is spent or it was `stopped`.
+    #: Return whether the unit should end, because its budget is spent or it was asked to stop.
     out_of_time: Callable[[], bool]
     stopped: Callable[[], bool]
     clock: Callable[[], float]
-    #: Returns the seconds of work after which a checkpoint is due.
+    #: Return the seconds of work after which a checkpoint is due.
     interval: Callable[[], float]
     slices: Slices
