@@ -1,6 +1,6 @@
-"""JobService: translate calls, call the job manager, and translate its answers back.
+"""Serve JobService: translate calls, call the job manager, and translate its results back.
 
-The message of a job is built once for each state and shared by all callers.
+The message of a job is built once for each state. All callers share it.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ from leman_executor.manager import JobManager
 from leman_executor.manager.job_admission import JobAttributes, RetryOptions
 
 _KEPT = 4096
-#: Groups of failed rows on a page: with five examples each, at up to 6 KB, they fit into a message.
+#: Maximum number of groups of failed rows on a page. With five examples each, of up to 6 KB, they fit into a message.
 _MOST_GROUPS = 200
 
 
 class _Known:
-    """A state of a job, as a message and as parts of responses."""
+    """One state of a job, as a message and as parts of responses."""
 
     __slots__ = ("job", "message", "parts")
 
@@ -54,17 +54,17 @@ class _Known:
 
 
 class JobMessageCache:
-    """The messages of recently requested jobs.
+    """Cache the messages of recently requested jobs.
 
-    Building the message of a job takes longer than the rest of a call, and copying it into a page almost as long. An
-    ended job does not change, and all watchers of a running one get the same object until it changes.
+    Building the message of a job takes longer than the rest of a call, and copying it into a page takes almost as long.
+    An ended job does not change. All watchers of a running job get the same object until it changes.
     """
 
     def __init__(self) -> None:
         self._known: OrderedDict[str, _Known] = OrderedDict()
 
     def part(self, kind: type[Message], job: Job) -> bytes:
-        """Return a message of this kind as bytes in which only `job` or `jobs` is set, to the job."""
+        """Return a serialized message of this kind, in which only the field `job` or `jobs` is set, to the job."""
         known = self._of(job)
         part = known.parts.get(kind)
         if part is None:
@@ -91,12 +91,12 @@ _Result = TypeVar("_Result")
 
 _HEARTBEAT_SECONDS = 10.0
 _LONGEST_WAIT_SECONDS = 60.0
-#: Pause before a broken watch of another executor is resumed.
+#: Pause before a broken watch on another executor is resumed.
 _AGAIN_SECONDS = 1.0
 
 
 class JobServicer(jobs_pb2_grpc.JobServiceServicer):
-    """The RPCs; contracts in `protos/leman/v1/jobs.proto`. The server's interceptor maps errors."""
+    """The RPCs of JobService. Contracts: `protos/leman/v1/jobs.proto`. The server's interceptor maps errors."""
 
     def __init__(
         self,
@@ -112,7 +112,7 @@ class JobServicer(jobs_pb2_grpc.JobServiceServicer):
         self._answers = JobMessageCache()
 
     def add_to(self, server: grpc.aio.Server) -> list[str]:
-        """Register with this server, and return the full name of the service."""
+        """Register with this server. Return the full name of the service."""
         jobs_pb2_grpc.add_JobServiceServicer_to_server(self, server)
         return [jobs_pb2.DESCRIPTOR.services_by_name["JobService"].full_name]
 
@@ -169,11 +169,11 @@ class JobServicer(jobs_pb2_grpc.JobServiceServicer):
                         jobs_pb2.WatchJobResponse, [part, convert_jobs.update_to_proto(news).SerializeToString()]
                     )
                     if news.is_last:
-                        return  # before the caller hangs up with its result, which would look like a cancel
+                        return  # else the caller's end of the stream would look like a cancel
                     request.after_sequence = news.sequence
                     goes_on_elsewhere = self._goes_on_elsewhere(news.job)
                     if goes_on_elsewhere and was_forwarded(context):
-                        return  # this process restarted, and the forwarding executor may have the job by now
+                        return  # this process restarted; the forwarding executor may have the job now
                     if goes_on_elsewhere and time.monotonic() >= asked_from:
                         owner = await self._others.owner(request.database, request.job_id, context)
                     if owner:
@@ -189,7 +189,7 @@ class JobServicer(jobs_pb2_grpc.JobServiceServicer):
                     if message.over:
                         return
                     request.after_sequence = message.sequence
-            asked_from = time.monotonic() + _AGAIN_SECONDS  # the executor is gone, and may still hold the lease
+            asked_from = time.monotonic() + _AGAIN_SECONDS  # the executor died, and may still hold the lease
 
     def _goes_on_elsewhere(self, job: Job) -> bool:
         return not (job.state.terminal or self._manager.has(job.request.database, job.job_id))
@@ -351,13 +351,13 @@ def _attributes(request: jobs_pb2.CreateJobRequest | jobs_pb2.RetryJobRequest) -
 
 
 def _initiator() -> str:
-    """Return the name of the caller; empty where they have none."""
+    """Return the name of the caller; empty if it has none."""
     caller = current_caller()
     return "" if caller is None or caller.name in {ANONYMOUS, UNNAMED} else caller.name
 
 
 def _changes(request: jobs_pb2.UpdateJobRequest) -> dict[str, Any]:
-    """Return the changed fields of an update, by the job's own names.
+    """Return the changed fields of an update, under their names in `Job`.
 
     Raises:
         InvalidArgument: BAD_UPDATE_MASK, BAD_LABEL, BAD_NUMBER.
@@ -382,7 +382,9 @@ def _oldest_first(order: int) -> bool:
 
 
 def _check_commit_rows(spec: BackfillSpec) -> None:
-    """Raise InvalidArgument (BAD_REQUEST) if rows cannot be committed before their fragment is finished."""
+    """Raise InvalidArgument (BAD_REQUEST) if the request does not allow commits of rows before their fragment is
+    finished.
+    """
     with_ = {
         "where": spec.where,
         "failed_only": spec.failed_only,

@@ -1,9 +1,10 @@
-"""The status that watchers of a running job see, for a whole job or a part of another one.
+"""Keep the status of a running job that its watchers see. The status may also be that of a part of another job.
 
-Every message has a sequence number: the job's attempt in the upper half, a counter within the attempt in the lower
-half. The end of a job has the last number of its attempt, so that every executor reports it with the same number, even
-one that only reads the history. A pace limits messages of progress, so that many watchers leave the executor time for
-other work.
+Every message has a sequence number: the upper half is the job's attempt, the lower half a counter within the attempt.
+The end of a job has the highest number of its attempt. So every executor reports it with the same number, even one that
+only reads the history.
+
+Progress messages are paced, so that many watchers leave the executor time for other work.
 """
 
 from __future__ import annotations
@@ -36,31 +37,31 @@ class JobUpdate(NamedTuple):
     """One message to a watcher."""
 
     sequence: int
-    """The watcher's position; it never decreases."""
+    """The watcher's position, which never decreases."""
     job: Job
     events: Sequence[JobEvent] = ()
-    """Events since the sequence that the watcher saw last."""
+    """Events since the watcher's previous position."""
     events_missing: bool = False
-    """Some events may be lost."""
+    """Whether events may be missing."""
 
     @property
     def is_last(self) -> bool:
-        """Return whether the job has ended and nothing follows."""
+        """Return whether the job has ended, so that no more messages follow."""
         return self.job.state.terminal and self.sequence >= last_sequence(self.job.attempt)
 
 
 def first_sequence(attempt: int) -> int:
-    """Return the sequence before all messages of an attempt."""
+    """Return the sequence number before all messages of an attempt."""
     return attempt << _COUNT_BITS
 
 
 def last_sequence(attempt: int) -> int:
-    """Return the sequence of a job's end in an attempt."""
+    """Return the sequence number of a job's end in an attempt."""
     return first_sequence(attempt + 1) - 1
 
 
 def events_known_after(attempt: int) -> int:
-    """Return the sequence after which the job's executor has all events. Events of earlier attempts were on other
+    """Return the sequence number after which this executor has all events. Events of earlier attempts were on other
     executors.
     """
     return first_sequence(attempt) if attempt > 1 else 0
@@ -72,10 +73,10 @@ def last_event(job: Job) -> JobEvent:
 
 
 def update_from_history(job: Job, seen: int) -> JobUpdate:
-    """Return the update for a watcher at `seen`, for a job of which only the history is known.
+    """Return the update for a watcher at position `seen`, for a job of which only the history is known.
 
-    If another executor runs the job, the watcher's position becomes the beginning of the attempt at most, as that
-    executor reports the events since.
+    If another executor runs the job, the watcher's new position is at most the beginning of the attempt, because that
+    executor reports the later events.
     """
     if job.state.terminal:
         end = last_event(job)
@@ -84,19 +85,20 @@ def update_from_history(job: Job, seen: int) -> JobUpdate:
     return JobUpdate(max(seen, first_sequence(job.attempt)), job, events_missing=seen < events_known_after(job.attempt))
 
 
-#: Progress messages to all watchers of an executor together. Events are sent at once, and do not count.
+#: Maximum number of progress messages to all watchers of an executor together. Messages with events are sent at once
+#: and do not count.
 _MESSAGES_PER_SECOND = 500
 
 
 class WatcherPace:
-    """The watchers of one executor."""
+    """The pace of progress messages to the watchers of one executor."""
 
     def __init__(self) -> None:
         self._watchers = 0
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
-        """Count one more watcher inside the block."""
+        """Count one more watcher inside this block."""
         self._watchers += 1
         try:
             yield
@@ -105,7 +107,7 @@ class WatcherPace:
 
     @property
     def seconds(self) -> float:
-        """Return the time between two progress messages to one watcher."""
+        """Return the seconds between two progress messages to one watcher."""
         return self._watchers / _MESSAGES_PER_SECOND
 
 
@@ -113,13 +115,13 @@ _log = structlog.get_logger(__name__)
 
 _TICK_SECONDS = 0.25
 _EVENTS_KEPT = 1000
-#: Length of the reason for planning again: an error of storage may repeat paths.
+#: Maximum length of the reason for planning again. An error of storage may repeat long paths.
 _LONGEST_WHY = 300
 _VIEWED_SECONDS = 1.0
 
 
 def _nothing_expected(_key: str) -> tuple[int, float]:
-    """Return the place and start of a job that does not wait."""
+    """Return no place and no start, for a job that is not queued."""
     return 0, 0.0
 
 
@@ -129,41 +131,41 @@ class JobStatus:
     def __init__(self, job: Job) -> None:
         self.job = job
         self.metrics = JobMetrics()
-        #: None: it is not traced.
+        #: The trace span; None if the job is not traced.
         self.span: Span | None = None
-        #: None: there is no plan yet.
+        #: What the job reads and writes; None if there is no plan yet.
         self.lineage: LineageFacts | None = None
-        #: Whether the table had no index when the job committed last.
+        #: Whether the table had no index at the job's last commit.
         self.without_indexes = False
-        #: The row that made the job fail.
+        #: The row that caused the job to fail.
         self.blamed: RowError | None = None
-        #: Returns a waiting job's place and expected start, see `JobQueue.expected`.
+        #: Returns a queued job's place and expected start; see `JobQueue.expected`.
         self.expected: Callable[[str], tuple[int, float]] = _nothing_expected
-        #: Shared by all jobs of the executor.
+        #: The pace that all jobs of the executor share.
         self.pace = WatcherPace()
         self._lost = False
         self._env: Mapping[str, str] = NO_ENV
         self.sequence = first_sequence(job.attempt)
         self._events: list[JobEvent] = []
-        #: All events after this sequence are kept.
+        #: The sequence number after which all events are kept.
         self._kept_after = events_known_after(job.attempt)
-        #: Notified when anything changed, and on events that are sent at once.
+        #: Notified after each change that is sent at once, and by `tick` after other changes.
         self._changed = asyncio.Condition()
         self._happened = asyncio.Condition()
         self._viewed: tuple[tuple[int, int, float], float, Job] | None = None
 
     @property
     def lost(self) -> bool:
-        """Whether another executor has the job now, so that this status is no longer the job's."""
+        """Whether another executor has taken the job over, so that this is no longer the job's status."""
         return self._lost
 
     def lose(self) -> None:
-        """Record that another executor has the job, so that this status is no longer the job's."""
+        """Record that another executor has taken the job over, so that this is no longer the job's status."""
         self._lost = True
 
     @property
     def env(self) -> Mapping[str, str]:
-        """The environment variables of the job's functions, which are never shown. Empty after the job has ended
+        """The environment variables of the job's functions, which are never shown. Empty once the job has ended
         here.
         """
         return self._env
@@ -180,15 +182,15 @@ class JobStatus:
         return replace(self.job, progress=self.progress, queue_position=place, expected_start_at=start_at)
 
     def update(self, **changes: Any) -> None:
-        """Change fields of the job; watchers see it with the next tick."""
+        """Change fields of the job. Watchers see this after the next tick."""
         self.job = replace(self.job, **changes)
 
     def replans(self, why: str) -> None:
-        """Record that the job plans again, with the shortened reason."""
+        """Record that the job plans again, with the reason, shortened."""
         self.note("replan", f"planning again: {textwrap.shorten(why, _LONGEST_WHY, placeholder=' …')}")
 
     def note(self, kind: str, message: str) -> None:
-        """Record an event; watchers see it with the next tick."""
+        """Record an event. Watchers see it after the next tick."""
         self.sequence += 1
         self._keep(JobEvent(self.sequence, time.time(), kind, message))
         instruments.JOB_EVENTS.add(1, {instruments.EVENT: kind})
@@ -201,13 +203,14 @@ class JobStatus:
             self._kept_after = self._events.pop(0).sequence
 
     async def move(self, state: JobState, **changes: Any) -> None:
-        """Change the state, and notify the watchers."""
+        """Change the job's state, and notify the watchers."""
         await self._enter(self._in(state, **changes))
 
     async def end(self, state: JobState, error: JobError | None, jobs: JobStore) -> None:
-        """End the job: write the end to the history, then notify the watchers.
+        """End the job: write its end to the history, then notify the watchers.
 
-        An end that is already in the history is kept. If another executor has the job, leave it to that one.
+        If the history already has an end, keep that one. If another executor has taken the job over, leave the job to
+        it.
         """
         if not self.lost:
             kept = await jobs.save(self._in(state, error=error))
@@ -218,14 +221,14 @@ class JobStatus:
 
     async def publish(self) -> None:
         """Notify the watchers."""
-        if not self.job.state.terminal:  # nothing follows the end
+        if not self.job.state.terminal:  # no message may follow the end
             self.sequence += 1
         for condition in (self._happened, self._changed):
             async with condition:
                 condition.notify_all()
 
     async def leave(self) -> None:
-        """Leave the job to the executor that has it, and redirect the watchers."""
+        """Leave the job to the executor that has taken it over, and make the watchers continue there."""
         self.lose()
         self.note("state", "left to the executor that has taken the job over")
         await self.publish()
@@ -233,8 +236,8 @@ class JobStatus:
     async def rest(self, jobs: JobStore) -> None:
         """Report that the job has paused: write that to the history, then notify the watchers.
 
-        Nothing is reported if the job was resumed or cancelled before it stopped. If the history cannot be written, it
-        still has the request to pause, which an executor that takes the job over treats in the same way.
+        If the job was resumed or cancelled before it stopped, nothing is reported. If the history cannot be written, it
+        still has the request to pause. An executor that takes the job over then pauses it.
         """
         if self.lost:
             await self.leave()
@@ -243,7 +246,7 @@ class JobStatus:
             try:
                 await jobs.save(job)
             except LemanError as error:
-                _log.warning("a pause is not in history yet", job_id=job.job_id, error=str(error))
+                _log.warning("a pause could not be written to the history", job_id=job.job_id, error=str(error))
             now = self.job
             if now.state is JobState.PAUSING and not self.lost:
                 await self._enter(replace(now, state=job.state, updated_at=job.updated_at, progress=job.progress))
@@ -254,8 +257,8 @@ class JobStatus:
 
     @property
     def progress(self) -> Progress:
-        """Return the progress. After a takeover and before the first plan, this is the progress that the last executor
-        reported.
+        """Return the progress. After a takeover, until the first plan, this is the last progress that the previous
+        executor reported.
         """
         taken_over = self.job.attempt > 1 and not self.metrics.rows_total
         progress = self.job.progress if taken_over else self.metrics.progress()
@@ -268,7 +271,7 @@ class JobStatus:
         return replace(self.job, state=state, updated_at=now, progress=self.progress, **changes)
 
     def has_its_turn(self) -> None:
-        """Note when the job first had its turn."""
+        """Note when the job first left the queue."""
         if not self.job.started_at:
             self.update(started_at=time.time())
 
@@ -285,13 +288,13 @@ class JobStatus:
         await self.publish()
 
     async def watch(self, after: int, heartbeat_seconds: float) -> AsyncGenerator[JobUpdate]:
-        """Yield the present state, then every change until the job has ended or is lost to another executor.
+        """Yield the current state, then every change, until the job has ended or another executor has taken it over.
 
-        If only counts have changed, the next message waits for the pace.
+        If only counts have changed, the next message waits as the pace says.
 
         Args:
-            after: Events with a sequence up to this one are left out; at most the last thousand events are kept.
-            heartbeat_seconds: The longest time between two messages.
+            after: Leave out events with a sequence number up to this one. Only the last thousand events are kept.
+            heartbeat_seconds: The maximum time between two messages.
         """
         seen = after
         with self.pace.watching():
@@ -304,7 +307,7 @@ class JobStatus:
                 await self._until_news(seen, heartbeat_seconds)
 
     async def _until_news(self, seen: int, heartbeat_seconds: float) -> None:
-        """Wait for an event, for another change once the pace allows it, or for the heartbeat."""
+        """Wait for an event, for any other change (as the pace allows), or for the heartbeat."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(heartbeat_seconds):
                 with contextlib.suppress(TimeoutError):
@@ -322,14 +325,16 @@ class JobStatus:
         return JobUpdate(self.sequence, self._view(), events, events_missing=seen < self._kept_after)
 
     def _view(self) -> Job:
-        """Return the current job: one object for all watchers until something changes, or for a second."""
+        """Return the current job. All watchers get the same object until something changes, but for a second at
+        most.
+        """
         now, key = time.monotonic(), (self.sequence, *self.expected(self.job.key))
         if self._viewed is None or self._viewed[0] != key or now - self._viewed[1] >= _VIEWED_SECONDS:
             self._viewed = key, now, self.snapshot()
         return self._viewed[2]
 
     async def tick(self) -> None:
-        """Notify the watchers of changes, a few times a second, until cancelled."""
+        """Notify the watchers of changes several times per second, until cancelled."""
         last: Progress | None = None
         seen = self.sequence
         while True:
@@ -342,35 +347,37 @@ class JobStatus:
                 seen = self.sequence
 
 
-#: Events of a part that are also events of the whole job.
+#: Kinds of events of a part that are also events of the whole job.
 PARENT_EVENT_KINDS = frozenset({"error", "resources", "stall", "wait"})
 
 
 class ChildJobStore:
-    """The job store of a backfill that is part of another job."""
+    """The job store for a backfill that is a part of another job."""
 
     def __init__(self, jobs: JobStore) -> None:
         self._jobs = jobs
 
     async def save(self, job: Job) -> Job:
-        """Return the job without storing it."""
+        """Return the job unchanged. Only the whole job is stored."""
         return job
 
     async def save_error(self, job: Job, row: RowError) -> None:
         await self._jobs.save_error(job, row)
 
     def failed_in(self, _job: Job) -> tuple[str, ...]:
-        """Return an empty tuple: the whole job reports earlier failures."""
+        """Return no jobs: the whole job reports earlier failures."""
         return ()
 
     def lost_commit(self, _job: Job, _version: int) -> None:
-        """Return None: the whole job checks this."""
+        """Return None: the whole job checks for lost commits."""
 
 
 class ChildJobStatus(JobStatus):
-    """The status of a part of a job, which passes some of its events on to the whole job.
+    """The status of a part of a job. It passes some of its events on to the whole job.
 
-    Args: told: The kinds of events that are passed on. name: Prefix of their messages; empty: none.
+    Args:
+        told: The kinds of events that are passed on.
+        name: A prefix for their messages; none if empty.
     """
 
     def __init__(self, job: Job, whole: JobStatus, told: AbstractSet[str] = PARENT_EVENT_KINDS, name: str = "") -> None:
@@ -382,7 +389,7 @@ class ChildJobStatus(JobStatus):
 
     @property
     def lost(self) -> bool:
-        """Return whether the whole job is lost: both are one job."""
+        """Return whether another executor has taken the whole job over."""
         return self._whole.lost
 
     def lose(self) -> None:
@@ -393,13 +400,13 @@ class ChildJobStatus(JobStatus):
         return self._whole.env
 
     def update(self, **changes: Any) -> None:
-        """Change the status; stalls are passed on to the whole job."""
+        """Change the status. Stalls are also passed on to the whole job."""
         super().update(**changes)
         if "stalls" in changes:
             self._whole.update(stalls=changes["stalls"])
 
     def note(self, kind: str, message: str) -> None:
-        """Record an event. If its kind is passed on, record it for the whole job."""
+        """Record an event. If its kind is passed on, also record it for the whole job."""
         if kind in self._told:
             self._whole.note(kind, f"{self._name}: {message}" if self._name else message)
         else:

@@ -1,4 +1,4 @@
-"""Hand out the units of one plan to workers, and take them back as workers report, fail or die."""
+"""Hand out the units of one plan to workers, and take units back when workers report them, fail or die."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ from leman_executor.scheduling.work_queue import WorkQueue
 
 
 class UnitSpans:
-    """The trace spans of units. A span begins when the unit is handed out and ends with its outcome or the death of its
-    worker.
+    """The trace spans of units. A span begins when its unit is handed out, and ends with the unit's outcome or the
+    death of its worker.
     """
 
     def __init__(self, job: Span | None) -> None:
@@ -50,7 +50,7 @@ class UnitSpans:
         self._open: dict[str, Span] = {}
 
     def begin(self, unit: WorkUnit, worker: str) -> WorkUnit:
-        """Begin the span of a unit, and return the unit with its trace context for the worker."""
+        """Begin the span of a unit. Return the unit with its trace context for the worker."""
         if self._job is None:
             return unit
         attributes: SpanAttributes = {
@@ -76,15 +76,15 @@ class UnitSpans:
         span.end(outcome.failure.reason if outcome.failure is not None else "")
 
     def lost(self, unit_id: str) -> None:
-        """End the span of a unit whose worker died or is silent."""
+        """End the span of a unit whose worker has died or is silent."""
         span = self._open.pop(unit_id, None)
         if span is not None:
             span.end("WorkerLost")
 
 
-#: Reason of a unit's failure when another writer committed a version and the planned one was cleaned up.
+#: The reason if another writer committed a version and the planned version was then cleaned up.
 _CLEANED_UP = "VERSION_NOT_FOUND"
-#: Reasons of a unit's failure after which a new plan may help.
+#: Reasons for a unit's failure after which a new plan may help.
 _REPLANNED = frozenset(
     {STORE_UNAVAILABLE, "FILE_MISSING", "FILE_DAMAGED", "FRAGMENT_GONE", "TABLE_NOT_FOUND", _CLEANED_UP}
 )
@@ -93,7 +93,7 @@ _REPLANNED = frozenset(
 class PlanUnits:
     """The `UnitSource` (see `leman_executor.scheduling.dispatcher`) of one plan.
 
-    The runner of the workers waits for `changed` and `failure`.
+    The code that runs the workers waits for `changed` and `failure`.
     """
 
     def __init__(
@@ -110,9 +110,9 @@ class PlanUnits:
     ) -> None:
         self._status = status
         self._udf = plan.header.udf
-        #: Ranges contain rows that are not computed.
+        #: Whether a range may contain rows that are not requested.
         self._some_rows = bool(plan.header.where) or plan.header.failed_only
-        #: How servers of a remote function break the connections of workers.
+        #: How often servers of a remote function break the connections of workers.
         self.server_breaks = ServerBreaks(f"{self._udf.name}@{self._udf.version}")
         self._servers_left_out: set[str] = set()
         self._told_of_split = False
@@ -123,43 +123,43 @@ class PlanUnits:
         self._waits = waits
         self._watch = watch
         self._crashes = crashes
-        #: Replaces the work context's `stores` after a renewal.
+        #: The access to object stores. After a renewal, it replaces `stores` in the work context.
         self.stores = RenewedStores((), ())
         self._first: list[WorkUnit] = work_queue.first_units()
         self._spans = UnitSpans(status.span)
         self._reassigned = ReassignedUnits()
         self._freed = asyncio.Event()
-        #: Not set: new workers wait.
+        #: While this is not set, new workers wait.
         self._open = asyncio.Event()
         self._open.set()
         self._pause = 0.0
         self._over = False
-        #: Whether the job was asked to stop: no more units are handed out.
+        #: Whether the job was asked to stop. No more units are then handed out.
         self.stopping = False
-        #: Why files could not be used: a new plan may help.
+        #: Why files could not be used. A new plan may help.
         self.trouble: list[str] = []
-        #: Whether cleanup of the planned version is the only trouble.
+        #: Whether nothing else happened than that the planned version was cleaned up.
         self.cleaned_up = True
-        #: Bytes of values in checkpoints of this plan's units.
+        #: Number of bytes of values in checkpoints of this plan's units.
         self.stored_bytes = 0
-        #: How many units were handed out.
+        #: Number of units that were handed out.
         self.handed_out = 0
-        #: Silent workers, each to be replaced.
+        #: Number of silent workers. Each is to be replaced.
         self.silent_workers = 0
-        #: Work may have run out, or a worker is to be started.
+        #: Set when work may have run out, or a worker should be started.
         self.changed = asyncio.Event()
-        #: The failure of a unit that ends the job.
+        #: Ends with the failure of a unit that ends the job.
         self.failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.failure.add_done_callback(ignore_result)
 
     @property
     def with_workers(self) -> int:
-        """The number of units that workers have now."""
+        """The number of units that workers have at present."""
         return self._work_queue.outstanding - len(self._first)
 
     @property
     def worked_off(self) -> bool:
-        """Return whether no worker has a unit, and none is left to hand out."""
+        """Return whether no worker has a unit, and no unit is left to hand out."""
         return not self.with_workers and self.ended
 
     @property
@@ -168,31 +168,31 @@ class PlanUnits:
         return self.stopping or self._work_queue.empty or bool(self.trouble)
 
     def hold(self) -> None:
-        """Make new workers wait, until `begin`."""
+        """Let new workers wait until `begin`."""
         self._open.clear()
 
     def begin(self) -> None:
         self._open.set()
 
     def stop(self) -> None:
-        """Hand out no more units. Workers stop and return the units that they have, with the finished part."""
+        """Hand out no more units. Workers store what they have computed, and return their units."""
         self.stopping = True
         self._freed.set()
         self.changed.set()
 
     def close(self) -> None:
-        """Hand out no more units; waiting workers end."""
+        """Hand out no more units, and end the waiting workers."""
         self._over = True
         self._freed.set()
         self._open.set()
 
     def fail(self, error: LemanError) -> None:
-        """End the job with an error. Later errors are ignored."""
+        """End the job with an error. If it has one already, ignore this one."""
         if not self.failure.done():
             self.failure.set_exception(error)
 
     def reassign_silent(self) -> None:
-        """Hand out the units of silent workers again, except units of which some rows were reassigned before."""
+        """Hand out the units of silent workers again, except units of which some rows were already reassigned."""
         for unit in self._watch.silent:
             if not self._reassigned.had_rows_of(unit):
                 self.reassign(unit)
@@ -200,10 +200,11 @@ class PlanUnits:
     def reassign(self, unit: WorkUnit) -> None:
         """Hand out the unit of a silent worker again, to the worker that replaces it.
 
-        No row becomes a suspect. If the silent worker continues after all, the first complete file counts.
+        Its rows do not become suspects. If the silent worker continues after all, the file that is complete first
+        counts.
         """
         self._reassigned.add(unit, self._watch.worker_of(unit.unit_id))
-        self._status.note("stall", f"handed out again, as the worker is silent: {describe_rows(rows_in_flight(unit))}")
+        self._status.note("stall", f"handed out again: the worker is silent: {describe_rows(rows_in_flight(unit))}")
         self._status.metrics.lost(unit.unit_id)
         self._spans.lost(unit.unit_id)
         self._work_queue.give_back(unit, (), self._crashes.stored_by(unit))
@@ -216,7 +217,7 @@ class PlanUnits:
         return self._over or self.stopping or bool(self.trouble)
 
     async def next_unit(self, worker: str, *, heartbeats: bool) -> WorkUnit | None:
-        """Wait for and return the next unit. Return None if no unit is left or can come back, or if the worker was
+        """Wait for the next unit and return it. Return None if no unit is left or can come back, or if the worker was
         replaced.
         """
         await self._open.wait()
@@ -237,24 +238,24 @@ class PlanUnits:
         return None
 
     def renewed_stores(self) -> tuple[StoreOptions, ...]:
-        """Return the current access to object stores; empty: unchanged."""
+        """Return the current access to object stores; empty if it has not changed."""
         return self.stores.now()
 
     async def _rest(self) -> None:
-        """Wait as long as the error policy requires before a suspect row is retried."""
+        """Before a suspect row is retried, wait as long as the error policy says."""
         pause, self._pause = self._pause, 0.0
         if pause:
             await asyncio.wait((self.failure,), timeout=pause)
 
     def on_in_flight(self, unit: WorkUnit, in_flight: InFlightRows) -> None:
-        """Remember which rows a worker computes, in case it dies."""
+        """Remember which rows a worker computes, in case the worker dies."""
         self._watch.moved(unit.unit_id)
         self.stored_bytes += in_flight.stored_bytes
         instruments.STORED.add(in_flight.stored_bytes, {instruments.FILE_KIND: "checkpoint"})
         self._crashes.heard(unit.unit_id, in_flight)
 
     def stored(self) -> dict[int, tuple[FragmentTask, list[CheckpointRef]]]:
-        """Return the fragments that are being computed, and their stored rows."""
+        """Return the fragments that are being computed, each with the checkpoints of its stored rows."""
         found = {f.fragment_id: (f.task, list(f.checkpoints)) for f in self._work_queue.begun}
         for fragment_id, refs in self._crashes.stored_now:
             if fragment_id in found:
@@ -262,11 +263,11 @@ class PlanUnits:
         return found
 
     def on_alive(self, unit: WorkUnit) -> None:
-        """Note that a worker lives, although it has nothing to report."""
+        """Note that a worker is alive, although it has nothing to report."""
         self._watch.lives(unit.unit_id)
 
     def on_report(self, report: ProgressReport) -> None:
-        """Count progress. A staged fragment is committed before its unit ends."""
+        """Count progress. The finished file of a fragment is committed even if its unit has not ended."""
         self._watch.moved(report.unit_id)
         no_server = self.server_breaks.heard(report)
         if no_server is not None:
@@ -274,7 +275,7 @@ class PlanUnits:
         for refusal in report.servers.refusals:
             if refusal not in self._servers_left_out:
                 self._servers_left_out.add(refusal)
-                self._status.note("error", f"a server of the function is left out: {refusal}")
+                self._status.note("error", f"a server of the function is not used: {refusal}")
         if report.split and not self._told_of_split:
             self._told_of_split = True
             self._status.note(
@@ -299,8 +300,8 @@ class PlanUnits:
         self._committer.add(task, result.staged, result.failed_before)
 
     def on_lost(self, unit: WorkUnit) -> None:
-        """Hand out a dead worker's unit again. If one row is known to be to blame, record it as failed or end the job
-        (see `decide_after_crash`).
+        """Hand out a dead worker's unit again. If it is known that a single row caused the death, record that row as
+        failed or end the job (see `decide_after_crash`).
         """
         self._spans.lost(unit.unit_id)
         self._watch.ended(unit.unit_id)
@@ -325,7 +326,9 @@ class PlanUnits:
         self._wake()
 
     def _rows_stored(self, unit: WorkUnit, crash: Crash) -> int | None:
-        """Return how many rows a dead worker had stored, or None if its checkpoints contain other rows too."""
+        """Return the number of rows that a dead worker had stored, or None if its checkpoints also contain other
+        rows.
+        """
         if self._some_rows or any(work.task.deleted_rows for work in unit.works):
             return None
         stored = ((w, [ref.range for ref in crash.stored.get(w.fragment_id, ())]) for w in unit.works)
@@ -339,13 +342,13 @@ class PlanUnits:
             error.facts.update(job_run.failed_row_facts(row))
 
     def _wake(self) -> None:
-        """Wake waiting workers, as there may be new work, or none may be left."""
+        """Wake waiting workers, because there is new work or none is left."""
         self._freed.set()
         if self.worked_off:
             self.changed.set()
 
     def on_outcome(self, outcome: UnitOutcome) -> None:
-        """Record the outcome of a unit that is done, in whole or in part."""
+        """Record the outcome of a unit that is done, entirely or in part."""
         self._spans.end(outcome)
         outcome = self._without_server(outcome)
         unit = self._watch.unit_of(outcome.unit_id)
@@ -367,8 +370,8 @@ class PlanUnits:
             self.fail(error)
 
     def _without_server(self, outcome: UnitOutcome) -> UnitOutcome:
-        """Return an outcome that returns the rows to the queue, if no server answered this unit while servers answered
-        others.
+        """If no server answered this unit but servers answered others, return an outcome that puts the rows back into
+        the queue. Otherwise return the outcome unchanged.
         """
         unit, failure = self._watch.unit_of(outcome.unit_id), outcome.failure
         if unit is None or failure is None or not failure.elsewhere:
@@ -376,11 +379,11 @@ class PlanUnits:
         if not self.server_breaks.answer_others(outcome.unit_id):
             return outcome
         worker = self._watch.worker_of(outcome.unit_id)
-        self._status.note("error", f"{worker} returns its rows, as servers answer other workers: {failure.message}")
+        self._status.note("error", f"{worker} returns its rows because servers answer other workers: {failure.message}")
         return give_back_outcome(outcome, unit, self._crashes.stored_by(unit))
 
     def _heard_again(self, outcome: UnitOutcome) -> None:
-        """Record the work of a silent worker that returned; it counts if no other worker was faster."""
+        """Record the work of a silent worker that finished after all. It counts unless another worker was faster."""
         self._status.note("stall", f"a silent worker finished unit {outcome.unit_id}, which another worker has now")
         self._status.metrics.outcome(outcome)
         for result in outcome.results:

@@ -1,8 +1,9 @@
-"""Take over the jobs of executors that died, and hand back this executor's jobs when it stops.
+"""Take over the jobs of dead executors, and hand this executor's jobs back when it stops.
 
-The executor searches for abandoned jobs, so that they continue without a caller. Leases show which jobs are open and
-which of them have no owner. Jobs whose leases were lost, for example because Redis was emptied, are found in the
-histories of registered databases. Other databases are checked when a caller asks for one of their jobs.
+The executor searches for abandoned jobs, so that they continue even if no caller asks for them. The leases show which
+jobs are open and which of these have no owner. If leases were lost, for example because Redis was emptied, their jobs
+are found in the histories of registered databases. Any other database is checked when a caller asks for one of its
+jobs.
 """
 
 from __future__ import annotations
@@ -35,21 +36,21 @@ T = TypeVar("T")
 
 #: Seconds between two searches of the histories of registered databases.
 _HISTORY_SECONDS = 60.0
-#: Seconds for which an unreadable database is skipped.
+#: Seconds for which a database is skipped after it could not be read.
 _REST_SECONDS = 120.0
-#: Seconds that one database may take before it is skipped: others wait for it.
+#: Maximum seconds for one database, because other databases wait meanwhile. A slower one is skipped.
 _PLACE_SECONDS = 20.0
 
 
 class TakesJobsOver(Protocol):
-    """The takeovers of one executor."""
+    """Take over jobs for one executor."""
 
     async def take_over_abandoned(self, path: str, keys: Iterable[str]) -> None:
-        """Take over abandoned jobs of a database."""
+        """Take over the abandoned ones of these jobs of a database."""
         ...
 
     async def left_in(self, path: str) -> list[str]:
-        """Return the keys of a database's open jobs that other executors have."""
+        """Return the keys of those open jobs of a database that other executors have."""
         ...
 
 
@@ -57,9 +58,9 @@ class AbandonedJobs:
     """Search for abandoned jobs, on one event loop.
 
     Args:
-        locations: The registered databases, and the places where databases may lie. Databases elsewhere belong to other
-            executors.
-        clock: Returns seconds.
+        locations: The registered databases, and the locations where databases may be. Databases at other locations
+            belong to other executors.
+        clock: Returns the time in seconds.
     """
 
     def __init__(
@@ -78,7 +79,7 @@ class AbandonedJobs:
         self._rests: dict[str, float] = {}
 
     async def follow(self, seconds: float) -> None:
-        """Search the leases every `seconds` and the histories once a minute, until cancelled."""
+        """Search the leases every `seconds`, and the histories once a minute, until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._again_and_again(self.look_into_histories, _HISTORY_SECONDS))
             group.create_task(self._again_and_again(self.look, seconds))
@@ -94,12 +95,12 @@ class AbandonedJobs:
     async def look(self) -> None:
         """Take over the jobs that had no owner in this search and in the previous one.
 
-        Two searches are needed, because an executor that renews a lease too late takes it again when it notices.
+        Two searches are needed because an executor that renews a lease too late acquires it again when it notices.
         """
         noted = await self._leases.open_jobs()
         candidates = self._left | (noted or {})
         free = None if noted is None else await self._leases.without_holder(candidates)
-        if free is None:  # Redis is unavailable: a dead executor cannot be recognized
+        if free is None:  # without Redis, it is unknown which executors are dead
             self._seen.clear()
             return
         abandoned, self._seen = _by_place(candidates, free & self._seen), free
@@ -124,7 +125,7 @@ class AbandonedJobs:
             self._left.pop(key, None)
 
     async def _of_place(self, place: str, work: Callable[[], Awaitable[T]]) -> T | None:
-        """Run `work` for one database; if it fails or takes long, skip the database for a while."""
+        """Run `work` for one database. If it fails or takes too long, skip the database for a while."""
         if self._is_at_rest(place):
             return None
         try:
@@ -135,7 +136,7 @@ class AbandonedJobs:
             _log.warning(
                 "the search for jobs of a database failed", database=place, error=str(error) or "it takes long"
             )
-        except Exception:  # noqa: BLE001 - others are looked at all the same
+        except Exception:  # noqa: BLE001 - the other databases must still be searched
             _log.exception("the search for jobs of a database failed", database=place)
         self._rests[place] = self._clock() + _REST_SECONDS
         return None
@@ -151,15 +152,15 @@ def _by_place(jobs: dict[str, str], wanted: Iterable[str]) -> dict[str, list[str
     return found
 
 
-#: Jobs that costs are learnt from before the event loop serves other calls.
+#: Number of jobs whose costs are read before the event loop serves other calls.
 _LEARNT = 1000
 _PAUSING = frozenset({JobState.PAUSING, JobState.PAUSED})
 
 
 class Takeovers:
-    """Take over and hand back jobs of one executor, on one event loop.
+    """Take over and hand back the jobs of one executor, on one event loop.
 
-    `waiting` has, by key, the jobs of other executors for whose leases this executor waits.
+    `waiting` has, by key, jobs of other executors for whose leases this executor waits.
     """
 
     def __init__(self, shared: ManagerDeps, supervisor: Supervisor) -> None:
@@ -173,10 +174,10 @@ class Takeovers:
         self.waiting: dict[str, asyncio.Task[None]] = {}
 
     async def open(self, path: str, *, take_over: bool = True) -> JobDatabase:
-        """Return a database with its history read.
+        """Return a database whose history has been read.
 
         Args:
-            take_over: On the first such call, take over jobs that a dead executor left.
+            take_over: On the first call with True, take over the jobs that a dead executor left.
         """
         database = self._databases.at(path)
         if not database.loaded:
@@ -201,7 +202,7 @@ class Takeovers:
                 await asyncio.sleep(0)
 
     def take_over_when_free(self, database: JobDatabase, job_id: str) -> None:
-        """Take over a job of another executor as soon as its lease is free."""
+        """Take over a job of another executor once its lease is free."""
         key = job_key(database.path, job_id)
         if key in self.waiting or self._is_ours(key):
             return
@@ -210,14 +211,14 @@ class Takeovers:
         task.add_done_callback(lambda _: self.waiting.pop(key, None))
 
     def _is_ours(self, key: str) -> bool:
-        """Return whether this executor runs the job, or ended it and has not written the end to the history yet."""
+        """Return whether this executor runs the job, or has ended it but not yet written that to the history."""
         return key in self._running.runs or key in self._store.unsaved
 
     async def take_over_abandoned(self, path: str, keys: Iterable[str]) -> None:
-        """Take over abandoned jobs of a database.
+        """Take over the abandoned ones of these jobs of a database.
 
         Raises:
-            LemanError: the database cannot be read.
+            LemanError: The database cannot be read.
         """
         database = await self.open(path, take_over=False)
         await database.reload()
@@ -225,11 +226,11 @@ class Takeovers:
             self.take_over_when_free(database, id_in_key(key))
 
     async def left_in(self, path: str) -> list[str]:
-        """Return the keys of a database's open jobs of other executors. If there are no other executors, take them
-        over.
+        """Return the keys of those open jobs of a database that other executors have. If no other executor exists, take
+        these jobs over instead.
 
         Raises:
-            LemanError: the database cannot be read.
+            LemanError: The database cannot be read.
         """
         database = await self.open(path, take_over=self._leases.is_alone)
         await database.reload()
@@ -238,7 +239,7 @@ class Takeovers:
         return [key for key in keys if key not in self._running.runs]
 
     async def finish(self, job: Job) -> None:
-        """If the history already names this executor as the job's, wait until its takeover of the job is finished."""
+        """If the history already names this executor as the owner of the job, wait until its takeover is finished."""
         task = self.waiting.get(job.key)
         if task is not None and job.executor == self._supervisor.executor_id:
             await asyncio.wait((task,))
@@ -248,13 +249,13 @@ class Takeovers:
         try:
             while (doubt := await self._look(database, job_id)) is not None:
                 if not told:
-                    _log.warning("a job is not taken over yet", job_id=job_id, why=doubt.message)
+                    _log.warning("a job cannot be taken over yet", job_id=job_id, why=doubt.message)
                 told = True
                 await asyncio.sleep(self._leases.lease_seconds / 3)
-        except LemanError as error:  # retried by the next request for the job, or the next search
-            _log.warning("job not taken over", job_id=job_id, error=str(error))
-        except Exception:  # noqa: BLE001 likewise
-            _log.exception("job not taken over", job_id=job_id)
+        except LemanError as error:  # the next request for the job or the next search retries
+            _log.warning("a job could not be taken over", job_id=job_id, error=str(error))
+        except Exception:  # noqa: BLE001 retried likewise
+            _log.exception("a job could not be taken over", job_id=job_id)
         else:
             return
         if not self._is_ours(key):
@@ -263,13 +264,13 @@ class Takeovers:
     async def _look(self, database: JobDatabase, job_id: str) -> Unavailable | None:
         """Take over a job once its lease is free, and return None.
 
-        If the values of its environment cannot be read now, leave the job for the next search, and return the reason.
+        If the values of its environment cannot be read now, leave the job for the next search. Return the reason.
         """
         key, job = job_key(database.path, job_id), database.jobs.get(job_id)
         if job is not None:
             await self._until_free(job)
         else:
-            await self._leases.acquire(key, database.path)  # removes the lease's entry of an earlier release
+            await self._leases.acquire(key, database.path)  # also removes the entry of an earlier release
         await database.reload()
         job = database.jobs.get(job_id)
         if job is None or job.state.terminal:
@@ -285,22 +286,22 @@ class Takeovers:
         return None
 
     def _goes_on(self, job: Job) -> bool:
-        """Return whether a job may run again after a takeover."""
+        """Return whether a job may run again after it was taken over."""
         return job.state is not JobState.CANCELLING and not self._is_deadly(job)
 
     def _is_deadly(self, job: Job) -> bool:
-        """Return whether too many executors have died while they ran the job. Deaths while it was queued or paused do
-        not count.
+        """Return whether too many executors have died while they ran the job. Their deaths while the job was queued or
+        paused do not count.
         """
         if job.state in AT_REST or job.state in _PAUSING:
             return False
         return _deaths(job) >= self._services.settings.executor.job_attempts_max
 
     async def _until_free(self, job: Job) -> None:
-        """Wait for the job's lease.
+        """Wait until the job's lease is free.
 
         While Redis is unavailable, it is unknown whether the owner is dead. The wait is then longer, and grows with
-        each attempt, so that two live executors do not take the job from each other repeatedly.
+        each attempt, so that two live executors do not repeatedly take the job from each other.
         """
         pause, unknown_since = self._leases.lease_seconds / 3, None
         while (answer := await self._leases.acquire(job.key, job.request.database)) is not LeaseOutcome.OURS:
@@ -318,11 +319,12 @@ class Takeovers:
             await asyncio.sleep(pause)
 
     async def _adopt(self, orphan: Job, env: Mapping[str, str] | None) -> None:
-        """Take over a job whose executor died. A new plan finds all finished work.
+        """Take over a job whose executor has died. A new plan finds all finished work.
 
         The first executor that writes the new attempt to the history owns the job.
 
-        Args: env: The values of the job's environment; None if they are lost.
+        Args:
+            env: The values of the job's environment variables; None if they are lost.
         """
         pausing = orphan.state in _PAUSING
         job = replace(
@@ -360,13 +362,13 @@ class Takeovers:
     async def _end_for_another(self, job: Job) -> None:
         """End a job that was taken over and cannot run again.
 
-        Its earlier attempts are fenced first, as its last executor may be frozen and not dead.
+        Before that, fence its earlier attempts, because its last executor may be frozen instead of dead.
         """
         async with self._leases.kept(job.key):
             try:
                 await begin_attempt(self._services.commits, job)
-            except LemanError as error:  # an executor that commits through the same coordinator cannot reach it either
-                _log.warning("earlier attempts are not fenced", job_id=job.job_id, error=error.message)
+            except LemanError as error:  # then the frozen executor cannot reach its coordinator either
+                _log.warning("earlier attempts could not be fenced", job_id=job.job_id, error=error.message)
             self._running.measured.begin(job)
             now = time.time()
             kept = await self._store.save(replace(job, updated_at=now, ended_at=now))
@@ -375,7 +377,7 @@ class Takeovers:
             await self._env_values.forget(job.key)
 
     async def _with_stored(self, job: Job) -> Job:
-        """Return an abandoned job with its number of stored rows, which its next plan counts as done."""
+        """Return an abandoned job with its number of stored rows. Its next plan counts these as done."""
         before = job.progress
         if isinstance(job.request, RefreshSpec) or not before.rows_planned:
             return job
@@ -389,7 +391,8 @@ class Takeovers:
         return replace(job, progress=replace(before, rows_checkpointed=stored, rows_computed=computed))
 
     async def hand_back(self, job: Job) -> None:
-        """Record that a running job lost its executor by a planned stop. Such takeovers are not limited in number.
+        """Record that a running job lost its executor because the executor was stopped. The number of such takeovers is
+        not limited.
 
         Queued and paused jobs need no record: their state shows that no executor died while it ran them.
         """
@@ -397,8 +400,8 @@ class Takeovers:
             return
         try:
             await self._store.save(replace(job, handed_back=job.handed_back + 1, updated_at=time.time()))
-        except Exception:  # noqa: BLE001 stopping goes on: it will count as a death
-            _log.exception("job not handed back", job_id=job.job_id)
+        except Exception:  # noqa: BLE001 stopping continues; this will count as a death
+            _log.exception("a job could not be handed back", job_id=job.job_id)
 
 
 def _deaths(job: Job) -> int:
@@ -408,6 +411,6 @@ def _deaths(job: Job) -> int:
 def _executor_lost(deaths: int) -> JobError:
     message = (
         f"The executor died {deaths} times while it ran this job. Finished work is kept; "
-        "run the backfill again once the cause is found."
+        "run the backfill again once you have found the cause."
     )
     return JobError(kind="Unavailable", reason="EXECUTOR_LOST", message=message)

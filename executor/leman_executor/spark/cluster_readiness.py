@@ -1,8 +1,8 @@
 """Check whether Spark's cluster can run jobs: its capacity, failed tasks, and how long jobs wait for executors.
 
-A cluster may be full, too small, without Python, or unable to reach this process. While it is full, jobs wait instead
-of failing. If none of its workers is large enough for an executor, they wait for a shorter time. Spark keeps the
-records of a running application, which are read here, even if its web page is off.
+A cluster may be full, too small, without a usable Python, or unable to reach this process. While it is full, jobs wait
+instead of failing. If no worker is large enough for an executor, jobs wait for a shorter time. This reads the records
+that Spark keeps of a running application, even if Spark's web page is off.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def total_cores(context: SparkContext) -> int:
 
 
 def has_begun(context: SparkContext, tag: str) -> bool:
-    """Return whether a task of the Spark jobs under a tag has started."""
+    """Return whether a task has started in the Spark jobs that have a tag."""
     tracker = context.statusTracker()
     for job in context._jsc.sc().statusTracker().getJobIdsForTag(tag):
         found = tracker.getJobInfo(job)
@@ -50,7 +50,7 @@ def has_begun(context: SparkContext, tag: str) -> bool:
 
 
 def failed_tasks(context: SparkContext, tag: str) -> Iterator[tuple[str, str]]:
-    """Yield message and host of the failed tasks in the Spark jobs under a tag."""
+    """Yield the message and host of each failed task in the Spark jobs that have a tag."""
     tracker, store = context.statusTracker(), _store(context)
     for job in context._jsc.sc().statusTracker().getJobIdsForTag(tag):
         found = tracker.getJobInfo(job)
@@ -78,12 +78,12 @@ _ASK_SECONDS = 2.0
 
 
 class CapacityWatch:
-    """The watch over one cluster, for any number of threads.
+    """Watch the capacity of one cluster. Any thread may use it.
 
     Args:
-        cores: Returns the cores of the registered executors.
-        look: Asks the master; called while there are no such cores.
-        executor: Returns the cores and the bytes of memory of each executor.
+        cores: Returns the number of cores of the registered executors.
+        look: Asks the master. Called only while there are no such cores.
+        executor: Returns the cores and the bytes of memory that each executor is to have.
     """
 
     def __init__(
@@ -99,17 +99,19 @@ class CapacityWatch:
         self._asking = threading.Lock()
         self._asked = -_ASK_SECONDS
         self._full_since = self._full_until = clock()
-        #: Whether the master has answered before.
+        #: Whether the master has responded before.
         self.knows = False
-        #: Why no executor is available at present: CLUSTER_BUSY or RESOURCES_NOT_AVAILABLE.
+        #: Why no executor is available now: CLUSTER_BUSY or RESOURCES_NOT_AVAILABLE.
         self.busy: LemanError | None = None
 
     def begin(self) -> None:
-        """Start counting: from now on there is an application for workers to call back."""
+        """Start to count: from now on, workers can call the application back."""
         self._full_until = self._clock()
 
     def check(self) -> None:
-        """Check the cluster, unless another thread is doing so or just did. Blocks for at most a few seconds."""
+        """Check the cluster, unless another thread does so now or did a moment ago. Blocks for a few seconds at
+        most.
+        """
         if not self._asking.acquire(blocking=False):
             return
         try:
@@ -140,33 +142,34 @@ class CapacityWatch:
 
     @property
     def is_full(self) -> bool:
-        """Whether other applications hold the resources that executors need, and may release them."""
+        """Whether other applications use the resources that executors need. They may release them."""
         busy = self.busy  # another thread may update it
         return busy is not None and busy.reason == worker_problems.CLUSTER_BUSY
 
     @property
     def seconds_with_capacity(self) -> float:
-        """The seconds for which workers could have called back, as far as known."""
+        """The seconds for which the cluster has had room for workers to call back, as far as known."""
         return self._clock() - self._full_until
 
     def seconds_without(self, since: float) -> float:
-        """Return the seconds for which the cluster has been busy without a break, counted from `since` at the
-        earliest.
+        """Return the seconds for which the cluster has been busy without interruption, but count none before
+        `since`.
         """
         return self._clock() - max(since, self._full_since) if self.busy is not None else 0.0
 
 
 class ExecutorWait:
-    """Limit the wait of one Spark job until one of its tasks has started, as Spark itself would wait forever.
+    """Limit how long one Spark job waits until one of its tasks has started. Spark itself would wait forever.
 
-    If all workers of a standalone cluster are too small, it waits for a larger one to register; if they are busy, it
-    waits as long as any job does for a full cluster. For other clusters it is unknown which is the case.
+    If all workers of a standalone cluster are too small, the job waits for a larger worker to register. If they are
+    busy, it waits as long as any job does for a full cluster. For other kinds of clusters, it is unknown which is the
+    case.
 
     Args:
-        profile: The resources of each executor, apart from its heap.
-        memory_bytes: The heap of each executor, the only memory that a standalone master counts.
-        begun: Returns whether a task has started; not called again after that.
-        look: Asks the master; None if there is none to ask. Blocks for a few seconds at most.
+        profile: The resources of each Spark executor, except its heap.
+        memory_bytes: The heap of each Spark executor. A standalone master counts no other memory.
+        begun: Returns whether a task has started. Not called again once it has returned True.
+        look: Asks the master. Returns None if there is no master to ask. Blocks for a few seconds at most.
     """
 
     def __init__(
@@ -184,12 +187,12 @@ class ExecutorWait:
         self._begun, self._look, self._clock = begun, look, clock
         self._since = self._asked = clock()
         self._over = False
-        #: Why there is no executor yet; empty if no cause is known.
+        #: Why no executor is available yet; empty if the cause is unknown.
         self.why = ""
 
     def check(self) -> LemanError | None:
-        """Return the error that ends the wait (RESOURCES_NOT_AVAILABLE, CLUSTER_BUSY); None to continue, or if the wait
-        is over.
+        """Return the error that ends the wait (RESOURCES_NOT_AVAILABLE, CLUSTER_BUSY). Return None to continue waiting,
+        or if the wait is over.
         """
         now = self._clock()
         if self._over or now - self._asked < _ASK_SECONDS:
@@ -202,7 +205,7 @@ class ExecutorWait:
         return error if now - self._since > limit else None
 
     def _lack(self, capacity: Capacity | None) -> tuple[LemanError, float]:
-        """Return the error for when the time is up, and the time limit."""
+        """Return the time limit, and the error to raise when it is exceeded."""
         cores, memory_bytes = self._cores, self._memory_bytes
         self.why = ""
         if capacity is None:
@@ -219,15 +222,15 @@ class ExecutorWait:
 
 
 class RoomWait:
-    """Limit the wait of one Spark job for an executor with as many cores as a worker takes, if Spark cannot start one
-    for it.
+    """Limit how long one Spark job waits for an executor with as many cores as a worker takes, if Spark does not start
+    one for it.
 
-    The size of such executors is known once they register. While all are too small no worker of the job runs, and it
-    waits for a larger one to register.
+    The size of such executors is known once they register. While all of them are too small, no worker of the job runs,
+    and the job waits for a larger executor to register.
 
     Args:
-        cpus: The cores that a worker takes.
-        registered: Returns the cores of each registered executor; none if unknown.
+        cpus: The number of cores that a worker takes.
+        registered: Returns the number of cores of each registered executor; nothing if unknown.
     """
 
     def __init__(
@@ -241,11 +244,11 @@ class RoomWait:
         self._master, self._seconds = spark_conf.master(settings), settings.start_seconds
         self._cpus, self._registered, self._clock = cpus, registered, clock
         self._since = self._asked = clock()
-        #: Why no worker has started; empty if no cause is known.
+        #: Why no worker has started; empty if the cause is unknown.
         self.why = ""
 
     def check(self) -> LemanError | None:
-        """Return the error that ends the wait (RESOURCES_NOT_AVAILABLE); None to wait on."""
+        """Return the error that ends the wait (RESOURCES_NOT_AVAILABLE). Return None to continue waiting."""
         now = self._clock()
         if now - self._asked < _ASK_SECONDS:
             return None
@@ -260,10 +263,10 @@ class RoomWait:
 
 
 class ClusterReadiness:
-    """The readiness of one cluster, for any number of threads.
+    """The readiness of one cluster. Any thread may use it.
 
-    `trouble` says why no job can run at present; `context` is None until there is one; `conf` holds Spark's settings,
-    before the context exists the configured ones.
+    `trouble` says why no job can run now. `context` is None until Spark has started. `conf` has Spark's settings;
+    before Spark has started, it has the configured ones.
     """
 
     def __init__(self, settings: Spark, python: str, driver_host: str) -> None:
@@ -280,47 +283,47 @@ class ClusterReadiness:
 
     @property
     def busy(self) -> str:
-        """Why workers of jobs have to wait for room in the cluster; empty if they do not."""
+        """Why workers of jobs must wait for room in the cluster; empty if they need not wait."""
         busy = self._capacity.busy
         return "" if busy is None else busy.message
 
     def begin(self) -> None:
-        """Start counting: from now on there is an application for workers to call back."""
+        """Start to count: from now on, workers can call the application back."""
         self._capacity.begin()
 
     def registered_cores(self) -> int:
         """Return the number of cores of the registered executors; 0 if unknown."""
-        with contextlib.suppress(Exception):  # raised by Py4J: unknown yet, or no longer known
+        with contextlib.suppress(Exception):  # Py4J raises if the cores are not known yet, or no longer
             return 0 if self.context is None else total_cores(self.context)
         return 0
 
     def registered(self) -> tuple[int, ...]:
-        """Return the number of cores of each registered executor; none if unknown."""
-        with contextlib.suppress(Exception):  # raised by Py4J, as above
+        """Return the number of cores of each registered executor; nothing if unknown."""
+        with contextlib.suppress(Exception):  # Py4J raises, as above
             return () if self.context is None else executor_cores(self.context)
         return ()
 
     def note_ready(self) -> None:
-        """Record that workers have run a job."""
+        """Record that workers have run a Spark job."""
         if self.trouble is not None:
-            _log.info("Spark's workers are there", slots=max(1, self.registered_cores()))
+            _log.info("Spark's workers are ready", slots=max(1, self.registered_cores()))
         self.trouble = None
 
     def note(self, trouble: LemanError) -> None:
-        """Record that no job can run at present."""
+        """Record why no job can run now."""
         if str(trouble) != str(self.trouble):
             _log.error("jobs cannot run", reason=trouble.reason, message=trouble.message)
         self.trouble = trouble
 
     def check_reached(self) -> None:
-        """Record that no worker called back, if the cluster has had room for one for too long."""
+        """If the cluster has had room for a worker for too long and none has called back, record that as trouble."""
         self._capacity.check()
         late = self._capacity.seconds_with_capacity > self._settings.start_seconds
-        if self.trouble is None and late and not self.registered_cores():  # registered ones may still be unpacking
+        if self.trouble is None and late and not self.registered_cores():  # registered ones may only be unpacking
             self.note(self._unreached())
 
     def hindrance(self, tag: str, begin: float) -> LemanError | None:
-        """Return why to stop waiting for a Spark job that started at `begin`; None to wait on.
+        """Return why to stop waiting for a Spark job that started at `begin`. Return None to continue waiting.
 
         Blocks for a few seconds at most.
         """
@@ -331,9 +334,9 @@ class ClusterReadiness:
         return self.unusable(tag)
 
     def executor_wait(self, tag: str, profile: SlotProfile | None) -> ExecutorWait | RoomWait | None:
-        """Start the wait of a Spark job for executors of its own, or for one with enough room.
+        """Start to wait until a Spark job gets executors of its own, or one with enough room.
 
-        Returns None if every executor has enough room.
+        Return None if every executor has enough room.
         """
         if profile is None or not profile.executor_cores:
             cpus = spark_conf.task_cores(self.conf) if profile is None else profile.cpus
@@ -350,8 +353,8 @@ class ClusterReadiness:
         return ExecutorWait(self._settings, profile, heap, begun=begun, look=self._look)
 
     def unusable(self, tag: str) -> LemanError | None:
-        """Return why the workers of a Spark job cannot run Python, from its first task that failed this way; else
-        None.
+        """If a task of a Spark job failed because its worker cannot run Python, return the error of the first such
+        task. Otherwise return None.
         """
         if self.context is None:
             return None

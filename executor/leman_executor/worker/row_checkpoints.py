@@ -1,8 +1,7 @@
-"""Checkpoints of a fragment's computed rows: stored during the computation, read back to write the column file.
+"""Store checkpoints of a fragment's computed rows during the computation, and read them to write the column file.
 
-Decides when rows are stored, and tracks which rows no checkpoint holds yet. Known rows come from checkpoints and
-partial files.
-Runs on Spark workers, so it imports neither gRPC nor Spark.
+This decides when rows are stored, and tracks which rows are in no checkpoint yet. Known rows come from checkpoints and
+partial files. Runs on Spark workers, so it imports neither gRPC nor Spark.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ _FIRST_ROWS = 4096
 
 
 class CheckpointLost(Exception):
-    """A checkpoint that the plan relies on is gone or damaged."""
+    """A checkpoint on which the plan relies is missing or damaged."""
 
     def __init__(self, ref: CheckpointRef) -> None:
         super().__init__(ref.key)
@@ -41,7 +40,7 @@ class CheckpointLost(Exception):
 class KnownRows:
     """The rows of one fragment that need no evaluation.
 
-    Caches the last two checkpoints in memory, or more if they are small.
+    Keeps the last two checkpoints in memory, or more of them if they are small.
     """
 
     def __init__(
@@ -60,9 +59,9 @@ class KnownRows:
         self._row_bytes = 0.0
 
     def steps(self, covered: RowRange) -> Iterator[RowRange]:
-        """Yield the range in steps, for which `settled` is to be called in order.
+        """Yield the range in steps. Call `settled` for the steps in order.
 
-        Each step has the rows of one checkpoint or of none, so that they take no more memory than a checkpoint.
+        A step has rows of at most one checkpoint, so it takes no more memory than a checkpoint.
         """
         at = covered.start
         for ref in self._refs:
@@ -74,7 +73,7 @@ class KnownRows:
         yield from self.small_steps(RowRange(at, covered.end))
 
     def small_steps(self, covered: RowRange) -> Iterator[RowRange]:
-        """Yield steps as `steps` does, for checkpoints that hold few of the rows of their ranges."""
+        """Yield steps as `steps` does, for checkpoints that have only a few of the rows of their ranges."""
         at = covered.start
         while at < covered.end:
             rows = min(CHUNK_ROWS, max(1, int(_STEP_BYTES / self._row_bytes))) if self._row_bytes else _FIRST_ROWS
@@ -84,11 +83,11 @@ class KnownRows:
     def settled(self, covered: RowRange) -> list[Piece]:
         """Return the rows of a range that need no more work for this request.
 
-        These are the rows of the current file and of the request's own checkpoints. If two pieces have the same row,
-        the later piece wins. A checkpoint's copy of a row of the current file is left out.
+        They come from the current file and from the checkpoints of this request. If two pieces have the same row, the
+        later piece wins. A checkpoint's copy of a row of the current file is left out.
 
         Raises:
-            CheckpointLost: A checkpoint is gone or damaged.
+            CheckpointLost: A checkpoint is missing or damaged.
         """
         current = self._current(covered)
         pieces = self._stored(covered, settles=True)
@@ -99,10 +98,10 @@ class KnownRows:
         return pieces
 
     def of_other_filters(self, covered: RowRange, asked: npt.NDArray[np.int64]) -> list[Piece]:
-        """Return the rows among `asked` that were computed under another filter.
+        """Return those of the rows in `asked` that were computed under another filter.
 
         Raises:
-            CheckpointLost: A checkpoint is gone or damaged.
+            CheckpointLost: A checkpoint is missing or damaged.
         """
         pieces = (p.only(asked) for p in self._stored(covered, settles=False))
         return [p for p in pieces if p is not None]
@@ -110,10 +109,10 @@ class KnownRows:
     def deleted(self, covered: RowRange) -> npt.NDArray[np.int64]:
         """Return the offsets of rows that were deleted when the checkpoints that settle the range were stored.
 
-        A restore may have brought them back since.
+        Since then, a restore may have brought these rows back.
 
         Raises:
-            CheckpointLost: A checkpoint is gone or damaged.
+            CheckpointLost: A checkpoint is missing or damaged.
         """
         pieces = self._pieces(covered, settles=True)
         gone = [p.offsets[p.states == RowState.DELETED] for p in pieces if p.states is not None]
@@ -129,7 +128,7 @@ class KnownRows:
                 break
             if ref.range.end > covered.start and ref.settles is settles:
                 piece = self._load(ref).within(covered)
-                # the request's other rows were stored under another list of versions
+                # A checkpoint with a version has rows of this request that were stored under another list of versions.
                 if piece is not None and not (settles or ref.version):
                     piece = piece.of_own_version()
                 pieces.append(piece)
@@ -151,7 +150,7 @@ class KnownRows:
         return piece
 
 
-#: Rows that are in the column file may skip the checkpoint if they take at least this many bytes, …
+#: Rows that are in the column file may skip the checkpoint if they take at least this many bytes …
 _WIDE_BYTES = 16 << 20
 #: … and if each second of work produced at least this many bytes of them.
 _WIDE_BYTES_A_SECOND = 64 << 20
@@ -160,9 +159,10 @@ _WIDE_BYTES_A_SECOND = 64 << 20
 class Checkpoints:
     """The checkpoints of one pass over a fragment.
 
-    A checkpoint is due after an interval of work, or earlier if its rows take too much memory. Wide rows that cost less
-    to recompute than to store twice *skip the checkpoint* once they are in the column file, and are safe when that file
-    is finished. At most one interval of work is in these rows and the next checkpoint together.
+    A checkpoint is due after an interval of work, or earlier if its rows take too much memory. Wide rows cost less to
+    recompute than to store twice. Once they are in the column file, they *skip the checkpoint*, and are safe only when
+    that file is finished. Such rows and those for the next checkpoint together never cost more than one interval of
+    work.
     """
 
     def __init__(self, context: WorkContext, work: FragmentWork, runtime: UnitRuntime, field: pa.Field) -> None:
@@ -173,7 +173,7 @@ class Checkpoints:
         self._written = False
         self._skipped_seconds = 0.0
         self._skipped_failed = 0
-        #: Whether some evaluated rows are only in the column file.
+        #: Whether some evaluated rows are in the column file only.
         self.has_skipped = False
         self._pending = _Pending(0, runtime.meter.worked)
         self._failures: list[RowError] = []
@@ -182,20 +182,20 @@ class Checkpoints:
 
     @property
     def capacity(self) -> int:
-        """Return how many more rows the next checkpoint can take."""
+        """Return the number of further rows that the next checkpoint can take."""
         return self._context.checkpoint.at_most - self._pending.rows
 
     @property
     def failed_unstored(self) -> int:
-        """Return how many rows failed and are in no checkpoint."""
+        """Return the number of failed rows that are in no checkpoint."""
         return self._skipped_failed + self._pending.failed
 
     def begin(self, start: int, *, written: bool) -> None:
-        """Start collecting rows at a physical offset, after storing those collected before.
+        """Start to collect rows at a physical offset. Before that, store the rows collected so far.
 
         Args:
             start: The offset of the first row that may be added next.
-            written: Whether rows are already in the column file when they are added here.
+            written: Whether rows are already in the column file when they are added.
         """
         self.flush()
         self._written = written
@@ -215,11 +215,13 @@ class Checkpoints:
             self.flush()
 
     def add_known(self, pieces: Sequence[Piece]) -> None:
-        """Add known rows in between that the checkpoint also has to hold."""
+        """Add known rows between the evaluated ones, which the checkpoint must also contain."""
         self._pending.add_known(pieces)
 
     def cover(self, covered_to: int) -> None:
-        """Record that no rows remain before an offset, and store the collected rows if they take much memory."""
+        """Record that no rows before an offset remain to be evaluated. Store the collected rows if they take much
+        memory.
+        """
         self._pending.covered_to = covered_to
         if self._may_skip_checkpoint():
             self._skip_checkpoint()
@@ -227,7 +229,7 @@ class Checkpoints:
             self.flush()
 
     def failed(self, failures: Iterable[RowError]) -> None:
-        """Add rows on which the function failed; they are stored before the checkpoint or file that marks them as
+        """Add rows on which the function failed. They are stored before the checkpoint or file that marks them as
         failed.
         """
         self._failures.extend(failures)
@@ -244,9 +246,9 @@ class Checkpoints:
         return pending.rows >= context.checkpoint.at_least and worked >= self._runtime.interval()
 
     def _may_skip_checkpoint(self) -> bool:
-        """Return whether the rows may skip the checkpoint.
+        """Return whether the collected rows may skip the checkpoint.
 
-        They may not if the caller set the size of checkpoints, or if they cost more than half an interval of work.
+        They may not if the request sets the size of checkpoints, or if they cost more than half an interval of work.
         """
         pending, bounds = self._pending, self._context.checkpoint
         if not self._written or bounds.asked or pending.bytes < min(_WIDE_BYTES, self._context.checkpoint_max_bytes):
@@ -265,18 +267,18 @@ class Checkpoints:
         self._pending = _Pending(pending.covered_to, worked, pending.known)
 
     def flush_certain(self) -> None:
-        """Store evaluated rows as `flush` does when a pass ends early, but leave out doubtful rows."""
+        """Store evaluated rows as `flush` does, when a pass ends early. Leave doubtful rows out."""
         if self._runtime.meter.has_doubtful_rows:
             self._pending.drop_doubtful()
             self._failures = [f for f in self._failures if f.offset < self._pending.covered_to]
         self.flush()
 
     def flush(self) -> None:
-        """Store the rows evaluated since the last checkpoint, or that a range has no rows to evaluate.
+        """Store the rows evaluated since the last checkpoint or, if a range had no rows to evaluate, store that fact.
 
-        The checkpoint also gets the rows in between that are known from other filters' checkpoints or from the current
-        file. When the fragment is assembled later, it is unknown which rows these were, and another function's file may
-        have replaced the current one.
+        The checkpoint also gets the rows between these that are known from checkpoints of other filters, or from the
+        current file. When the fragment is assembled later, it is no longer known which rows these were, and another
+        function's file may have replaced the current file.
         """
         pending = self._pending
         covered = RowRange(pending.start, pending.covered_to)
@@ -285,7 +287,7 @@ class Checkpoints:
         work, meter = self._work, self._runtime.meter
         with meter.checkpointing() as taken:
             self.store_failures()
-            # deleted rows first: a partial file has them as computed
+            # Deleted rows come first, so that later pieces win: a partial file has deleted rows as computed.
             pieces = [*self._deleted(covered), *pending.pieces, *pending.known_within(covered)]
             stored = list(self._stored(covered, pieces))
         meter.waited(taken(), sum(size for _, size in stored))
@@ -297,8 +299,8 @@ class Checkpoints:
         self._pending = _Pending(covered.end, meter.worked, pending.known)
 
     def _stored(self, covered: RowRange, pieces: Sequence[Piece]) -> Iterator[tuple[CheckpointRef, int]]:
-        """Store the rows of a range, in several checkpoints if one cannot hold the values. Yield each with its size in
-        bytes.
+        """Store the rows of a range, in several checkpoints if one cannot hold the values. Yield each checkpoint with
+        its size in bytes.
         """
         work = self._work
 
@@ -311,8 +313,8 @@ class Checkpoints:
             yield CheckpointRef(key, part), batch.nbytes
 
     def _deleted(self, covered: RowRange) -> list[Piece]:
-        """Return the deleted rows of a range, so that a checkpoint distinguishes them from rows that it does not
-        hold.
+        """Return the deleted rows of a range. A checkpoint contains them, so that they differ from rows that it does
+        not have.
         """
         if not self._work.task.deleted_rows:
             return []
@@ -321,25 +323,25 @@ class Checkpoints:
         return [Piece(offsets, pa.nulls(len(offsets), self._field.type), states)] if len(offsets) else []
 
     def store_failures(self) -> None:
-        """Write failed rows to the error store, with their row ids from the table that was read."""
+        """Write failed rows to the error store, with their row ids in the version that was read."""
         if self._failures:
             found = self._runtime.reader.located(self._work.fragment_id, [f.offset for f in self._failures])
             self._runtime.errors.store([f.moved_to(*place) for f, place in zip(self._failures, found, strict=True)])
             self._failures = []
 
     def forget(self, key: str) -> None:
-        """Drop a damaged checkpoint; the pass restarts."""
+        """Drop a damaged checkpoint, so that the pass can start again."""
         self._skipped_seconds, self._skipped_failed, self.has_skipped = 0.0, 0, False
         self.refs = [ref for ref in self.refs if ref.key != key]
 
 
 class _Pending:
-    """Evaluated rows that no checkpoint holds yet, from a physical offset `start` up to `covered_to`.
+    """Evaluated rows that are in no checkpoint yet, from the physical offset `start` up to `covered_to`.
 
     Args:
         start: The physical offset of the first row.
-        since: Seconds of work when the first row was started.
-        known: Known rows that the checkpoint also has to hold, from `start` on.
+        since: The seconds of work when the first row was started.
+        known: Known rows, from `start` on, that the checkpoint must also contain.
     """
 
     def __init__(self, start: int, since: float, known: Iterable[Piece] = ()) -> None:
@@ -351,7 +353,7 @@ class _Pending:
         self.failed = 0
         self.bytes = 0
         self.since = since
-        #: The number of pieces before the doubtful ones, and the offset where these begin.
+        #: Number of pieces before the doubtful ones, and the offset at which the doubtful ones begin.
         self._certain = 0, start
 
     def drop_doubtful(self) -> None:

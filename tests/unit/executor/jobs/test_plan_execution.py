@@ -320,7 +320,7 @@ def test_a_job_ends_whose_servers_answer_no_worker():
         asyncio.run(work(LosingSpark(), status))
     assert caught.value.reason == "FUNCTION_UNAVAILABLE"
     said = [event.message for event in status._events if event.kind == "error"]
-    assert said == ["a server of the function is left out: its certificate has ended"]
+    assert said == ["a server of the function is not used: its certificate has ended"]
 
 
 class UnluckySpark(SilentSpark):
@@ -348,7 +348,7 @@ def test_one_worker_that_gets_no_server_ends_no_job_where_others_are_answered():
     status = JobStatus(JOB)
     assert asyncio.run(work(UnluckySpark(answered=True), status)) == (None, 2)
     said = [event.message for event in status._events if event.kind == "error"]
-    assert said == ["other returns its rows, as servers answer other workers: none could be had"]
+    assert said == ["other returns its rows because servers answer other workers: none could be had"]
     with pytest.raises(Unavailable, match="none could be had"):
         asyncio.run(work(UnluckySpark(answered=False)))
 
