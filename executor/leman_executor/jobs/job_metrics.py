@@ -1,4 +1,4 @@
-"""Sum up the reports of a job's units, count its failed rows, and derive its progress."""
+"""Sum the reports of a job's units, count the job's failed rows, and derive its progress."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from leman_core.model.work import FragmentResult, ProgressReport, Timings, UnitO
 
 @dataclass(slots=True)
 class _Told:
-    """The fragments that a running unit has finished, and the failed rows in them."""
+    """The fragments that a running unit has finished, and their failed rows."""
 
     fragments: set[int] = field(default_factory=set)
     rows: int = 0
 
 
 class FailedRows:
-    """The failed rows of one job, each counted once, as soon as it is stored.
+    """The failed rows of one job. Each counts once, as soon as it is stored.
 
-    For each fragment, the numbers that units report count until its file has the final number.
+    The numbers that units report for a fragment count until its file has the final number.
     """
 
     def __init__(self) -> None:
@@ -34,9 +34,9 @@ class FailedRows:
         self._told: dict[str, _Told] = {}
         self._running: dict[str, ProgressReport] = {}
         self._left: dict[int, int] = {}
-        # running sums, as every message of a worker reads them
+        # Running sums, because every message of a worker reads them.
         self._sum = 0
-        #: Rows that had failed before the job and stay failed.
+        #: Number of rows that failed before the job and stay failed.
         self.left = 0
 
     @property
@@ -45,8 +45,8 @@ class FailedRows:
 
     @property
     def inherited(self) -> bool:
-        """Return whether files have failed rows that no unit reported, because an earlier, unfinished job computed
-        them.
+        """Return whether files have failed rows that no unit reported. An earlier, unfinished job then computed these
+        rows.
         """
         return any(failed > self._said.get(fragment_id, 0) for fragment_id, failed in self._files.items())
 
@@ -57,7 +57,7 @@ class FailedRows:
             self._through(report.unit_id, report.result.fragment_id, report.result.rows_failed)
 
     def ended(self, unit_id: str, results: Iterable[FragmentResult]) -> None:
-        """Record the end of a unit; stored failed rows of an unfinished fragment count too."""
+        """Record the end of a unit. Stored failed rows of an unfinished fragment count too."""
         for result in results:
             self._through(unit_id, result.fragment_id, result.rows_failed)
         last = self._running.pop(unit_id, None)
@@ -66,8 +66,8 @@ class FailedRows:
         self._told.pop(unit_id, None)
 
     def staged(self, fragment_id: int, failed: int, left: int) -> None:
-        """Record how many rows of a fragment failed in the job, according to its file; `left` rows had failed before
-        and stay failed.
+        """Record how many rows of a fragment failed in this job, according to its file. Another `left` rows failed
+        before and stay failed.
         """
         self._sum += failed - self._files.get(fragment_id, self._said.get(fragment_id, 0))
         self._files[fragment_id] = failed
@@ -87,13 +87,13 @@ class FailedRows:
             self._sum += rows
 
     def _at_hand(self, last: ProgressReport) -> int:
-        """Return the failed rows that a running unit has stored of its current fragment."""
+        """Return the number of failed rows that a running unit has stored of its current fragment."""
         told = self._told.get(last.unit_id, _Told())
         return 0 if last.fragment_id in told.fragments else max(0, last.rows_failed - told.rows)
 
 
 _RATE_SECONDS = 5.0
-#: Counts that continue from the value that the previous executor wrote.
+#: Counts that continue from the values that the previous executor wrote.
 _SUMS = (
     *(
         "rows_committed",
@@ -109,11 +109,11 @@ _SUMS = (
 
 
 class JobMetrics:
-    """The counts and seconds of one job.
+    """The counts and times of one job.
 
-    Results of units are final; progress reports cover running units. A failed row counts once, as soon as it is stored:
-    first by the reports of units, then by the fragment's file. `rows_failed_before` counts other rows, which failed
-    before the job and are not tried again.
+    The results of units are final. Progress reports are used for running units. A failed row counts once, as soon as it
+    is stored: first as units report it, then as the fragment's file has it. `rows_failed_before` counts different rows,
+    which failed before the job and are not retried.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -126,22 +126,22 @@ class JobMetrics:
         self._failed_inherited = self._failed_found = 0
         self._computed = 0
         self._times = Timings()
-        #: Rows of files that wait for their commit, and rows that these leave out.
+        #: By fragment, the rows of files that are not committed yet, and the rows that these files leave out.
         self._ready: dict[int, tuple[int, int]] = {}
-        self._rows_ready = self._rows_skipped = 0  # running sums, as every message of a worker reads them
-        #: By fragment, its live rows that a partial file of the job shows; by file, its failed rows.
+        self._rows_ready = self._rows_skipped = 0  # running sums: each worker message reads them
+        #: By fragment, its live rows that a partial file of the job shows. By file, the file's failed rows.
         self._shown: dict[int, int] = {}
-        #: The same for earlier executors, until a plan says of which fragments.
+        #: The number of such rows from earlier executors, until a plan shows in which fragments they are.
         self._shown_before = 0
         self._failed_in_partial: dict[str, int] = {}
         self._recent: deque[tuple[float, int]] = deque()
         self.rows_total = self.rows_reused = self.rows_planned = self.fragments_planned = 0
-        #: The number of rows that the error policy compares with `budget_failed`.
+        #: The number of rows with which the error policy compares `budget_failed`.
         self.budget_rows = 0
         self._before = 0
         self._filtered = False
         self._policy = ErrorPolicy()
-        #: What other executors did for the job before, and how many rows they had stored or committed.
+        #: What earlier executors did for the job, including the numbers of rows that they stored or committed.
         self._attempts = Progress()
         self._safe_before = 0
         self.units = 0
@@ -149,7 +149,7 @@ class JobMetrics:
         self.commit_seconds = self.planning_seconds = 0.0
 
     def planned(self, plan: Plan, seconds: float) -> None:
-        """Record a plan. The first one sets the totals; later ones only add new work."""
+        """Record a plan. The first plan sets the totals. Later plans only add new work."""
         self.planning_seconds += seconds
         header = plan.header
         left = self.show(plan, self._shown_before)
@@ -171,9 +171,10 @@ class JobMetrics:
                 self._before -= self._failed_inherited
 
     def _count_commits_before(self, plan: Plan) -> None:
-        """Count unrecorded commits of earlier executors: the work that their plans listed and the new plan does not.
+        """Count commits of earlier executors that were not recorded: the work that their plans listed and the new plan
+        does not.
 
-        With a filter it is unknown which rows of the remaining fragments were requested, so nothing is counted.
+        With a filter, it is unknown which rows of the remaining fragments were requested, so nothing is counted.
         """
         waiting = planned_tasks(plan.tasks).live_rows - plan.header.rows_to_compute
         rows = 0 if self._filtered else self._safe_before - waiting
@@ -185,14 +186,14 @@ class JobMetrics:
         )
 
     def show(self, plan: Plan, rows: int) -> int:
-        """Record in which unfinished fragments committed rows are, as a compaction may have moved them.
+        """Record which unfinished fragments have committed rows, because a compaction may have moved these rows.
 
         Args:
-            plan: The plan, which has the unfinished fragments.
-            rows: Rows that earlier executors had committed of such fragments.
+            plan: The plan, which lists the unfinished fragments.
+            rows: Number of rows that earlier executors committed for such fragments.
 
         Returns:
-            How many of the rows are in none of these, because their fragments have been finished.
+            How many of these rows are in no unfinished fragment, because their fragments have been finished.
         """
         left = rows + sum(self._shown.values())
         if not left:
@@ -210,9 +211,9 @@ class JobMetrics:
         return left
 
     def _take_rows(self, header: PlanHeader) -> None:
-        """Record how many rows need no work and how many are left, apart from those that earlier executors completed.
+        """Record how many rows need no work and how many are left, without those that earlier executors completed.
 
-        With a filter the number of requested rows is unknown, so the reported number of completed rows counts.
+        With a filter, the number of requested rows is unknown, so the reported number of completed rows is used.
         """
         done = max(0, self._attempts.rows_planned - header.rows_to_compute)
         self._safe_before = min(done, self._attempts.rows_checkpointed) if self._filtered else done
@@ -220,10 +221,10 @@ class JobMetrics:
         self.rows_reused = max(0, header.rows_reused - self._safe_before)
 
     def go_on(self, before: Progress) -> None:
-        """Continue the counts of earlier executors of the job.
+        """Continue the counts of earlier executors that worked on the job.
 
         Args:
-            before: The job's progress that the last of them wrote: with its first plan, or when the job was paused.
+            before: The progress that the last of them wrote: with its first plan, or when the job was paused.
         """
         self._shown_before = before.rows_partly_committed
         self._attempts = replace(
@@ -231,9 +232,9 @@ class JobMetrics:
         )
 
     def own_failures(self, found: int) -> None:
-        """Count all failed rows of the table, which belongs to the job alone.
+        """Count all failed rows of the table as the job's, because the table belongs to this job alone.
 
-        For the error policy all count but `found`, which had failed before the job.
+        For the error policy, `found` of them do not count, because they failed before the job.
         """
         self._failed_inherited += self._before
         self._failed_found = min(found, self._before)
@@ -241,37 +242,39 @@ class JobMetrics:
         self.budget_rows = self.rows_total
 
     def migrated(self, plan: Plan) -> None:
-        """Record a plan made after a migration, before anything was computed: less work is left."""
+        """Record a plan that was made after a migration, before anything was computed. Less work is left."""
         if not self.rows_evaluated:
             self._take_rows(plan.header)
             self.budget_rows = max(plan.header.rows_to_compute, self._attempts.rows_planned)
 
     def inputs_computed(self, plan: Plan) -> None:
-        """Record a plan made after inputs were computed, before anything else was: more work may be left."""
+        """Record a plan that was made after inputs were computed, before anything else was computed. More work may be
+        left.
+        """
         if not self.rows_evaluated:
             self.fragments_planned = len(plan.tasks)
         self.migrated(plan)
 
     def known(self, rows: int) -> None:
-        """Subtract rows with stored values of which the plan does not know."""
+        """Subtract rows whose stored values the plan does not include."""
         self.rows_planned -= rows
 
     def report(self, report: ProgressReport) -> None:
-        """Record a running unit's sums; late reports of ended units are ignored."""
+        """Record the sums of a running unit. Late reports of ended units are ignored."""
         if report.unit_id in self._done:
             return
         self._running[report.unit_id] = report
         self._failed.report(report)
 
     def outcome(self, outcome: UnitOutcome) -> None:
-        """Record a unit's end: its results replace its reports.
+        """Record the end of a unit: its results replace its reports.
 
-        If the unit was `lost` before, another unit does the work, and its failed rows count for that one.
+        If the unit was `lost` before, another unit does the work, and the failed rows count for that unit.
         """
         if outcome.unit_id not in self._done:
             self._failed.ended(outcome.unit_id, outcome.results)
         said = self._running.pop(outcome.unit_id, None)
-        if said is not None and outcome.failure is not None:  # a part of what it stored is in no result
+        if said is not None and outcome.failure is not None:  # some rows that it stored are in no result
             unsaid = max(0, said.rows_safe - sum(result.rows_evaluated for result in outcome.results))
             self._evaluated += unsaid
             self._safe += unsaid
@@ -284,10 +287,10 @@ class JobMetrics:
         self._times += outcome.timings
 
     def lost(self, unit_id: str, stored: int | None = 0) -> None:
-        """Record a unit's death: stored rows stay, the rest is computed again.
+        """Record that a unit's worker died. Its stored rows stay; the other rows are computed again.
 
         Args:
-            stored: The number of stored rows; None: as last reported.
+            stored: The number of stored rows. None: the number last reported.
         """
         said = self._running.pop(unit_id, None)
         safe = stored if stored is not None else said.rows_safe if said is not None else 0
@@ -300,17 +303,17 @@ class JobMetrics:
     def staged(
         self, fragment_id: int, rows: int, rows_failed: int, failed_before: int = 0, rows_skipped: int = 0
     ) -> None:
-        """Record a fragment's file that waits for its commit.
+        """Record a fragment's file that is to be committed.
 
-        The file counts all failed rows, including those of earlier attempts; `failed_before` of them had failed before
-        the job. The filter left out another `rows_skipped` rows.
+        The file counts all failed rows, including those of earlier attempts; `failed_before` of them failed before the
+        job. The filter left out another `rows_skipped` rows.
         """
         self._rows_ready += rows - self._ready.get(fragment_id, (0, 0))[0]
         self._ready[fragment_id] = rows, rows_skipped
         self._failed.staged(fragment_id, max(0, rows_failed - failed_before), failed_before)
 
     def committed(self, fragment_id: int) -> None:
-        """Record that a fragment's file is committed, so queries see its rows."""
+        """Record that a fragment's file was committed, so that queries see its rows."""
         rows, skipped = self._ready.pop(fragment_id, (0, 0))
         self._shown.pop(fragment_id, None)
         self._rows_ready -= rows
@@ -319,7 +322,7 @@ class JobMetrics:
         self.fragments_committed += 1
 
     def partly_committed(self, task: FragmentTask, staged: StagedFile) -> int:
-        """Record the commit of a partial file of an unfinished fragment, and return its live rows."""
+        """Record the commit of a partial file of an unfinished fragment. Return the number of its live rows."""
         rows = max(0, task.physical_rows - task.deleted_rows - staged.rows_skipped)
         self._shown[task.fragment_id] = max(rows, self._shown.get(task.fragment_id, 0))
         before = self._failed_in_partial.get(task.current_file, 0)
@@ -327,11 +330,11 @@ class JobMetrics:
         return rows
 
     def failed_in_partial(self, file: str) -> int:
-        """Return how many rows of a partial file failed for this job; 0 for any other file."""
+        """Return how many rows of a partial file failed in this job; 0 for any other file."""
         return self._failed_in_partial.get(file, 0)
 
     def rejected(self, fragment_id: int) -> None:
-        """Record that a fragment's file was refused."""
+        """Record that the coordinator refused a fragment's file."""
         self._rows_ready -= self._ready.pop(fragment_id, (0, 0))[0]
 
     @property
@@ -340,41 +343,43 @@ class JobMetrics:
 
     @property
     def rows_computed(self) -> int:
-        """The evaluated rows that got a value; for running units, the stored ones."""
+        """The number of evaluated rows that got a value. For running units, only stored rows count."""
         return self._computed + sum(max(0, h.rows_safe - h.rows_failed) for h in self._running.values())
 
     @property
     def rows_failed(self) -> int:
-        """The rows that the job leaves without a value because the function failed."""
+        """The number of rows that the job leaves without a value because the function failed."""
         return self._failed.total + self._failed_inherited
 
     @property
     def budget_failed(self) -> int:
-        """The failed rows that count for the error policy, each once, however many executors worked on the job."""
+        """The number of failed rows for the error policy. Each counts once, even if several executors worked on the
+        job.
+        """
         return self.rows_failed - self._failed_found
 
     @property
     def budget_used(self) -> float:
-        """The used share of the failed rows that the error policy allows; 0 without a limit."""
+        """The used share of the error policy's limit on failed rows; 0 without a limit."""
         allowed = self._policy.errors_allowed(self.budget_rows)
         return 0.0 if allowed is None else self.budget_failed / max(1, allowed)
 
     @property
     def failed_elsewhere(self) -> bool:
-        """Return whether other jobs recorded some of the failures: those of rows that failed before the job or were
-        found stored.
+        """Return whether other jobs recorded some of the failures: rows that failed before the job, or whose values
+        were already stored.
         """
         return bool(self.rows_failed_before) or self._failed.inherited
 
     @property
     def rows_failed_before(self) -> int:
-        """The requested rows that had failed before the job and stay failed."""
-        # Files also count rows outside the filter.
+        """The number of requested rows that failed before the job and stay failed."""
+        # Files also count rows that the filter excludes.
         return self._before if self._filtered else max(self._before, self._failed.left)
 
     @property
     def seconds_per_row(self) -> float | None:
-        """The seconds that a row costs a worker; None if nothing was evaluated."""
+        """The seconds of a worker's time that a row takes; None if no row was evaluated."""
         return self._times.by_rows / self._evaluated if self._evaluated else None
 
     def progress(self) -> Progress:
@@ -418,11 +423,11 @@ class JobMetrics:
         return replace(now, **{name: getattr(self._attempts, name) + getattr(now, name) for name in _SUMS})
 
     def _settled_rate(self, evaluated: int, elapsed: float) -> bool:
-        """Return whether the rate is stable enough to estimate the remaining time."""
+        """Return whether the rate is stable enough for an estimate of the remaining time."""
         return elapsed >= 1.0 and (evaluated * 50 >= self.rows_planned or (elapsed >= 10.0 and evaluated > 0))
 
     def _rate(self, evaluated: int, elapsed: float) -> float:
-        """Return the rows per second over the last seconds, or over the whole job if it is still short."""
+        """Return the rows per second over the last seconds or, if the job is still short, over the whole job."""
         now = self._clock()
         self._recent.append((now, evaluated))
         while len(self._recent) > 2 and now - self._recent[0][0] > _RATE_SECONDS:

@@ -1,7 +1,7 @@
-"""Find the rows of a source in which the columns that a view reads are equal in two versions, without reading values.
+"""Find the rows of a source whose values, in the columns that a view reads, are equal in two versions. Read no values.
 
-A row counts as changed, and is recomputed, unless one of three tests shows that it is unchanged. The cheapest comes
-first:
+A row counts as changed, and is recomputed, unless one of three tests shows that it is unchanged. The tests run in this
+order, the cheapest first:
 
 1. Lance's `_row_last_updated_at_version` is the same in both versions. Updates, DataReplacement, and a Merge that gives
    a fragment other files change it. Some operations do not change it (`may_hide_updates` finds them): a change of the
@@ -44,7 +44,7 @@ from leman_core.storage.source_rows import NO_ROWS, RowFacts, SourceRows
 from leman_core.storage.transactions import HOUSEKEEPING, Kind, Transaction, Transactions, VersionGone
 from leman_core.storage.view_data_files import patched_offsets
 
-#: The most versions that are looked at. If there are more, the column proves nothing.
+#: Maximum number of versions that are examined. If there are more, `_row_last_updated_at_version` proves nothing.
 MOST_VERSIONS = 5000
 _HARMLESS = HOUSEKEEPING | {
     Kind.APPEND,
@@ -57,9 +57,9 @@ _HARMLESS = HOUSEKEEPING | {
 
 
 def may_hide_updates(dataset: lance.LanceDataset, other: int, columns: Collection[str]) -> bool:
-    """Return whether values of the columns may have changed without moving `_row_last_updated_at_version`.
+    """Return whether values of the columns may have changed without a change of `_row_last_updated_at_version`.
 
-    This looks at the versions between `other` and that of `dataset`. If their history is lost, it returns True.
+    This examines the versions between `other` and that of `dataset`. If their history is lost, it returns True.
     """
     ahead, behind = max(int(dataset.version), other), min(int(dataset.version), other)
     transactions = Transactions(dataset.uri)
@@ -97,13 +97,14 @@ def _may_be_silent(dataset: lance.LanceDataset, transaction: Transaction, column
     return transaction.kind is not Kind.PROJECT and read_fragments(before) != read_fragments(after)
 
 
-#: The files of a fragment that hold the fields that are read. The same files hold the same values.
+#: The files of a fragment that have the fields that the view reads. Fragments with the same files have the same values.
 FilesRead = tuple[str, ...]
 
 
 class Ancestry:
-    """The fragments of one version of a source, and the fragments from which compactions made them. `fields` are the
-    field ids that the view reads.
+    """The fragments of one version of a source, and the fragments from which compactions made them.
+
+    `fields` are the ids of the fields that the view reads.
     """
 
     def __init__(self, uri: str, version: int, fields: Sequence[int], fragments: Mapping[int, Fragment]) -> None:
@@ -120,7 +121,7 @@ class Ancestry:
         return tuple(fragment.file_of(i) for i in self._fields)
 
     def trace(self, fragment_ids: Collection[int], is_end: Callable[[Fragment], bool]) -> None:
-        """Trace these fragments through compactions, back to fragments for which `is_end` holds."""
+        """Trace these fragments back through compactions, to fragments for which `is_end` is True."""
         files = {self._compacted(self.fragments[i])[0] for i in fragment_ids if i in self.fragments} - {""}
         if not files:
             return
@@ -140,8 +141,8 @@ class Ancestry:
         )
 
     def made_of(self, fragment: Fragment) -> Iterator[tuple[Fragment, RowFacts]]:
-        """Yield the fragments from which a compaction made this one, each with its rows whose values are still the
-        same.
+        """If compaction made this fragment, yield the fragments that it read, each with those rows whose values are
+        still the same.
         """
         file, changed = self._compacted(fragment)
         rewrite = self._compactions.rewrites.get(file)
@@ -156,15 +157,15 @@ class Ancestry:
             alive = self._alive(rewrite.before, old.fragment_id)
             if not changed.any():
                 yield old, alive
-            elif len(alive) == old.live_rows:  # they lie in the new fragment in their order
+            elif len(alive) == old.live_rows:  # the new fragment has them in their order
                 places = begin + np.argsort(np.argsort(alive.offsets))
                 inside = (places >= 0) & (places < len(changed))
                 yield old, alive.at(inside & ~changed[np.where(inside, places, 0)])
             begin += old.live_rows
 
     def ancestors(self, fragment_id: int) -> Mapping[FilesRead, Ids]:
-        """Return the earlier sets of files in which compactions read rows of this fragment, each with the sorted ids of
-        its rows.
+        """Return, for each earlier set of files from which compactions read rows of this fragment, the sorted ids of
+        these rows.
         """
         if fragment_id not in self._ancestors:
             found: dict[FilesRead, list[Ids]] = {}
@@ -183,9 +184,9 @@ class Ancestry:
         return self.state(one) == self.state(other) and one.physical_rows == other.physical_rows
 
     def _compacted(self, fragment: Fragment) -> tuple[str, Mask]:
-        """Return the file that had all fields that the view reads, and the rows that got other values since then.
+        """Return the file that had all fields that the view reads, and the rows whose values have changed since then.
 
-        The file's name is empty if no single file had all fields, or if the changed rows are unknown.
+        The file's name is empty if no single file had all fields, or if it is unknown which rows have changed.
         """
         changed = np.zeros(fragment.physical_rows, np.bool_)
         files = fragment.files_of(self._fields)
@@ -203,13 +204,13 @@ class Ancestry:
         return file, changed
 
     def _earlier(self, file: str) -> Mapping[str, Predecessor | None]:
-        """Return a column's file and its predecessors. The value is None for the file itself."""
+        """Return a column's file, with the value None, and its predecessors, by file name."""
         if file not in self._predecessors:
             self._predecessors[file] = read_predecessors(self._uri, file)
         return {file: None, **{predecessor.file: predecessor for predecessor in self._predecessors[file]}}
 
     def _moved(self, version: int, fragment_id: int) -> RowFacts:
-        """Return the rows as recorded by the compaction that moved them, or no rows if it recorded nothing."""
+        """Return the rows that the compaction recorded as moved. Return no rows if it recorded nothing."""
         found = compaction_history.OldVersion(self._uri, version).moved(fragment_id)
         if found is None:
             return NO_ROWS
@@ -221,21 +222,21 @@ class Ancestry:
         if key not in self._read:
             try:
                 self._read[key] = SourceRows(self._uri, version).rows_of([fragment_id])
-            except LemanError:  # cleaned away
+            except LemanError:  # the version was cleaned up
                 self._read[key] = self._moved(version, fragment_id)
         return self._read[key]
 
 
-#: Returns for a fragment, as the older version has it and as it was later, the offsets at which values may differ;
-#: None: at any.
+#: For a fragment as the older version has it, and as it was later, returns the offsets at which values may differ.
+#: Returns None if they may differ at any offset.
 Patched = Callable[[Fragment, Fragment], Ids | None]
 
 
 class Origins:
-    """Traces fragments of one version of a source to fragments that `old` has too.
+    """Trace fragments of one version of a source back to fragments that the version `old` also has.
 
-    `patched` is an argument of each call. If it were kept, its owner and what that read would stay in memory until
-    Python's collector runs.
+    `patched` is passed to each call instead of being kept: otherwise its owner, and what that has read, would stay in
+    memory until Python's garbage collector runs.
     """
 
     def __init__(self, new: Ancestry, old: Ancestry) -> None:
@@ -244,7 +245,7 @@ class Origins:
         self._found: dict[int, dict[int, Ids]] = {}
 
     def only_moved(self, now: RowFacts, before: RowFacts, patched: Patched) -> Mask:
-        """Return for each row, as it is now and as it was before, whether only compaction moved it."""
+        """Return, for each row and its two addresses (`now` and `before`), whether only compaction moved it."""
         found = np.zeros(len(now), np.bool_)
         asked = [i for i in distinct(now.fragment_ids).tolist() if i in self._new.fragments]
         unknown = [i for i in asked if i not in self._found]
@@ -257,14 +258,14 @@ class Origins:
         return found
 
     def _origins_of(self, fragment_id: int, patched: Patched) -> dict[int, Ids]:
-        """Return what `_origins` returns, with sorted ids."""
+        """Return the result of `_origins`, with sorted ids."""
         if fragment_id not in self._found:
             origins = self._origins(self._new.fragments[fragment_id], patched)
             self._found[fragment_id] = {origin: np.sort(ids) for origin, ids in origins.items()}
         return self._found[fragment_id]
 
     def _origins(self, fragment: Fragment, patched: Patched) -> dict[int, Ids]:
-        """Return, by fragment of the old version, the ids of the rows that came from there into this fragment."""
+        """Return, by fragment id of the old version, the ids of those rows of this fragment that came from there."""
         found: dict[int, list[Ids]] = {}
         for old, alive in self._new.made_of(fragment):
             other = self._other_offsets(old, patched)
@@ -276,8 +277,8 @@ class Origins:
         return {origin: np.concatenate(parts) for origin, parts in found.items()}
 
     def _other_offsets(self, fragment: Fragment, patched: Patched) -> Ids | None:
-        """Return the offsets at which the old version's fragment of this id has other values. None if it may differ
-        anywhere, or has no such fragment.
+        """Return the offsets at which the old version's fragment with this id has other values. Return None if values
+        may differ anywhere, or if the old version has no such fragment.
         """
         kept = self._old.fragments.get(fragment.fragment_id)
         if kept is None or kept.physical_rows != fragment.physical_rows:
@@ -286,9 +287,10 @@ class Origins:
 
 
 def common_origin(one: Ancestry, here: RowFacts, other: Ancestry, there: RowFacts) -> Mask:
-    """Return for each row whether only compactions moved it, from one common address to its addresses in both versions.
+    """Return for each row whether only compactions moved it from one common address to its addresses in the two
+    versions.
 
-    That happens if an earlier version is restored after a compaction, and then compacted again.
+    This happens if an earlier version is restored after a compaction, and then compacted again.
     """
     found = np.zeros(len(here), np.bool_)
     for ancestry, rows in ((one, here), (other, there)):
@@ -304,14 +306,16 @@ def common_origin(one: Ancestry, here: RowFacts, other: Ancestry, there: RowFact
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RowPairs:
-    """Rows that both versions have, sorted by id: row `i` of one side is row `i` of the other."""
+    """The rows that both versions have, sorted by id. Row `i` of one side is the same row as row `i` of the other
+    side.
+    """
 
     before: RowFacts
     now: RowFacts
 
 
 class SourceSide:
-    """One of the two versions. Its fragments are read on first use."""
+    """One of the two versions. Its fragments are read when first used."""
 
     def __init__(self, version: int, fields: Sequence[TableField], read: Callable[[], Iterable[Fragment]]) -> None:
         self.version = version
@@ -320,7 +324,7 @@ class SourceSide:
 
     @classmethod
     def of(cls, dataset: lance.LanceDataset) -> SourceSide:
-        """Return the side of a version that the table still has."""
+        """Return the side for a version that the table still has."""
         return cls(int(dataset.version), fields_of(dataset), lambda: read_fragments(dataset))
 
     @cached_property
@@ -330,7 +334,7 @@ class SourceSide:
 
 
 class UnchangedRows:
-    """Finds, for one plan, the rows that are unchanged.
+    """Find the unchanged rows for one plan.
 
     The source is opened, and its history read, only if needed. `base` returns the older version.
     """
@@ -345,7 +349,7 @@ class UnchangedRows:
     def unchanged(self, pairs: RowPairs) -> Mask:
         """Return for each pair of rows whether the view reads the same values from both.
 
-        Call it for rows of fragments whose files differ.
+        Call this only for rows of fragments whose files differ.
         """
         now, before = pairs.now, pairs.before
         same: Mask = np.zeros(len(now), np.bool_)
@@ -354,7 +358,7 @@ class UnchangedRows:
         stayed: Mask = before.addresses == now.addresses
         if not self._changed_silently:
             same |= before.updated == now.updated
-        if not self._other_columns:  # file names show compactions, even if nothing else is known
+        if not self._other_columns:  # file names alone can show compactions
             same |= self._only_moved(pairs, ~same & ~stayed)
         rewritten = stayed & ~same
         for fragment_id in distinct(now.fragment_ids[rewritten]).tolist():
@@ -382,18 +386,18 @@ class UnchangedRows:
 
     @cached_property
     def _other_columns(self) -> bool:
-        """Return whether a column's name stands for another column now, whose values may be in the same file."""
+        """Return whether a column's name now stands for another column, whose values may be in the same file."""
         ids = [{f.name: f.field_ids for f in side.fields} for side in (self._base, self._target)]
         return any(ids[0].get(c) != ids[1].get(c) for c in self._columns)
 
     @cached_property
     def _changed_silently(self) -> bool:
-        """Return whether `_row_last_updated_at_version` may be the same for rows with other values."""
+        """Return whether rows with the same `_row_last_updated_at_version` may have different values."""
         return self._other_columns or may_hide_updates(self._dataset, self._plan.definition.base_version, self._columns)
 
     def _only_moved(self, pairs: RowPairs, asked: Mask) -> Mask:
-        """Return which of the `asked` rows only compaction moved: from one version to the other, or from a common
-        earlier address.
+        """Return which of the `asked` rows only compaction moved: from one version to the other, or to both from a
+        common earlier address.
         """
         found = np.zeros(len(asked), np.bool_)
         before, now = (self._base, pairs.before), (self._target, pairs.now)
@@ -421,8 +425,8 @@ class UnchangedRows:
         return self._known_ancestries[side.version]
 
     def _patched(self, fragment_id: int) -> Ids | None:
-        """Return the offsets of a fragment's rows that changed between the versions, or None if any row may have
-        changed.
+        """Return the offsets of those rows of a fragment that changed between the versions. Return None if any row may
+        have changed.
         """
         old, new = self._base.fragments.get(fragment_id), self._target.fragments.get(fragment_id)
         return None if old is None or new is None else self._patched_between(old, new)
@@ -437,7 +441,7 @@ class UnchangedRows:
         return patched_offsets(self._uri, after, before) if offsets is None else offsets
 
     def _files(self, side: SourceSide, fragment: Fragment) -> Mapping[str, str] | None:
-        """Return the file of each column that is read; None if one column has several."""
+        """Return the file of each column that is read. Return None if one column has several files."""
         files = {f.name: fragment.files_of(f.field_ids) for f in side.fields if f.name in self._columns}
         if any(len(names) != 1 for names in files.values()):
             return None

@@ -30,22 +30,22 @@ from leman_executor.worker.user_errors import BatchNotes, BatchTooLarge, Functio
 from leman_executor.worker.value_conversion import CONVERSION_ERRORS, Converter
 
 _STOPPED = "the function raised it: next() on an empty iterator?"
-#: Errors that another attempt would repeat.
+#: An attempt number that stands for the last attempt, for errors that further attempts would repeat.
 _NO_MORE_ATTEMPTS = 1 << 30
-#: The number of parts into which a batch that ends servers of a remote function is cut: each death costs a restart,
-#: each part only a message.
+#: If a batch ends servers of a remote function, it is cut into this number of parts: each end costs a restart, each
+#: part only a message.
 _PARTS_OF_DEADLY = 32
 #: Rows converted at once for a function that takes one row at a time, if their results are easily combined. The objects
-#: of more rows would neither fit a core's cache nor be returned to the system by Python.
+#: of more rows would not fit into a core's cache, and Python would not return their memory to the system.
 _CONVERTED_ROWS = 1 << 14
 
 
 class OutputError(ValueError):
-    """The function's result has the wrong length or is not of the declared type.
+    """The function's result has the wrong length or does not have the declared type.
 
     Args:
-        message: What is wrong with it.
-        is_final: Whether the same rows, or fewer of them, would give the same error.
+        message: What is wrong with the result.
+        is_final: Whether the same rows, or fewer of them, would cause the same error.
     """
 
     def __init__(self, message: str, *, is_final: bool = False) -> None:
@@ -58,12 +58,12 @@ class InputError(ValueError):
 
 
 class JobFailing(Exception):
-    """An error that the error policy does not skip.
+    """An error after which the job must end, because the error policy does not skip it.
 
     Args:
-        failure: The row to blame, or the first row if a whole batch raised.
-        rows: Offsets of the first row that may be to blame, and of the one after the last.
-        before: Values of the rows in the same batch that were evaluated before it; None if there are none.
+        failure: The row that caused the error, or the first row of a batch that raised as a whole.
+        rows: The offset of the first row that may have caused the error, and the offset after the last such row.
+        before: Values of the rows of the same batch that were evaluated before the error; None if there are none.
     """
 
     def __init__(self, failure: RowError, rows: tuple[int, int], before: Evaluated | None = None) -> None:
@@ -75,17 +75,17 @@ class JobFailing(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Evaluated:
-    """The values of rows that the function was called with."""
+    """The values for the rows that the function was called with."""
 
-    #: One entry for each given row; NULL if it failed.
+    #: One value for each row; NULL if the row failed.
     values: pa.Array
-    #: Marks the failed rows; None if none failed.
+    #: True for each failed row; None if no row failed.
     failed: npt.NDArray[np.bool_] | None
     failures: tuple[RowError, ...]
 
 
 def plain(values: pa.Array) -> Evaluated:
-    """Return the values of rows without failures."""
+    """Return `values` as the result of rows of which none failed."""
     return Evaluated(values, None, ())
 
 
@@ -101,10 +101,10 @@ def joined(*parts: Evaluated) -> Evaluated:
 
 
 class Evaluator:
-    """A function, its output type and its error policy. One instance per unit of work.
+    """A function with its output type and its error policy. Make one for each unit of work.
 
     Args:
-        notes: Receives batches that are split and retried, and all batches of a remote function.
+        notes: Receives notes about batches that are split and retried, and about all batches of a remote function.
     """
 
     def __init__(
@@ -128,10 +128,10 @@ class Evaluator:
         self._convert = Converter(output)
         self._inputs = input_columns
         self._policy = policy
-        #: Whether all results of the current rows are of `Converter.plain_types`.
+        #: Whether all results of the current rows are values of `Converter.plain_types`.
         self._are_plain = True
         self._children = forked_children()
-        #: Whether a batch may be given to the function more than once. A server gets a copy each time.
+        #: Whether the function may get the same batch more than once. (A server gets a copy each time.)
         self._calls_again = kind is not UdfKind.REMOTE and any(r.action is not ErrorAction.FAIL for r in policy.rules)
         self._watchdog = watchdog or Watchdog()
 
@@ -139,7 +139,7 @@ class Evaluator:
         """Evaluate all rows.
 
         Raises:
-            JobFailing: A row raised or a result does not fit, and the error policy does not skip it.
+            JobFailing: A row raised or its result does not have the type, and the error policy does not skip it.
             LemanError: No server of a remote function is available.
         """
         forks = self._children.forks
@@ -165,7 +165,7 @@ class Evaluator:
             return joined(*parts)
         return self._batch(fragment_id, offsets, rows)
 
-    # one row at a time
+    # Functions that take one row at a time.
 
     def _scalar(self, fragment_id: int, offsets: npt.NDArray[np.int64], rows: pa.RecordBatch) -> Evaluated:
         function, values_of = self._function, _python_values
@@ -189,14 +189,14 @@ class Evaluator:
                 if len(results) < rows.num_rows:
                     at = len(results)
 
-                    def again(place: int = at) -> Any:  # with arguments that no earlier attempt has changed
+                    def again(place: int = at) -> Any:  # with new arguments: the function may change them
                         return self._kept(function(*(values_of(column.slice(place, 1))[0] for column in rows.columns)))
 
                     try:
                         value, failure = self._row_again(stopped, again, call, int(offsets[at]))
                     except JobFailing as failing:
                         if at:
-                            with contextlib.suppress(JobFailing):  # a result may not convert
+                            with contextlib.suppress(JobFailing):  # the conversion of a result may fail
                                 failing.before = self._to_arrow(results, failures, fragment_id, offsets[:at])
                         raise
                     results.append(value)
@@ -205,9 +205,10 @@ class Evaluator:
         return self._to_arrow(results, failures, fragment_id, offsets)
 
     def _call_rows(self, function: Callable[..., Any], arguments: list[list[Any]], results: list[Any]) -> None:
-        """Call the function with the rows that have no result in `results` yet, and append its results.
+        """Call the function with those rows that have no result in `results` yet. Append the new results to `results`.
 
-        Raises: Exception: The function's error for the next row.
+        Raises:
+            Exception: The function's error for the next row.
         """
         plain, kept, add, begin = self._convert.plain_types, self._kept, results.append, len(results)
         remaining = [itertools.islice(values, begin, None) for values in arguments]
@@ -225,7 +226,7 @@ class Evaluator:
             raise StopIteration(*error.args or (_STOPPED,)).with_traceback(error.__traceback__) from None
 
     def _kept(self, result: Any) -> Any:
-        """Return a result in a form that later calls do not change."""
+        """Return a result in a form that later calls cannot change."""
         if type(result) in self._convert.plain_types:
             return result
         self._are_plain = False
@@ -236,7 +237,7 @@ class Evaluator:
     def _row_again(
         self, error: BaseException, row: Callable[[], Any], call: Call, offset: int
     ) -> tuple[Any, RowError | None]:
-        """Apply the policy to a row that raised: return the value of a later attempt, or None and the failure."""
+        """Apply the policy to a row that raised. Return the value of a later attempt, or None and the failure."""
         attempt = 1
         while True:
             rule = self._rule(error, attempt)
@@ -276,7 +277,9 @@ class Evaluator:
     def _convert_each(
         self, results: list[Any], failures: list[RowError], fragment_id: int, offsets: npt.NDArray[np.int64]
     ) -> pa.Array:
-        """Find the rows whose result is not of the declared type, and apply the policy to each."""
+        """Convert each result by itself, and apply the policy to each row whose result does not have the declared
+        type.
+        """
         columns = []
         for value, offset in zip(results, offsets, strict=True):
             one = value if type(value) is Converted else Converted(value, self._convert, user_errors.format_value)
@@ -295,12 +298,12 @@ class Evaluator:
                 columns.append(pa.nulls(1, self._output))
         try:
             return arrow_values.concatenate(columns)
-        except pa.ArrowException as error:  # each fits alone, but together they overflow a dictionary
+        except pa.ArrowException as error:  # each converts alone, but together they overflow a dictionary
             wrong = OutputError(f"UDF '{self._name}' failed with type error: {error} (output type {self._output})")
             span = (int(offsets[0]), int(offsets[-1]) + 1)
             raise JobFailing(user_errors.to_row_failure(wrong, fragment_id, span[0], 1), span) from error
 
-    # a batch at a time
+    # Functions that take a batch at a time.
 
     def _batch(self, fragment_id: int, offsets: npt.NDArray[np.int64], rows: pa.RecordBatch) -> Evaluated:
         attempt = 1
@@ -342,7 +345,9 @@ class Evaluator:
     def _isolate(
         self, error: BaseException, fragment_id: int, offsets: npt.NDArray[np.int64], rows: pa.RecordBatch
     ) -> Evaluated:
-        """Evaluate rows in halves, or in many parts if each failing call ends a server, which then has to restart."""
+        """Evaluate the rows in halves. If each failing call ends a server, evaluate them in many parts, as a server's
+        restart is slow.
+        """
         if self._notes is not None:
             self._notes.batch_split(user_errors.describe_error(error).splitlines()[0])
         parts = _PARTS_OF_DEADLY if isinstance(error, FunctionLost) else 2
@@ -380,7 +385,7 @@ class Evaluator:
 
 
 def _as_anywhere(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Return rows in a form that does not depend on what the function's process has imported."""
+    """Return rows in a form that does not depend on the modules that the function's process has imported."""
     kinds = [without_programs_own(kind) for kind in rows.schema.types]
     if kinds == rows.schema.types:
         return rows
@@ -389,16 +394,18 @@ def _as_anywhere(rows: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _python_values(column: pa.Array) -> list[Any]:
-    """Return the values of a column; if Python cannot hold one, return a list that begins with an InputError."""
+    """Return the values of a column. If Python cannot represent one of them, return a list that begins with an
+    InputError.
+    """
     try:
         values: list[Any] = column.to_pylist()
-    except Exception as error:  # noqa: BLE001 dates beyond the year 9999, unknown time zones and more
+    except Exception as error:  # noqa: BLE001 such as dates beyond 9999, unknown time zones
         return [InputError(str(error))]
     return values
 
 
 def _each_value(column: pa.Array) -> list[Any]:
-    """Return the values one by one, with an InputError in place of each that Python cannot hold."""
+    """Return the values of a column. Replace each value that Python cannot represent by an InputError."""
     values: list[Any] = []
     for scalar in column:
         try:
@@ -409,7 +416,7 @@ def _each_value(column: pa.Array) -> list[Any]:
 
 
 def _refusing(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap the function to raise any InputError that it gets as an argument."""
+    """Wrap the function so that it raises an InputError that it gets as an argument."""
 
     def call(*arguments: Any) -> Any:
         for argument in arguments:
