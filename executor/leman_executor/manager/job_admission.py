@@ -1,6 +1,4 @@
-"""Admit jobs: deduplicate requests by id, plan the new job (which may retry an earlier one), then run, queue or end
-it.
-"""
+"""Admit jobs: find the job of a repeated request, or plan a new one (possibly a retry), then run, queue or end it."""
 
 from __future__ import annotations
 
@@ -41,7 +39,7 @@ from leman_executor.manager.takeovers import Takeovers
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobAttributes:
-    """Labels, priority, initiator and environment of a job; meanings in `protos/leman/v1/jobs.proto`."""
+    """The labels, priority, initiator and environment of a job. `protos/leman/v1/jobs.proto` explains them."""
 
     labels: Mapping[str, str] = field(default_factory=dict)
     priority: int = 0
@@ -55,7 +53,7 @@ DEFAULT_ATTRIBUTES = JobAttributes()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryOptions:
-    """The options of a retry, see `RetryJobRequest` in `protos/leman/v1/jobs.proto`."""
+    """The options of a retry; see `RetryJobRequest` in `protos/leman/v1/jobs.proto`."""
 
     job_id: str
     udf_name: str = ""
@@ -66,20 +64,20 @@ class RetryOptions:
 async def retry_spec(planner: Planner, job: Job, retry: RetryOptions) -> tuple[BackfillSpec, bytes]:
     """Return the backfill that retries an ended job, and the result of `Planner.alter_column`.
 
-    If the retry sets another function, the column gets that function first. This is idempotent, so that a caller can
-    repeat a request that was interrupted.
+    If the retry sets another function, the column first gets that function. This is idempotent, so that a caller can
+    repeat an interrupted request.
 
     Raises:
-        FailedPrecondition: JOB_RUNNING – the job has not ended; NOT_A_BACKFILL – it is a refresh, or it filled several
-            columns and the retry sets another function; KEEP_OTHERS_FUNCTION – the column's function did not compute
-            its values, so they cannot be kept.
-        Aborted: TABLE_REPLACED – its table was dropped, and a new table has the name.
+        FailedPrecondition: JOB_RUNNING – the job has not ended; NOT_A_BACKFILL – the job is a refresh, or it filled
+            several columns and the retry sets another function; KEEP_OTHERS_FUNCTION – `keep_others` is set, but the
+            column's values are not from the job's function.
+        Aborted: TABLE_REPLACED – the job's table was dropped, and a new table has its name.
         InvalidArgument: BAD_REQUEST – `keep_others` or `udf_version` is given without `udf_name`.
-        LemanError: the planner's error.
+        LemanError: The planner's error.
     """
     if not job.state.terminal:
         raise FailedPrecondition(
-            "JOB_RUNNING", f"Job {job.job_id} has not ended: cancel it, or wait for its end", job_id=job.job_id
+            "JOB_RUNNING", f"Job {job.job_id} has not ended: cancel it, or wait until it has ended", job_id=job.job_id
         )
     if isinstance(job.request, RefreshSpec):
         raise FailedPrecondition("NOT_A_BACKFILL", _instead(job), job_id=job.job_id)
@@ -92,10 +90,10 @@ async def retry_spec(planner: Planner, job: Job, retry: RetryOptions) -> tuple[B
         )
     if (retry.keep_others or retry.udf_version) and not retry.udf_name:
         raise InvalidArgument(
-            "BAD_REQUEST", "keep_others and a version need `udf.name`, the function to be used", field="udf.name"
+            "BAD_REQUEST", "keep_others and a version need `udf.name`, the function to use", field="udf.name"
         )
-    await check_ended_job(job)  # before a new table's column is given a function
-    # Failed rows are marked in the table, so the sample of fragments and the version of the job do not matter.
+    await check_ended_job(job)  # else a new table's column might be changed
+    # Failed rows are marked in the table, so the job's sample of fragments and its version do not matter.
     spec = replace(job.request, num_frags=0, read_version=0, read_tag="", commit_rows=0, failed_only=True)
     if job.request.columns:
         return spec, b""
@@ -112,7 +110,7 @@ async def retry_spec(planner: Planner, job: Job, retry: RetryOptions) -> tuple[B
 
 
 def _instead(job: Job) -> str:
-    """Return the error text that explains how the failed rows of a refresh get values."""
+    """Return an error text that says how the failed rows of a refresh get values."""
     refreshed = f"Job {job.job_id} refreshed view {job.request.table}"
     if job.state in (JobState.DONE, JobState.DONE_WITH_ERRORS):
         return (
@@ -120,7 +118,7 @@ def _instead(job: Job) -> str:
             "the source, when CatalogService.AlterMaterializedView has given the column another function, or with "
             "POLICY_FULL"
         )
-    return f"{refreshed} and ended {job.state.value}: refresh the view again, it continues where the job stopped"
+    return f"{refreshed} and ended {job.state.value}: refresh the view again, which continues where the job stopped"
 
 
 async def _is_own(planner: Planner, job: Job) -> bool:
@@ -129,9 +127,9 @@ async def _is_own(planner: Planner, job: Job) -> bool:
 
 
 async def _check_kept(planner: Planner, job: Job, wanted: FunctionVersion) -> None:
-    """Raise FailedPrecondition (KEEP_OTHERS_FUNCTION) unless the column keeps the values of the job's function.
+    """Raise FailedPrecondition (KEEP_OTHERS_FUNCTION) unless the column's values are from the job's function.
 
-    Other values would be stale, so they could not be kept.
+    Values of another function would be stale, so they could not be kept.
     """
     if await _is_own(planner, job):
         return
@@ -156,17 +154,18 @@ class HasTasks(Protocol):
 
 
 def check_has_failed_rows(job: Job, plan: HasTasks) -> None:
-    """Raise an error if there is nothing to retry.
+    """Check that there is something to retry.
 
-    Raises: FailedPrecondition: NOTHING_TO_RETRY – the job ended early and has no failed row; a new backfill computes
-    the remaining rows.
+    Raises:
+        FailedPrecondition: NOTHING_TO_RETRY – the job ended early and has no failed row. A new backfill computes the
+            remaining rows.
     """
     if plan.tasks or job.state in (JobState.DONE, JobState.DONE_WITH_ERRORS):
         return
     raise FailedPrecondition(
         "NOTHING_TO_RETRY",
         f"Job {job.job_id} ended {job.state.value}, and no row of {_filled(job)} is marked as failed: "
-        "run the backfill again, it continues where the job stopped",
+        "run the backfill again, which continues where the job stopped",
         job_id=job.job_id,
     )
 
@@ -177,7 +176,7 @@ _Key = tuple[str, str]
 class JobRequests:
     """The jobs that are being created.
 
-    Each is created in a separate task, so creation completes or fails as a whole even if its callers disconnect.
+    Each is created in a separate task, so its creation completes or fails as a whole even if its callers disconnect.
     """
 
     def __init__(self) -> None:
@@ -191,17 +190,17 @@ class JobRequests:
         known: Callable[[], Job | None],
         make: Callable[[], Coroutine[Any, Any, Job]],
     ) -> Job:
-        """Return the job of a request, creating it if it does not exist.
+        """Return the job of a request. Create the job if it does not exist.
 
         Args:
-            key: Database and request id; without an id every request is a new one.
-            body: Digest of the request.
+            key: The database and the request id. Without an id, every request creates a job.
+            body: A digest of the request.
             known: Returns the job if it exists.
             make: Creates the job.
 
         Raises:
             AlreadyExists: REQUEST_ID_REUSED – the id was used with another body.
-            LemanError: raised by `make`.
+            LemanError: as `make` raises.
         """
         if not key[1]:
             return await asyncio.shield(self._apart(make()))
@@ -219,7 +218,7 @@ class JobRequests:
         return await asyncio.shield(task)
 
     async def stop(self) -> None:
-        """Cancel the creation of jobs."""
+        """Stop creating jobs."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -231,19 +230,20 @@ class JobRequests:
         return task
 
 
-#: At most this many jobs are planned concurrently while they are created: the planner has other callers.
+#: Maximum number of jobs that are planned concurrently when they are created, because the planner has other callers
+#: too.
 _PLANS_AT_ONCE = 16
-#: Seconds between two checks whether another executor has created the job.
+#: Seconds between two checks whether another executor has created a job.
 _MADE_SECONDS = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Asked:
-    """A request for a job."""
+    """A request that asks for a job."""
 
     request: JobRequest
     request_id: str
-    #: Digest of the whole request message.
+    #: A digest of the whole request message.
     body: str
     attributes: JobAttributes
     retry_of: Job | None = None
@@ -252,8 +252,8 @@ class _Asked:
         """Return the job in its first state.
 
         The job's id is a hash of the database and the request id. If two executors receive the same request at the same
-        time, the first to write the job owns it, as in a takeover. The database is part of the hash because request ids
-        are unique only within a database, job ids across all databases of an executor.
+        time, the first to write the job owns it, as in a takeover. Request ids are unique only within a database, but
+        job ids must be unique among all databases of an executor; therefore the hash includes the database.
         """
         now = time.time()
         scope = f"{self.request.database}\n{self.request_id}"
@@ -337,8 +337,10 @@ class Admission:
         return job
 
     async def _check_values(self, job: Job, request_id: str, env: Mapping[str, str]) -> None:
-        """Reject a request id that was used with other environment values. This needs the earlier values, as digests of
-        requests omit them; they are kept until the job ends.
+        """Reject a request id that was used with other values of environment variables.
+
+        Digests of requests leave these values out, so this compares the values of the earlier request, which are kept
+        until its job ends.
 
         Raises:
             AlreadyExists: REQUEST_ID_REUSED.
@@ -384,14 +386,14 @@ class Admission:
         try:
             job = await self._begin(run, plan)
         except BaseException:
-            # If history has the job all the same, the next executor that opens the database takes it over once its
-            # lease is free.
+            # If the history does have the job, the next executor that opens the database takes it over once its lease
+            # is free.
             database.jobs.drop(run.status.job.job_id)
             self._supervisor.leave_queue(key)
             try:
                 await run.abandon()
             finally:
-                self._running.runs.pop(key, None)  # only now may the job be treated as abandoned
+                self._running.runs.pop(key, None)  # from now on, the job may count as abandoned
                 await self._leases.release(key)
             raise
         if not run.status.lost:
@@ -426,7 +428,7 @@ class Admission:
             run.status.lose()
             return job
         if at_once:
-            if lease is LeaseOutcome.OURS or self._leases.is_alone:  # else another executor may be about to create it
+            if lease is LeaseOutcome.OURS or self._leases.is_alone:  # otherwise another executor may be creating it
                 run.prefetch(plan)
         else:
             run.status.note("queue", "queued: the limit of running jobs is reached")
@@ -442,9 +444,9 @@ class Admission:
         return run.status.snapshot()
 
     async def _lease(self, job: Job) -> LeaseOutcome:
-        """Take the lease of a new job. HELD means that another executor has created the job.
+        """Acquire the lease of a new job. HELD means that another executor has created the job.
 
-        While the lease is held, wait until its holder writes the job or releases the lease.
+        While another executor has the lease, wait until it writes the job or releases the lease.
         """
         database = self._databases.of(job)
         while (answer := await self._leases.acquire(job.key, job.request.database)) is LeaseOutcome.HELD:
@@ -458,7 +460,7 @@ class Admission:
         """Return the job that another executor created for the same request.
 
         Raises:
-            AlreadyExists: REQUEST_ID_REUSED – that executor used the id for another request.
+            AlreadyExists: REQUEST_ID_REUSED – the other executor used the id for a different request.
         """
         await self._running.stopped()
         self._services.forget_workers(mine.key)

@@ -1,13 +1,13 @@
-"""Run one refresh: plan, take the step that the plan requires, and plan again until the view is current.
+"""Run one refresh: make a plan, take the step that it requires, and repeat until the view is current.
 
-    PLAN -> INPUTS         columns of the source that are not current are computed   -> PLAN
-         -> PLACEHOLDERS   those of an unfilled view are created again               -> PLAN
-         -> FILL           placeholders get values, each fragment as it is computed  -> PLAN, or END
-         -> DELTA          compare rows, compute them, install all in one commit     -> END
-         -> NOTHING                                                                  -> END
+    PLAN -> INPUTS         compute columns of the source that are not current    -> PLAN
+         -> PLACEHOLDERS   create those of an unfilled view again                -> PLAN
+         -> FILL           fill placeholders, each fragment as it is computed    -> PLAN, or END
+         -> DELTA          compare rows, compute them, install all in one commit -> END
+         -> NOTHING                                                              -> END
 
-A step that fails because another writer committed first leads back to PLAN. A small delta takes its step before the job
-is in the job history.
+If another writer committed first, a step fails, and PLAN follows. A small delta is committed before the job is in the
+job history.
 """
 
 from __future__ import annotations
@@ -55,14 +55,14 @@ from leman_executor.refresh.refresh_steps import FirstFill, apply_delta
 from leman_executor.refresh.refresh_work import RefreshWork
 from leman_executor.scheduling.dispatcher import Cancelled
 
-#: Steps of one job, planned again after each. Four are the most that a view needs if no one else writes.
+#: Maximum number of steps in one job, each with a new plan. If no one else writes, a view needs at most four.
 _MOST_STEPS = 8
-#: Changes of the source for which no function is called, unless deleted rows are back.
+#: Kinds of source changes that need no function call, unless deleted rows have come back.
 _EVICTING = frozenset({ChangeKind.GONE, ChangeKind.DELETIONS})
 
 
 class Step(enum.Enum):
-    """What a refresh does next."""
+    """The next step of a refresh."""
 
     INPUTS = enum.auto()
     NOTHING = enum.auto()
@@ -83,18 +83,18 @@ def next_step(plan: RefreshPlan, on_stale_input: OnStaleInput) -> Step:
 
 
 class RefreshRun:
-    """A running refresh, see `JobRun`."""
+    """A running refresh; see `JobRun`."""
 
     def __init__(self, job: Job, services: JobEnvironment) -> None:
         self._work = RefreshWork(job, services)
         self.status = self._work.status
         self._inputs = InputColumns(self.status, services, BackfillRun)
         self._planned = False
-        #: Whether the last plan was made before inputs were computed, or may have been by another executor.
+        #: Whether the last plan was made before inputs were computed, or may have been (by another executor).
         self._waits_for_inputs = job.refresh_result is not None and job.refresh_result.mode is RefreshMode.NO_OP
-        #: Whether a step failed that was taken before the job was in the job history: its plan is no good any more.
+        #: Whether a step failed that was taken before the job was in the job history. Its plan is then useless.
         self._refused = False
-        #: Of the first plan here, by column.
+        #: By column, the functions in the first plan of this executor.
         self._functions: dict[str, FunctionVersion] = {}
 
     @property
@@ -104,19 +104,21 @@ class RefreshRun:
 
     @property
     def workers(self) -> int:
-        """Return 0, as only the backfills of the scratch table have workers."""
+        """Return 0: only the backfills of the scratch table have workers."""
         return 0
 
     def set_cost_estimate(self, seconds_per_row: float | None) -> None:
-        """Ignore the estimate: a refresh has several functions, and each backfill of its scratch table measures its
-        own.
+        """Ignore the estimate. A refresh has several functions, and each backfill of its scratch table measures its own
+        cost.
         """
 
     async def plan(self) -> RefreshPlan:
-        """Ask the planner for a plan, and retry while it is unreachable.
+        """Ask the planner for a plan. Retry while the planner is unreachable.
 
-        Raises: Aborted: TABLE_REPLACED – the view was dropped, or the source if the caller set a version of it, and a
-        new table has the name. LemanError: the planner's error.
+        Raises:
+            Aborted: TABLE_REPLACED – a table was dropped, and a new table has its name: the view or, if the caller set
+                a version of the source, the source.
+            LemanError: The planner's error.
         """
         begin = time.monotonic()
         try:
@@ -135,10 +137,11 @@ class RefreshRun:
         return plan
 
     async def _ask_planner(self) -> RefreshPlan:
-        """Return a plan for the source version with which the refresh began, or for the latest if that version is gone.
+        """Return a plan for the source version with which the refresh began or, if that no longer exists, for the
+        latest version.
 
-        The version is gone if it was cleaned up, or if the source was dropped. A new source of the same name may have a
-        version with the same number, which has other rows.
+        A version no longer exists if it was cleaned up, or if the source was dropped. A new source with the same name
+        may have a version with the same number, but that has other rows.
         """
         spec, job = self._work.spec, self.status.job
         try:
@@ -155,29 +158,29 @@ class RefreshRun:
                 raise replaced_error(job, Replaced.SOURCE)
             self.status.note(
                 "replan",
-                "the source was dropped, and a new table has its name: the refresh uses the latest version of that",
+                "the source was dropped, and a new table has its name: the refresh uses that table's latest version",
             )
         return await self._plan_of(replace(spec, src_version=0))
 
     async def _plan_of(self, spec: RefreshSpec) -> RefreshPlan:
-        """Return a plan. If it has work and the view has no incarnation, give the view one first."""
+        """Return a plan. If the plan has work to do but the view has no incarnation, first give the view one."""
         plan_refresh, job = self._work.services.planner.plan_refresh, self.status.job
         plan = await retry_unavailable(plan_refresh, spec)
         if plan.mode is RefreshMode.NO_OP or plan.incarnation or job.incarnation:
             return plan
         begun = await give_incarnation(self._work.services.commits, job, plan.version, plan.identity)
-        if begun is not None and begun.version == plan.version + 1:  # no other writer came between
+        if begun is not None and begun.version == plan.version + 1:  # no other writer committed in between
             return replace(plan, version=begun.version, incarnation=begun.incarnation)
         return await retry_unavailable(plan_refresh, spec)
 
     def _keep_version(self, plan: RefreshPlan, incarnation: str) -> None:
-        """Store the version that "latest" stands for in the job, for an executor that takes the job over.
+        """Store the version that "latest" stands for in the job, in case another executor takes the job over.
 
-        While inputs have to be computed, the version is not decided yet, as computing them makes a new one.
+        While inputs have to be computed, the version is not fixed yet, because computing them makes a new version.
 
         Raises:
-            FailedPrecondition: INPUT_COLUMN_STALE – the caller set a version, and its stale columns cannot be computed
-                without a new version.
+            FailedPrecondition: INPUT_COLUMN_STALE – the caller set a version whose columns are stale, and computing
+                them would make another version.
         """
         spec = self._work.spec
         latest = spec.latest or not spec.src_version
@@ -189,16 +192,17 @@ class RefreshRun:
             columns = _stale_columns(plan)
             raise FailedPrecondition(
                 "INPUT_COLUMN_STALE",
-                f"Version {plan.target_version} of the source has {columns} stale or not computed, and computing makes "
-                "another version. Leave src_version out, or set on_stale_input to 'warn' to use what that version has",
+                f"Version {plan.target_version} of the source has {columns} stale or not computed, and computing them "
+                "makes another version. Leave src_version out, or set on_stale_input to 'warn' to use the values of "
+                "that version",
                 column=spec.view,
                 inputs=columns,
             )
         self.status.update(request=replace(spec, src_version=0, latest=True), incarnation=incarnation)
 
     def _report_plan(self, plan: RefreshPlan) -> None:
-        """Store a summary of the plan in the job: of the first plan, of a full one, and of the first one after inputs
-        were computed.
+        """Store a summary of the plan in the job. This is done for the first plan, for a full one, and for the first
+        plan after inputs were computed.
         """
         work, computes_inputs = self._work, self._step_of(plan) is Step.INPUTS
         if not self._planned:
@@ -213,7 +217,7 @@ class RefreshRun:
             note_lost_commit(self.status, work.services.jobs, plan.version)
         elif plan.mode is RefreshMode.FULL:
             work.journal.update(mode=plan.mode, reason=plan.reason)
-        if self._waits_for_inputs and not computes_inputs:  # the plan before did not know what they change
+        if self._waits_for_inputs and not computes_inputs:  # the previous plan did not know what they would change
             self.status.update(plan_summary=plan.message)
             if plan.mode is not RefreshMode.NO_OP:
                 work.journal.update(mode=plan.mode, reason=plan.reason)
@@ -223,15 +227,17 @@ class RefreshRun:
         return next_step(plan, self._work.spec.on_stale_input)
 
     def check_env(self, plan: RefreshPlan) -> None:
-        """Check that the functions can use the job's environment, see `JobRun`."""
-        if self._step_of(plan) is not Step.INPUTS:  # inputs may have one
+        """Check that the functions can use the job's environment variables; see `JobRun`."""
+        if self._step_of(plan) is not Step.INPUTS:  # the functions of inputs may use them
             check_env_usable(self.status.env, [function.udf for function in plan.functions])
 
     def check_resources(self, plan: RefreshPlan) -> None:
-        """Check that workers have the resources of the functions, and may run them.
+        """Check that workers have the resources that the functions ask for, and may run the functions.
 
-        Raises: FailedPrecondition: RESOURCES_NOT_AVAILABLE – no worker has them. PermissionDenied: UDF_NOT_ALLOWED.
-        LemanError: Spark's workers cannot run functions at present, and the refresh calls one.
+        Raises:
+            FailedPrecondition: RESOURCES_NOT_AVAILABLE – no worker has the resources.
+            PermissionDenied: UDF_NOT_ALLOWED.
+            LemanError: The refresh calls a function, and Spark's workers cannot run functions now.
         """
         if plan.mode is not RefreshMode.NO_OP:
             self._work.services.check_can_run(function.udf for function in plan.functions)
@@ -239,13 +245,13 @@ class RefreshRun:
             task_slots_for(function.udf, self._work.spec.concurrency, self._work.services)
 
     async def ended_at_once(self, plan: RefreshPlan) -> bool:
-        """End the job and return True if no row of the view changes. Otherwise return False."""
+        """If no row of the view changes, end the job and return True. Otherwise return False."""
         step = self._step_of(plan)
         return (step is Step.NOTHING or (step is Step.DELTA and plan.only_version)) and await self._ended(plan)
 
     async def ended_soon(self, plan: RefreshPlan) -> bool:
-        """Do the job's work, end it and return True if it appends or evicts few rows and calls no function; see
-        `JobRun`.
+        """If the refresh appends or evicts few rows and calls no function, do its work, end the job and return True;
+        see `JobRun`.
 
         The commit names the job, so that a retry of the request after a crash gets the same response.
         """
@@ -258,7 +264,7 @@ class RefreshRun:
         return calls_none and not self._work.spec.optimize_indices and await self._ended(plan)
 
     async def _ended(self, plan: RefreshPlan) -> bool:
-        """Take the step of a plan. End the job and return True if no work is left after it."""
+        """Take the step of a plan. If no work is left, end the job and return True."""
         try:
             if not await self._step(plan):
                 return False
@@ -271,15 +277,15 @@ class RefreshRun:
         return True
 
     def prefetch(self, plan: RefreshPlan) -> None:
-        """Start to compare rows, which only reads."""
+        """Start to compare rows. This only reads."""
         if self._step_of(plan) is Step.DELTA:
             self._work.comparison(plan)
 
     async def abandon(self) -> None:
-        """Do nothing, see `JobRun`: the comparison only reads and may continue."""
+        """Do nothing. The comparison only reads, so it may continue; see `JobRun`."""
 
     async def replan_and_run(self) -> None:
-        """Plan and run a job that was taken over, or had to wait for its turn."""
+        """Make a plan and run it, for a job that was taken over or queued."""
         try:
             await begin_attempt(self._work.services.commits, self.status.job)
             plan = await self.plan()
@@ -293,11 +299,11 @@ class RefreshRun:
         await self.run(plan)
 
     async def run(self, plan: RefreshPlan) -> None:
-        """Work until the view is current, and end the job or leave it paused. Raises only for bugs."""
+        """Work until the view is current, and end the job or leave it paused. Only a bug raises."""
         await run_to_completion(self, self._work.services, self._refreshed(plan))
 
     async def _refreshed(self, plan: RefreshPlan) -> bool:
-        """Plan and take steps until the view is current. Return whether rows failed."""
+        """Make plans and take their steps until the view is current. Return whether rows failed."""
         self._work.in_history = True
         why = ""
         for _ in range(_MOST_STEPS):
@@ -323,21 +329,21 @@ class RefreshRun:
         if self._step_of(plan) is Step.INPUTS:
             raise Aborted(
                 "NO_PROGRESS",
-                f"What the view rests on ({_stale_columns(plan)}) becomes stale again as soon as it is computed, as "
-                "others write to its source. What was finished is kept; run the refresh again.",
+                f"What the view reads ({_stale_columns(plan)}) becomes stale again as soon as it is computed, as "
+                "others write to its source. Finished work is kept; run the refresh again.",
             )
         raise Aborted(
             "VIEW_CHANGED",
-            f"The view or its source keeps changing under the refresh{why}. What was computed is kept: run it again.",
+            f"The view or its source keeps changing under the refresh{why}. Finished work is kept: run it again.",
         )
 
     async def _why_replan(self, error: Exception) -> str | None:
-        """Return why a step failed, if it may succeed with a new plan. Otherwise return None, or raise a clearer
-        error.
+        """If a step failed but may succeed with a new plan, return why it failed. Otherwise return None, or raise a
+        clearer error.
         """
-        if isinstance(error, Aborted | NotFound):  # the view or the source moved on, or another refresh was faster
+        if isinstance(error, Aborted | NotFound):  # the view or the source changed, or another refresh was faster
             return error.message
-        if await self._work.scratch.is_lost():  # another refresh was faster and dropped what both used
+        if await self._work.scratch.is_lost():  # another refresh has dropped the scratch table of both
             return f"the scratch table is gone: {error}"
         if await find_replaced(self.status.job) is Replaced.SOURCE:
             return f"the source was replaced by another table: {error}"
@@ -346,7 +352,7 @@ class RefreshRun:
         return None
 
     async def _step(self, plan: RefreshPlan) -> bool:
-        """Take the step that a plan requires. Return whether the view is current after it."""
+        """Take the step that a plan requires. Return whether the view is then current."""
         step = self._step_of(plan)
         if step is Step.NOTHING:
             await self._record_nothing_left(plan)
@@ -360,7 +366,7 @@ class RefreshRun:
         return await apply_delta(self._work, plan)
 
     async def _compute_inputs(self, plan: RefreshPlan) -> None:
-        """Compute the columns of the source that are not current."""
+        """Compute those columns of the source that are not current."""
         query, job = plan.definition.query, self.status.job
         await begin_attempt_at(self._work.services.commits, job, plan.definition.source_uri)
         table = BackfillSpec(query.database, query.table, "", concurrency=self._work.spec.concurrency)
@@ -387,9 +393,7 @@ class RefreshRun:
         )
 
     async def _record_nothing_left(self, plan: RefreshPlan) -> None:
-        """Record in the job that the view is current, and what was committed by an executor that died before it could
-        record it.
-        """
+        """Record in the job that the view is current, and what a dead executor committed without recording it."""
         journal = self._work.journal
         before = view_metadata.done_at_once(plan.schema.metadata or {}, self.status.job.job_id)
         if before is not None and not journal.result.view_version:
@@ -402,7 +406,7 @@ class RefreshRun:
         journal.update(source_version=plan.target_version, view_version=plan.version)
 
     async def _finish(self, plan: RefreshPlan) -> None:
-        """Delete the refresh's scratch data, and update or check the indexes."""
+        """Delete the scratch data of the refresh. Update or check the indexes."""
         work, optimize = self._work, self._work.spec.optimize_indices
         wrote = bool(self.status.job.table_version)
         tasks = []
@@ -416,16 +420,16 @@ class RefreshRun:
 
     @property
     def _done(self) -> JobState:
-        """Return the final state of a finished refresh. Rows that an earlier refresh left without a value count as
-        failed too.
+        """Return the final state of a finished refresh. Rows to which an earlier refresh gave no value also count as
+        failed.
         """
         failed = self._work.metrics.rows_failed or self._work.failed.total
         return JobState.DONE_WITH_ERRORS if failed else JobState.DONE
 
     async def end(self, state: JobState, error: JobError | None = None) -> None:
-        """End the job in a state, and store its final counts."""
+        """End the job in a state, with its final counts."""
         work = self._work
-        with contextlib.suppress(LemanError):  # the view may be gone
+        with contextlib.suppress(LemanError):  # the view may have been dropped
             await work.journal.look_back()
         work.close()
         if state in (JobState.FAILED, JobState.CANCELLED):
@@ -438,19 +442,19 @@ class RefreshRun:
         await self.status.end(state, error, work.services.jobs)
 
     def cancel(self) -> None:
-        """Stop the workers; `run` then ends the job as CANCELLED. Blocks for a moment."""
+        """Stop the workers. `run` then ends the job as CANCELLED. Blocks for a moment."""
         self._work.cancelling = True
         self._inputs.cancel()
         self._work.scratch.cancel()
 
     def pause(self) -> None:
-        """Stop as soon as the computed rows are stored; `run` then leaves the job PAUSED."""
+        """Stop as soon as the computed rows are stored. `run` then leaves the job as PAUSED."""
         self._work.pausing = True
         self._inputs.pause()
         self._work.scratch.pause()
 
     def resume(self) -> None:
-        """Allow a paused refresh to run again, see `JobRun`."""
+        """Allow a paused refresh to run again; see `JobRun`."""
         self._work.pausing = False
         self._work.scratch.resume()
 
@@ -460,7 +464,7 @@ def _stale_columns(plan: RefreshPlan) -> str:
 
 
 def _lineage_of(plan: RefreshPlan) -> LineageFacts:
-    """Return which columns a plan computes from which inputs. The inputs of SQL columns are unknown."""
+    """Return which columns a plan computes, each with its inputs. The inputs of SQL columns are unknown."""
     query = plan.definition.query
     columns: dict[str, tuple[str, ...]] = {
         column.name: (column.source_column,) for column in query.columns if column.source_column

@@ -1,8 +1,8 @@
-"""The two steps that change rows of a view: `FirstFill` gives placeholders their values, `apply_delta` makes all later
-changes.
+"""Take the two steps that change rows of a view. `FirstFill` fills placeholders with values. `apply_delta` makes all
+later changes.
 
-Both compute in a scratch table, write files next to those of the view, and have the coordinator commit them. A first
-fill commits each fragment as soon as it is computed. A delta of any size is one commit.
+Both compute values in a scratch table and write files in the view's folder; the coordinator commits these. A first fill
+commits each fragment as soon as it is computed. A delta, however large, is one commit.
 """
 
 from __future__ import annotations
@@ -42,33 +42,34 @@ from leman_executor.refresh.view_writer import (
     work_digest,
 )
 
-#: Source row ids of failed rows, by column.
+#: By column, the source row ids of failed rows.
 _FailedRowIds = Mapping[str, Ids]
-#: How often another refresh that fills the view may be faster.
+#: How often a commit is tried if another refresh of the view commits first.
 _TRIES = 20
-#: Rows in a fragment of a scratch table.
+#: Number of rows in a fragment of a scratch table.
 _SCRATCH_FRAGMENT_ROWS = 1 << 20
-#: The most new rows that are appended, and the seconds to wait for their comparison, before the job is in the history.
+#: Before the job is in the history: the maximum number of new rows to append, and the seconds to wait for their
+#: comparison.
 _FEW_ROWS = 1 << 14
 _SOON_SECONDS = 0.1
-#: Reasons for which the view forgets earlier versions: their values are not trusted any more.
+#: Reasons after which the view no longer lists its earlier versions, because their values are not trusted.
 _FORGETTING = frozenset({RefreshReason.FORCED, RefreshReason.SOURCE_REPLACED})
 
 
 @dataclass(frozen=True, slots=True)
 class _Missing:
-    """A fragment of placeholders, whose values are missing."""
+    """A fragment of the view that still has placeholders instead of values."""
 
-    #: How many of its rows have no values.
+    #: Number of rows without values.
     unset: int
-    #: Where the scratch table has all of its rows.
+    #: Where the scratch table has the fragment's rows.
     parts: Sequence[ScratchValues]
-    #: The fragments of the scratch table that have them.
+    #: The fragments of the scratch table that have these rows.
     needs: frozenset[int] = frozenset()
 
 
 class FirstFill:
-    """Gives the placeholders of a view their values, at the source version for which they were created."""
+    """Fill the placeholders of a view with values, for the source version for which the placeholders were created."""
 
     def __init__(self, work: RefreshWork, plan: RefreshPlan) -> None:
         self._work = work
@@ -76,11 +77,11 @@ class FirstFill:
         self._version = plan.definition.base_version
         self._names = [function.column.name for function in plan.functions]
         self._scratch: ScratchTable | None = None
-        #: Fragments without values, by id.
+        #: The fragments without values, by id.
         self._missing: dict[int, _Missing] = {}
 
     async def run(self) -> None:
-        """Fill every placeholder.
+        """Fill all placeholders.
 
         Raises:
             Aborted: The view changed meanwhile.
@@ -109,7 +110,7 @@ class FirstFill:
         await work.scratch.drop()
 
     async def _install(self) -> None:
-        """Write the files of computed fragments and have them committed, a few at a time."""
+        """Write the files of computed fragments and commit them, a few at a time."""
         computed, most = await self._computed(), 4 * self._work.services.slots
         for at in range(0, len(computed), most):
             self._work.check()
@@ -123,7 +124,7 @@ class FirstFill:
                 del self._missing[fragment_id]
 
     async def _computed(self) -> list[int]:
-        """Return the fragments of the view whose values are all in the scratch table."""
+        """Return the fragments of the view of which the scratch table has all values."""
         if self._scratch is None:
             return list(self._missing)
         done = set(await run_storage_work(self._scratch.complete, self._names))
@@ -161,12 +162,12 @@ class FirstFill:
             raise Aborted(refused[0].reason, refused[0].message)
 
     async def _note_failures(self, scratch: ScratchTable, fragments: Collection[_Missing]) -> None:
-        """Commit the list of failed rows, before the fragments that contain them.
+        """Commit the list of failed rows, before the fragments that contain these rows.
 
-        Until the fragments are committed, the list names rows that have no values yet, which is harmless.
+        Until those fragments are committed, the list has rows that have no values yet, which is harmless.
 
         Raises:
-            Aborted: VIEW_CHANGED – other refreshes of the view committed first each time.
+            Aborted: VIEW_CHANGED – in each try, another refresh of the view committed first.
         """
         rows = np.concatenate([part.ids for fragment in fragments for part in fragment.parts])
         needs = frozenset().union(*(fragment.needs for fragment in fragments))
@@ -180,7 +181,7 @@ class FirstFill:
         raise Aborted("VIEW_CHANGED", "other refreshes of the view committed first each time")
 
     async def _commit_failures(self, rows: Ids, failed: _FailedRowIds) -> bool:
-        """Try once to commit the list. Return False if the view changed meanwhile."""
+        """Try once to commit the list. Return False if the view has changed meanwhile."""
         work, plan = self._work, self._plan
         version, definition = await run_storage_work(view_files.latest_definition, plan.uri)
         note = await _updated_note(work, plan, definition.failed, rows, NO_IDS, failed)
@@ -210,12 +211,13 @@ class FirstFill:
 async def apply_delta(work: RefreshWork, plan: RefreshPlan) -> bool:
     """Bring a view to the plan's source version and to its functions' versions, in one commit.
 
-    A job that is not in the job history yet takes this step only if it needs no function call and appends few rows. Its
-    commit names the job.
+    If the job is not in the job history yet, this changes the view only if no function is called and few rows are
+    appended. The commit then names the job.
 
-    Returns: False, with nothing committed, if such a job would have more to do.
+    Returns:
+        Whether the change was committed. False if the job is not in the history yet and has more to do.
     """
-    recording = work.recording(plan)  # while rows are compared and functions are called
+    recording = work.recording(plan)  # runs while rows are compared and functions called
     comparing = work.comparison(plan)
     if not work.in_history:
         await asyncio.wait({comparing}, timeout=_SOON_SECONDS)
@@ -229,12 +231,13 @@ def _is_little(plan: RefreshPlan, outcome: RowOutcome) -> bool:
     new = len(outcome.append)
     if len(outcome.recompute_ids) or (new and plan.functions):
         return False
-    # rows whose values were not read along may be gigabytes: a job that writes them can be watched and stopped
+    # Rows that the comparison has not read may be gigabytes. A job that writes them must be one that can be watched and
+    # stopped.
     return not new or (new <= _FEW_ROWS and outcome.values is not None)
 
 
 class _Delta:
-    """What one commit changes in a view."""
+    """The changes of one commit to a view."""
 
     def __init__(self, work: RefreshWork, plan: RefreshPlan, outcome: RowOutcome) -> None:
         self._work = work
@@ -242,13 +245,13 @@ class _Delta:
         self._outcome = outcome
         self._functions = [f for f in plan.functions if not plan.only_columns or f.column.name in plan.stale]
         self._names = [function.column.name for function in self._functions]
-        #: Source row ids of all rows to compute, in the scratch table's order.
+        #: Source row ids of all rows to compute, in the order of the scratch table.
         self._rows = np.concatenate([outcome.append, outcome.recompute_ids])
         self._swaps = group_by_fragment(outcome.recompute_addresses)
         self._replaces_all = plan.mode is RefreshMode.FULL
 
     async def commit(self, recording: asyncio.Future[RefreshPlan]) -> None:
-        """Compute values, write all files of the commit, and commit them."""
+        """Compute the values, write all files of the commit, and commit them."""
         work, plan = self._work, self._plan
         scratch = await self._computed()
         work.check()
@@ -284,7 +287,7 @@ class _Delta:
         work.failed = noting.result()
 
     async def _computed(self) -> ScratchTable | None:
-        """Return the computed scratch table, or None if no function has to be called."""
+        """Return the scratch table, computed. Return None if no function needs to be called."""
         work, plan, rows = self._work, self._plan, self._rows
         work.metrics.expect(len(rows), len(self._functions))
         lists = [self._outcome.append, self._outcome.recompute_ids]
@@ -304,7 +307,7 @@ class _Delta:
             self._work.journal.note_request(asked)
 
     async def _files(self, scratch: ScratchTable | None) -> tuple[list[StagedFile], list[tuple[int, StagedFile]]]:
-        """Return the files of new fragments, and the files that replace those of fragments of the view."""
+        """Return the files of new fragments, and the files that replace those of existing fragments."""
         work, plan, new = self._work, self._plan, len(self._outcome.append)
         everything = ScratchValues(self._rows, 0)
         cuts = split_new_rows(new, work.spec.max_rows_per_fragment, work.services.slots)
@@ -316,7 +319,7 @@ class _Delta:
         return files[: len(cuts)], swapped
 
     async def _evictions(self) -> tuple[str, str]:
-        """Write a file with the evicted rows, and return its name and its digest. Both are empty if no row is
+        """Write a file with the evicted rows. Return its name and its digest, or two empty texts if no row is
         evicted.
         """
         addresses = self._outcome.evict_addresses
@@ -325,7 +328,7 @@ class _Delta:
         return await run_storage_work(view_side_files.write_evictions, self._plan.uri, addresses)
 
     async def _failed(self, scratch: ScratchTable | None) -> FailedNote:
-        """Return the note on failed rows that the view has after the commit."""
+        """Return the note on failed rows for the view's metadata after the commit."""
         plan, outcome, job = self._plan, self._outcome, self._work.status.job.job_id
         failed: _FailedRowIds = {}
         if scratch is not None:
@@ -353,7 +356,7 @@ class _Delta:
         )
 
     def _definition(self, definition: ViewDefinition) -> ViewDefinition:
-        """Return the definition that the commit writes into the view."""
+        """Return the view definition that the commit writes."""
         plan = self._plan
         filled = {f.column.name: f"{f.udf.name}@{f.udf.version}" for f in self._functions}
         definition = replace(
@@ -379,9 +382,9 @@ class _Delta:
 
 
 def _missing(rows: dict[int, tuple[Ids, int]], scratch: ScratchTable | None) -> dict[int, _Missing]:
-    """Find the rows of each fragment in the scratch table.
+    """Find where the scratch table has the rows of each fragment.
 
-    If the view was compacted since the scratch table was created, one fragment may have rows with values and rows
+    If the view was compacted after the scratch table was created, one fragment may have both rows with values and rows
     without.
     """
     if scratch is None:
@@ -416,8 +419,11 @@ def _failed_row_ids(
 ) -> _FailedRowIds:
     """Return the failed rows of a scratch table. Blocks.
 
-    Args: scratch: The scratch table. columns: The columns to check. rows: Source row ids of the whole scratch table, if
-    they are known. only: Positions of the fragments to check; None: all.
+    Args:
+        scratch: The scratch table.
+        columns: The columns to check.
+        rows: The source row ids of the whole scratch table, if known.
+        only: The positions of the fragments to check; None for all.
     """
     failed = {column: scratch.failed(column, only) for column in columns}
     if rows is None:
@@ -428,11 +434,12 @@ def _failed_row_ids(
 async def _updated_note(
     work: RefreshWork, plan: RefreshPlan, before: FailedNote, rows: Ids, evicted: Ids, failed: _FailedRowIds
 ) -> FailedNote:
-    """Return a view's note on failed rows, updated for rows that were computed or evicted.
+    """Return a view's note on failed rows, updated after rows were computed or evicted.
 
-    If the present list of failed rows is damaged, the new list has only these failures, and the job gets an event.
+    If the current list of failed rows is damaged, the new list has only these failures, and the job gets an event.
 
-    Args: before: The present note.
+    Args:
+        before: The current note.
         rows: Source row ids of the rows that were computed, in the columns of `failed`.
         evicted: Source row ids of the rows that were evicted.
         failed: The rows that failed.

@@ -1,7 +1,7 @@
-"""Track dead and silent workers and broken servers: find the rows that cause crashes, and reassign units. Pure.
+"""Find the rows that crash workers or servers, and reassign the units of dead and silent workers. Pure.
 
-This covers the rows in flight when workers died, the decision about a row that causes crashes under the function's
-error policy, the units of silent workers, and remote servers that break the connection for every row.
+This tracks the rows in flight when workers die, decides under the function's error policy about a row that causes
+crashes, keeps the units of silent workers, and notices remote servers whose connections break for every row.
 """
 
 from __future__ import annotations
@@ -27,12 +27,13 @@ from leman_core.model.work import (
 
 FragmentRows = tuple[int, RowRange]
 
-#: Deaths over one row, tried alone, that prove it to be poison, after the death that made it suspect.
+#: After a worker died with a suspect row among others: number of further deaths, with that row alone, that prove the
+#: row to be poison.
 _PROOF = 2
-#: The crash limit for deaths over the same rows without a known culprit: the worker died before the function was
-#: called, or after.
+#: The crash limit for deaths with the same rows in flight and no known cause, before or after the function was called.
 _UNEXPLAINED = 3
-#: The crash limit for deaths that lost the same rows while the function had others, so that nothing is stored.
+#: The crash limit for deaths that lost the same rows again and again although the function had other rows, so that
+#: nothing is stored.
 _IN_VAIN = 10
 
 
@@ -41,18 +42,18 @@ class Crash:
     """The death of a worker while it had a unit."""
 
     unit: WorkUnit
-    #: The rows that the function was called with and that are not stored; empty if unknown.
+    #: The rows that the function was called with and that are not stored. Empty if unknown.
     held: tuple[FragmentRows, ...] = ()
-    #: The worker's earlier checkpoints, by fragment.
+    #: The checkpoints that the worker stored before, by fragment.
     stored: dict[int, tuple[CheckpointRef, ...]] = field(default_factory=dict)
-    #: The limit in seconds that a call exceeded, so that the worker ended itself; 0 if none did.
+    #: The time limit in seconds that a call exceeded, so that the worker ended itself. 0 if no call did.
     overran_seconds: float = 0.0
     #: Whether the worker died while it loaded the function.
     loading: bool = False
 
     @property
     def row(self) -> tuple[int, int] | None:
-        """The fragment and offset of the suspect if it is a single row, else None."""
+        """Return the fragment and offset of the suspect if it is a single row, else None."""
         if len(self.held) == 1 and self.held[0][1].rows == 1:
             return self.held[0][0], self.held[0][1].start
         return None
@@ -60,9 +61,9 @@ class Crash:
 
 @dataclass(slots=True)
 class _Heard:
-    """A worker's latest report on its unit."""
+    """What a worker last reported about its unit."""
 
-    #: -1 while the function is not being called.
+    #: The fragment of the rows in flight; -1 while the function is not being called.
     fragment_id: int = -1
     rows: tuple[RowRange, ...] = ()
     stored: dict[int, list[CheckpointRef]] = field(default_factory=dict)
@@ -77,9 +78,9 @@ class _Heard:
 
 
 class _Count:
-    """Count how often rows were lost.
+    """Count how often each row was lost.
 
-    Rows are counted, not fragments, as other rows of a fragment may succeed in between.
+    Rows are counted instead of fragments, because other rows of a fragment may succeed between two losses.
     """
 
     def __init__(self) -> None:
@@ -104,12 +105,12 @@ class _Count:
 
 
 class CrashTracker:
-    """The crashes over the units of one plan.
+    """The crashes during the units of one plan.
 
-    Example: a worker dies while its function has rows 0 to 999 of fragment 7. These rows become suspects and are tried
-    alone, in slices of four. The next death identifies a slice, whose rows are then tried one by one. If a worker dies
-    twice while it tries the same row alone, the row is to blame (`proven`). Deaths that cannot be attributed to a row
-    end the job at a limit (`over_crash_limit`).
+    Example: a worker dies while its function has rows 0 to 999 of fragment 7. These rows become suspects. They are
+    tried apart from other rows, in slices of four. The next death identifies a slice, whose rows are then tried one by
+    one. If a worker dies twice while it tries the same row alone, that row is the cause (`proven`). Deaths that cannot
+    be attributed to a row end the job at a limit (`over_crash_limit`).
     """
 
     def __init__(self) -> None:
@@ -131,7 +132,7 @@ class CrashTracker:
             known.overran_seconds, known.loading = in_flight.overran_seconds, in_flight.loading
 
     def held_by(self, unit: WorkUnit) -> list[FragmentRows]:
-        """Return the rows of a unit with which the function was last called, unless they are known to be done."""
+        """Return the rows of a unit with which the function was last called, unless they are known to be finished."""
         known = self._heard.get(unit.unit_id, _Heard())
         return [(known.fragment_id, rows) for rows in known.rows if known.fragment_id >= 0]
 
@@ -146,23 +147,23 @@ class CrashTracker:
             yield from known.stored.items()
 
     def passed(self, unit_id: str, result: FragmentResult) -> None:
-        """Record that a worker finished one fragment of its unit."""
+        """Record that a worker has finished one fragment of its unit."""
         known = self._heard.setdefault(unit_id, _Heard())
         known.fragment_id = -1
         known.done.add(result.fragment_id)
 
     def ended(self, unit_id: str) -> None:
-        """Record that a unit came back."""
+        """Record that a unit was returned."""
         self._heard.pop(unit_id, None)
 
     def settled(self, fragment_id: int) -> None:
-        """Clear a fragment of all suspicion, as its file is complete."""
+        """Remove all suspicion from a fragment whose file is complete."""
         self._settled.add(fragment_id)
         for count in (self._held, self._alone, self._overran, self._unexplained, self._in_vain):
             count.forget(fragment_id)
 
     def lost(self, unit: WorkUnit) -> Crash:
-        """Count a worker's death over a unit, and return the crash."""
+        """Count the death of the worker that had a unit. Return the crash."""
         known = self._heard.pop(unit.unit_id, _Heard())
         unsafe = [
             (fragment_id, part)
@@ -194,25 +195,25 @@ class CrashTracker:
         self._in_vain.add((f, r) for f, rows in unsafe if f == known.fragment_id and (r := rows.intersect(tried)))
 
     def times(self, crash: Crash) -> int:
-        """Return how often the single row of a crash was in flight when a worker died, or how often its call
-        overran.
+        """Return how often workers died while they had the single row of a crash, or how often its call exceeded the
+        time limit.
         """
         if crash.row is None:
             return 0
         return (self._overran if crash.overran_seconds else self._held).times(*crash.row)
 
     def proven(self, crash: Crash) -> bool:
-        """Return whether the single row of a crash is to blame.
+        """Return whether the single row of a crash is its cause.
 
-        One call that overran proves it. A worker may die for another reason, so that two deaths are needed while the
-        row was tried alone.
+        One call that exceeds the time limit proves this. A worker may die for another reason, so otherwise two deaths
+        are needed while the row is tried alone.
         """
         if crash.row is None:
             return False
         return crash.overran_seconds > 0 or self._alone.times(*crash.row) >= _PROOF
 
     def over_crash_limit(self) -> tuple[int, list[FragmentRows]]:
-        """Return how many workers died and the rows in flight, if the number reaches the crash limit; else (0, [])."""
+        """If the number of deaths reaches the crash limit, return it with the rows in flight, else (0, [])."""
         for count, times in ((self._unexplained, _UNEXPLAINED), (self._in_vain, _IN_VAIN)):
             places = count.at_least(times)
             if places:
@@ -221,7 +222,9 @@ class CrashTracker:
 
 
 def rows_in_flight(unit: WorkUnit) -> list[FragmentRows]:
-    """Return the rows of a unit; all rows of a fragment that is only to be assembled."""
+    """Return the rows of a unit that are to be computed. For a fragment that is only to be assembled, return all its
+    rows.
+    """
     return [(w.fragment_id, rows) for w in unit.works for rows in w.ranges or (RowRange(0, w.task.physical_rows),)]
 
 
@@ -236,7 +239,7 @@ def _depths(ranges: list[RowRange]) -> Iterator[tuple[int, RowRange]]:
         depth += step
 
 
-#: The names by which error rules match a death, and a call that took too long.
+#: The names by which error rules match the death of a worker, and a call that took too long.
 WORKER_LOST_NAMES = frozenset({"WorkerLost", "Exception", "BaseException"})
 TIMEOUT_NAMES = frozenset({"UdfTimeout", "TimeoutError", "Exception", "BaseException"})
 _MAY = "the function may use too much memory, end its process, or crash in native code"
@@ -244,7 +247,7 @@ _MAY = "the function may use too much memory, end its process, or crash in nativ
 
 @dataclass(frozen=True, slots=True)
 class PoisonDecision:
-    """The decision after a crash: at most one of `error`, `quarantined` and `pause` is set."""
+    """The decision after a crash. At most one of `error`, `quarantined` and `pause` is set."""
 
     error: FailedPrecondition | None = None
     """The error that fails the job."""
@@ -257,7 +260,7 @@ class PoisonDecision:
 
 
 def decide_after_crash(crash: Crash, crashes: CrashTracker, udf: UdfDefinition) -> PoisonDecision:
-    """Decide after a crash: blame a proven row, fail at the crash limit, or continue."""
+    """Decide what to do after a crash: blame a proven row, fail at the crash limit, or continue."""
     if crashes.proven(crash):
         return _blame(crash, crashes.times(crash), udf)
     deaths, places = crashes.over_crash_limit()
@@ -316,7 +319,7 @@ def _rows(rows: RowRange) -> str:
 
 
 class ReassignedUnits:
-    """The units of one plan whose silent workers were replaced."""
+    """The units of one plan whose workers were silent and were replaced."""
 
     def __init__(self) -> None:
         self._units: set[str] = set()
@@ -324,7 +327,9 @@ class ReassignedUnits:
         self._rows: dict[int, list[RowRange]] = {}
 
     def add(self, unit: WorkUnit, worker: str) -> None:
-        """Add a unit. From now on only its complete files are used, and its worker gets no other unit."""
+        """Add a unit. From now on, its silent worker gets no other unit, and only the complete files of that worker are
+        used.
+        """
         for fragment_id, rows in _places(unit):
             self._rows.setdefault(fragment_id, []).append(rows)
         self._units.add(unit.unit_id)
@@ -340,7 +345,7 @@ class ReassignedUnits:
     def had_rows_of(self, unit: WorkUnit) -> bool:
         """Return whether this unit, or earlier some of its rows, was reassigned.
 
-        If so, the function itself may keep its worker silent.
+        If so, the function itself may be what keeps workers silent.
         """
         return any(rows.intersect(r) for f, r in _places(unit) for rows in self._rows.get(f, ()))
 
@@ -348,7 +353,7 @@ class ReassignedUnits:
 def give_back_outcome(
     outcome: UnitOutcome, unit: WorkUnit, stored: Mapping[int, Sequence[CheckpointRef]]
 ) -> UnitOutcome:
-    """Turn a failed outcome into one that returns the rows that it has not `stored` to the queue."""
+    """Turn a failed outcome into one that returns the rows that are not in `stored` to the queue."""
     done = {result.fragment_id for result in outcome.results}
     left = []
     for work in unit.works:
@@ -356,20 +361,20 @@ def give_back_outcome(
             refs = tuple(stored.get(work.fragment_id, ()))
             ranges = tuple(subtract_ranges(work.ranges, [ref.range for ref in refs]))
             left.append(FragmentResult(work.fragment_id, checkpoints=refs, left=ranges))
-    # waiting is not a cost per row
+    # Waiting is not a cost of rows, so report no timings.
     return replace(outcome, results=(*outcome.results, *left), failure=None, timings=Timings())
 
 
 def _places(unit: WorkUnit) -> list[FragmentRows]:
-    """Return the rows that a unit is to compute; a fragment that is only to be assembled counts as a place of its
-    own.
-    """
+    """Return the rows that a unit is to compute. A fragment that is only to be assembled counts as its own place."""
     return [(w.fragment_id, rows) for w in unit.works for rows in w.ranges or (RowRange(-1, 0),)]
 
 
-#: The number of consecutive rows, each tried alone, that are given up without an answered batch before the job ends.
+#: Maximum number of consecutive rows, each tried alone, that may be recorded as failed without an answered batch in
+#: between. At this number, the job ends.
 MOST_LOST = 32
-#: The number of consecutive connections that may break over batches tried alone, once the patience is over too.
+#: Maximum number of consecutive connections that may break while servers have a batch alone. At this number, the job
+#: ends if the patience is over too.
 MOST_BROKEN = 32
 _NOTHING = ServerAnswers()
 _NEXT = (
@@ -380,17 +385,17 @@ _NEXT = (
 
 
 class ServerBreaks:
-    """The breaks of connections to servers since any worker of one plan had a batch answered.
+    """The connections to servers that broke since any worker of one plan last got an answer.
 
     A row that crashes servers is isolated by halving, and recorded as failed if the error policy skips it. If every row
-    of a table crashed servers, that would take weeks and leave only failed rows. The job therefore ends after a number
-    of such rows in succession. If each restart of a server takes seconds, even 32 rows take many minutes; for that
-    case, broken connections are counted too.
+    of a table crashed servers, that would take weeks and leave only failed rows, so the job ends after a number of such
+    rows in succession. If each restart of a server takes seconds, even 32 rows take many minutes. Therefore broken
+    connections are counted as well.
 
     Args:
-        function: Name and version.
-        patience_seconds: How long servers may answer no batch, even if connections break rarely.
-        clock: Seconds, as `time.monotonic` counts them.
+        function: The function's name and version.
+        patience_seconds: How long servers may answer no batch, if connections break so rarely that few are counted.
+        clock: Returns seconds, as `time.monotonic` does.
     """
 
     def __init__(
@@ -400,17 +405,20 @@ class ServerBreaks:
         self._patience = patience_seconds
         self._clock = clock
         self._heard: dict[str, ServerAnswers] = {}
-        #: When the last two answered units were answered: at least one of them is not the unit that asks.
+        #: By unit, when it last got an answer; only the last two such units. At least one of them is not the unit that
+        #: asks.
         self._answered: dict[str, float] = {}
         self._lost = 0
         self._broken = 0
         self._since = 0.0
 
     def heard(self, report: ProgressReport) -> Unavailable | None:
-        """Process the sums that a unit reports. Return the error (FUNCTION_UNAVAILABLE) that ends the job, or None."""
+        """Process the sums that a unit reports. If they show that the job must end, return the error
+        (FUNCTION_UNAVAILABLE).
+        """
         before, now = self._heard.get(report.unit_id, _NOTHING), report.servers
         if now.answered <= before.answered and now.lost <= before.lost and now.broken <= before.broken:
-            return None  # a duplicate, or an older report that came late
+            return None  # a duplicate, or an older report that arrived late
         self._heard[report.unit_id] = now
         if now.answered > before.answered:
             self._lost = self._broken = 0
@@ -435,7 +443,7 @@ class ServerBreaks:
             del self._answered[next(iter(self._answered))]
 
     def _too_much(self) -> str:
-        """Return the evidence that the servers are at fault and not a row, or an empty text if there is none yet."""
+        """Return the evidence that the servers are the cause and not a row. Return "" if there is none yet."""
         if self._lost >= MOST_LOST:
             return f"{self._lost} rows in succession, each tried by itself, broke the connections to them"
         seconds = self._clock() - self._since
@@ -452,5 +460,5 @@ class ServerBreaks:
         return any(at > since and other != unit_id for other, at in self._answered.items())
 
     def ended(self, unit_id: str) -> None:
-        """Remove a unit that came back or was lost."""
+        """Remove a unit that was returned or lost."""
         self._heard.pop(unit_id, None)

@@ -1,7 +1,7 @@
 """Compute one fragment of a unit of work, slice by slice, from its rows to its column file.
 
-Several slices may be evaluated concurrently. The pass writes files and checkpoints; it never commits.
-Runs on Spark workers, so it imports neither gRPC nor Spark.
+Several slices may be evaluated concurrently. The pass writes files and checkpoints, but commits nothing. Runs on Spark
+workers, so it imports neither gRPC nor Spark.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from leman_executor.worker.unit_runtime import UnitRuntime
 
 
 class Evaluation:
-    """Evaluate one fragment's rows; pass the rows that the policy skips to `failed`."""
+    """Evaluate the rows of one fragment. Pass rows that the error policy skips to `failed`."""
 
     def __init__(
         self,
@@ -50,11 +50,11 @@ class Evaluation:
         self._meter = runtime.meter
         self._output = output
         self._failed = failed
-        #: When the function, already set up, was first called for this fragment. None before the first call.
+        #: When the function, after it was set up, was first called for this fragment. None before that.
         self.began: float | None = None
 
     def all(self, chunk: Chunk) -> Iterator[Piece]:
-        """Evaluate every row of a chunk in order, ignoring the time budget."""
+        """Evaluate all rows of a chunk, in order, without regard to the time budget."""
         at = 0
         while at < len(chunk.offsets):
             piece = self._end(self._begin(chunk, slice(at, at + self._runtime.sizer.rows), ()))
@@ -62,13 +62,13 @@ class Evaluation:
             yield piece
 
     def slices(self, chunk: Chunk, capacity: Callable[[], int], over: Callable[[], bool]) -> Iterator[Piece]:
-        """Yield the evaluated slices of a chunk in order.
+        """Yield the evaluated slices of a chunk, in order.
 
         Args:
             chunk: The rows.
-            capacity: Returns how many more rows the next checkpoint can take after the slices yielded so far. Slices
-                beyond that are not started.
-            over: Returns whether the time is up. After that only the first slice is started.
+            capacity: Returns how many further rows the next checkpoint can take, after the slices that were yielded.
+                Slices with more rows are not started.
+            over: Returns whether the time is up. From then on, no slice is started, except the first one.
         """
         runtime = self._runtime
         begun: deque[_Slice] = deque()
@@ -87,7 +87,7 @@ class Evaluation:
                 try:
                     piece = self._end(part)
                 except JobFailing as failing:
-                    if failing.before is not None:  # they are already computed
+                    if failing.before is not None:  # these rows are already computed
                         yield self._piece(part.offsets[: len(failing.before.values)], failing.before)
                     raise
                 yield piece
@@ -133,7 +133,7 @@ class Evaluation:
 
 @dataclass(frozen=True, slots=True)
 class _Slice:
-    """Rows with which the function is called, now or once a thread is free."""
+    """Rows with which the function is called, either now or once a thread is free."""
 
     offsets: npt.NDArray[np.int64]
     result: Future[tuple[Evaluated, float]]
@@ -150,7 +150,7 @@ def _without_quarantined(
     offsets: npt.NDArray[np.int64],
     rows: pa.RecordBatch,
 ) -> Evaluated:
-    """Evaluate the rows of a fragment except the quarantined ones, which become NULL and failed."""
+    """Evaluate the rows of a fragment. Quarantined rows are left out: they become NULL and count as failed."""
     here = [f for f in quarantined if (offsets == f.offset).any()]
     doomed = isin(offsets, np.array([f.offset for f in here], np.int64))
     if doomed.all():
@@ -163,22 +163,22 @@ def _without_quarantined(
     return Evaluated(rest.values.take(places), failed, (*rest.failures, *here))
 
 
-#: Seconds that a unit may exceed its budget to finish a fragment. If it gives the fragment back, another unit has to
-#: assemble it.
+#: Seconds by which a unit may exceed its budget in order to finish a fragment. If it returned the fragment instead,
+#: another unit would have to assemble it.
 _GRACE_SECONDS = 0.25
 
 
 class OutOfBudget(Exception):
-    """The unit's time is up; rows that are in no checkpoint remain to be computed."""
+    """The unit's time is up. Rows that are in no checkpoint remain to be computed."""
 
 
 class FragmentPass:
     """One pass over one fragment in physical order.
 
-    Evaluates rows where the work asks for it and copies the others from checkpoints. After each checkpoint interval it
-    stores the rows evaluated since the last one. A fragment that finishes within one interval needs no checkpoint,
-    because its column file serves as one. The budget therefore does not end a pass that relies on that file for some
-    rows (see `Checkpoints`), or that is almost done.
+    Evaluates the rows that the work asks for, and copies the others from checkpoints. After each checkpoint interval,
+    it stores the rows evaluated since the last checkpoint. A fragment that is finished within one interval needs no
+    checkpoint, because its column file serves as one. The budget therefore does not end a pass if that file is the only
+    place of some rows (see `Checkpoints`), or if the pass is almost done.
     """
 
     def __init__(self, context: WorkContext, work: FragmentWork, runtime: UnitRuntime) -> None:
@@ -201,8 +201,8 @@ class FragmentPass:
         """Run the pass until it is done or the budget is spent.
 
         Raises:
-            JobFailing: A row failed and the error policy ends the job; the rows evaluated before it are stored.
-            Internal: RANGE_LOST, if the fragment is to be finished and some rows are neither stored nor computed here.
+            JobFailing: A row failed and the error policy ends the job. The rows evaluated before it are stored.
+            Internal: RANGE_LOST, if the fragment should be finished but some rows are neither stored nor computed here.
         """
         while True:
             try:
@@ -234,7 +234,9 @@ class FragmentPass:
         return self._finish() if self._writer is not None else self._result(left=[])
 
     def _check_covered(self, work: FragmentWork) -> None:
-        """Check that all rows are computed here or stored: a finished fragment has no NULL for a missing value."""
+        """Check that all rows are computed here or stored. A finished fragment must not have NULL for a missing
+        value.
+        """
         stored = [r.range for r in work.checkpoints if r.settles]
         open_ranges = subtract_ranges([RowRange(0, work.task.physical_rows)], [*work.ranges, *stored])
         if open_ranges:
@@ -253,10 +255,10 @@ class FragmentPass:
         )
 
     def _finish(self) -> FragmentResult:
-        """Publish the column file, then the record by which a later run finds it before it is committed.
+        """Publish the column file. Then store a record by which later runs find the file before it is committed.
 
-        In an object store a small file and its record are put concurrently, as neither depends on the other. Planners
-        ignore a record whose file does not exist, and the record is dropped if the file is rejected.
+        In an object store, a small file and its record are uploaded concurrently, because neither depends on the other.
+        Planners ignore a record whose file does not exist. If the file is rejected, the record is deleted.
         """
         writer, work = self._writer, self._work
         if writer is None:
@@ -304,20 +306,20 @@ class FragmentPass:
         )
 
     def _settled_filters(self) -> frozenset[str]:
-        """Return the md5 of each filter whose matching rows are all settled after this pass."""
+        """Return the md5 of each filter for which all matching rows are settled after this pass."""
         if self._context.failed_only:
             return self._current.filters
         if not self._context.selective:
             return frozenset()
         return self._current.filters | {keys.filter_id(self._work.task.checkpoint_prefix)}
 
-    # segments
+    # The segments of the fragment.
 
     def _copy(self, covered: RowRange) -> None:
-        """Copy rows that checkpoints and the current file hold to the new file."""
+        """Copy rows from checkpoints and from the current file to the new file."""
         if self._writer is None:
             return
-        # a retry's checkpoints hold few rows of long ranges
+        # The checkpoints of a retry have few rows of long ranges.
         steps = self._known.small_steps if self._context.failed_only else self._known.steps
         for chunk in steps(covered):
             with self._meter.writing() as taken:
@@ -328,8 +330,8 @@ class FragmentPass:
                 self._writer.emit(chunk, [*pieces, *self._left_failed(chunk, pieces)])
 
     def _came_back(self, covered: RowRange, known: Sequence[Piece]) -> list[Piece]:
-        """Return rows that were deleted when the range's checkpoints were stored and that a restore of the table
-        brought back.
+        """Return rows that were deleted when the checkpoints of the range were stored, but that a restore of the table
+        has brought back.
         """
         gone = self._known.deleted(covered)
         if not len(gone):
@@ -346,7 +348,7 @@ class FragmentPass:
         for chunk in self._rows.chunks(covered):
             others = self._known.of_other_filters(chunk.covered, chunk.offsets)
             known = [*self._known.settled(chunk.covered), *others]
-            if not self._context.failed_only:  # a retry's keys name the file, so the known rows are certain
+            if not self._context.failed_only:  # a retry's keys name the file, so its known rows are certain
                 self._checkpoints.add_known(known)
             unwritten = Unwritten(
                 self._writer, chunk.covered.start, known, self._context.checkpoint_max_bytes, self._left_failed
@@ -359,7 +361,7 @@ class FragmentPass:
             self._checkpoints.flush()
 
     def _left_failed(self, covered: RowRange, pieces: Sequence[Piece]) -> list[Piece]:
-        """Return rows that failed under any function version and that the filter excludes. They stay failed."""
+        """Return rows that failed under any version of the function and that the filter excludes. They stay failed."""
         if not self._context.selective:
             return []
         left = self._current.still_failed(covered, pieces, self._live(covered))
@@ -372,7 +374,7 @@ class FragmentPass:
         """Evaluate a chunk slice by slice.
 
         Raises:
-            OutOfBudget: The time is up and rows remain; the rows evaluated so far are stored.
+            OutOfBudget: The time is up, and rows remain to be evaluated. The rows evaluated so far are stored.
         """
         at = safe_to = 0
         for piece in self._evaluation.slices(chunk, lambda: self._checkpoints.capacity, self._time_is_up):
@@ -394,13 +396,15 @@ class FragmentPass:
 
     @property
     def _seconds_again(self) -> float:
-        """Return the seconds that another unit would need to reach this point of the pass, including reading stored
+        """Return the seconds that another unit would need to reach this point of the pass. This includes reading stored
         rows.
         """
         return self._meter.fixed - self._fixed_before if self._writer is not None else 0.0
 
     def _seconds_left(self) -> float:
-        """Estimate the seconds left at the pace since the first call, if all remaining rows need evaluation."""
+        """Estimate the remaining seconds at the pace since the first call, as if all remaining rows needed
+        evaluation.
+        """
         evaluated, began = self._meter.fragment.evaluated, self._evaluation.began
         spent = self._runtime.clock() - began if began is not None else 0.0
         return (count_offsets(self._work.ranges) - evaluated) * spent / max(1, evaluated)
@@ -416,7 +420,7 @@ class FragmentPass:
         self._work = replace(self._work, checkpoints=kept, ranges=tuple(merge_ranges(ranges)))
         self._known = self._known_rows()
 
-    # stored rows
+    # Stored rows.
 
     def _known_rows(self) -> KnownRows:
         return KnownRows(self._runtime.store, self._work.checkpoints, self._current.settled, self._field.type)
@@ -445,7 +449,7 @@ class FragmentPass:
 
 
 def _segments(work: FragmentWork) -> Iterator[tuple[RowRange, bool]]:
-    """Yield ranges in order, each with whether to compute it. If the fragment has to be finished, they cover all of
+    """Yield ranges, in order, each with whether to compute it. If the fragment should be finished, they cover all of
     it.
     """
     if not work.finish:

@@ -1,8 +1,8 @@
-"""The pool of function processes: messages, the life of one process, and the pool itself.
+"""Run function processes: their messages, the life of one process, and the pool that forks them.
 
-Each process is bound to one version of a function and runs its tasks until the pool kills it. The pool is a process of
-its own that runs no user code, starts no thread and opens no dataset, so what it forks is clean and ready in
-milliseconds. It forks a few processes in advance. Messages between a caller, the pool and a process are JSON after a
+Each process is bound to one version of a function and runs its tasks until the pool kills it. The pool is a separate
+process that runs no user code, starts no thread and opens no dataset. So the processes that it forks are clean, and
+ready in milliseconds. It forks a few in advance. Messages between a caller, the pool and a process are JSON after a
 length of four bytes.
 """
 
@@ -28,12 +28,12 @@ from leman_executor.worker import process_environment, user_errors
 from leman_executor.worker.process_environment import kept_environment
 from leman_executor.worker.worker_link import LENGTH_BYTES, framed
 
-#: Tells the pool that a function process can take another task.
+#: The message of a function process to the pool that it can take another task.
 IDLE = b"i"
-#: The largest message to a caller. A function holds its process's descriptors and can forge messages, so a made-up
+#: The maximum size of a message to a caller. A function can use its process's descriptors and forge messages; a forged
 #: length must not fill the caller's memory.
 MOST_BYTES = 64 << 20
-#: Errors raised when a message cannot be decoded, and the text reported for them.
+#: Errors of decoding an invalid message.
 NONSENSE = (msgspec.DecodeError, UnicodeDecodeError)
 SENT_NONSENSE = "the function's process sent an invalid message"
 
@@ -41,22 +41,22 @@ SENT_NONSENSE = "the function's process sent an invalid message"
 class Request(msgspec.Struct, frozen=True):
     """A caller's request to the function process."""
 
-    #: The task as JSON, as `worker_loop.run_task` takes it.
+    #: The task as JSON, in the form that `worker_loop.run_task` takes.
     worker_task: str
-    #: State of the caller that the process takes over first.
+    #: State of the caller, which the process applies first.
     state: bytes = b""
     #: The job that the task belongs to.
     job_id: str = ""
 
 
 class Output(msgspec.Struct, frozen=True, tag="said"):
-    """Output of a running task, for a caller that listens."""
+    """Output of a running task, for a caller that reads it."""
 
     content: bytes
 
 
 class Answer(msgspec.Struct, frozen=True, tag="answer"):
-    """The last message to a caller: the number of units run, or why the task ended early."""
+    """The last message to a caller: the number of units run, or the reason why the task ended early."""
 
     units: int = 0
     error: str = ""
@@ -66,15 +66,15 @@ def send(connection: socket.socket, message: Request | Output | Answer) -> None:
     """Send a message.
 
     Raises:
-        OSError: The other side is gone.
+        OSError: The other side has closed the connection.
     """
     connection.sendall(framed(message))
 
 
 def receive(connection: socket.socket, most: int | None = None) -> bytes | None:
-    """Return a message, still encoded, or None if the other side is gone.
+    """Return a message, still encoded. Return None if the other side has closed the connection.
 
-    A message of more than `most` bytes is returned empty, which does not decode.
+    A message of more than `most` bytes is returned as empty bytes, whose decoding fails.
     """
     head = _read(connection, LENGTH_BYTES)
     if head is None:
@@ -94,26 +94,27 @@ def _read(connection: socket.socket, length: int) -> bytes | None:
     return b"".join(parts)
 
 
-#: Runs a task and returns the number of its units; output goes to the caller meanwhile.
+#: Runs a task and returns the number of its units. Meanwhile it sends output to the caller.
 Run = Callable[[str, Callable[[bytes], None]], int]
-#: Copies state from the caller's process to this one.
+#: Applies state of the caller's process to this process.
 Prepare = Callable[[bytes], None]
-#: Steps that a process runs before its first task; none starts once a task waits.
+#: Steps that a process runs before its first task. None starts once a task waits.
 Warm = Sequence[Callable[[], None]]
 _requests = msgspec.json.Decoder(Request)
-#: Seconds between a task's end and garbage collection, which must not compete with ending the job for cores.
+#: Seconds between the end of a task and a garbage collection. The collection must not compete for cores with ending the
+#: job.
 _IDLE_WAIT_SECONDS = 0.2
-#: Output is sent from a thread of its own.
+#: Held while output is sent, which is done by a separate thread.
 _saying = threading.Lock()
 
 
 def serve_tasks(control: socket.socket, pool: int, run: Run, prepare: Prepare, warm: Warm) -> NoReturn:
-    """Serve tasks, after the fork; each message on `control` brings a caller's connection."""
+    """Serve tasks in a forked process. Each message on `control` carries the connection of a caller."""
     try:
         _settle(pool)
         guarded = process_environment.guard_descriptors()
         for step in warm:
-            if not select.select((control,), (), (), 0)[0]:  # else a task waits
+            if not select.select((control,), (), (), 0)[0]:  # no task waits
                 step()
         with guarded.keeping(control.fileno()):
             while (caller := _next_caller(control)) is not None:
@@ -127,7 +128,7 @@ def serve_tasks(control: socket.socket, pool: int, run: Run, prepare: Prepare, w
 
 
 def _settle(pool: int) -> None:
-    os.setpgid(0, 0)  # a group, not a session: the executor's processes are found by its session
+    os.setpgid(0, 0)  # no new session: the session identifies the executor's processes
     adopt_orphans()
     die_with(pool)
     for number in (signal.SIGHUP, signal.SIGCHLD, signal.SIGTERM):
@@ -143,10 +144,10 @@ def _next_caller(control: socket.socket) -> socket.socket | None:
 def _serve(
     caller: socket.socket, control: socket.socket, run: Run, prepare: Prepare, guarded: process_environment.Descriptors
 ) -> None:
-    """Run one task and return whether the process can take another one.
+    """Run one task. Return whether the process can take another task.
 
-    It can if the task ended well and left no child process behind. Otherwise the pool kills this process, with
-    everything the task left behind, once the caller has its answer.
+    It can if the task ended well and left no child process. Otherwise the pool kills this process and its children once
+    the caller has its answer.
     """
     here = os.getpid()
     request = receive(caller)
@@ -156,16 +157,16 @@ def _serve(
     with guarded.printing(asked.job_id):
         answer = _answer(asked, run, prepare, lambda content: _say(caller, content, here))
     if os.getpid() != here:
-        os._exit(1)  # the function forked, and its child returned here
+        os._exit(1)  # this is a child that the function forked
     if not answer.error and not _has_children():
         control.sendall(IDLE)
-    with contextlib.suppress(OSError):  # the caller may be gone
+    with contextlib.suppress(OSError):  # the caller may have ended
         send(caller, answer)
 
 
 def _say(caller: socket.socket, content: bytes, here: int) -> None:
     if os.getpid() != here:
-        os._exit(1)  # the function forked, and its child returned here
+        os._exit(1)  # this is a child that the function forked
     with _saying:
         send(caller, Output(content))
 
@@ -181,7 +182,7 @@ def _answer(request: Request, run: Run, prepare: Prepare, say: Callable[[bytes],
 
 
 def _has_children() -> bool:
-    """Return whether the function has live child processes; reap dead ones."""
+    """Return whether the function has live child processes. Reap dead ones."""
     try:
         while True:
             if os.waitpid(-1, os.WNOHANG) == (0, 0):
@@ -191,39 +192,40 @@ def _has_children() -> bool:
 
 
 _CORES = os.cpu_count() or 1
-#: Processes forked in advance: as many as a job with default settings needs at once.
+#: Number of processes forked in advance: as many as a job with default settings needs at once.
 _SPARE = min(4, _CORES)
-#: The number of idle processes kept, over all versions.
+#: Maximum number of idle processes, over all versions of functions.
 _MOST_IDLE = max(4, 2 * _CORES)
-#: Matches Spark's timeout for idle Python workers. If no task came for this long, spare processes end too: each takes
-#: some 30 MB, and without one a task only waits for a fork.
+#: Seconds after which an idle process ends, as with Spark's Python workers. If no task arrives for as long, spare
+#: processes end too: each takes some 30 MB, and without one a task only waits for a fork.
 _IDLE_SECONDS = 60.0
 _LOOK_SECONDS = 5.0
-#: Seconds to wait after a task, so that ending its job need not compete for cores.
+#: Seconds to wait after a task, so that forks do not compete with the end of its job for cores.
 _QUIET_SECONDS = 0.25
 _LARGEST_NAME = 4096
 
 
 @dataclass(eq=False, slots=True)
 class _Process:
-    """A function process, as the pool sees it."""
+    """What the pool knows about a function process."""
 
     pid: int
     control: socket.socket
-    #: The function it is bound to; empty if none yet.
+    #: The function that the process is bound to; empty if it is not bound yet.
     function: str = ""
-    #: The caller whose task it runs.
+    #: The caller whose task the process runs.
     caller: socket.socket | None = None
-    #: Callers that wait for an answer or have one and have not hung up: a process reports idle before it answers.
+    #: Callers that have not closed their connection, and that have an answer or will get it: a process reports idle
+    #: before it answers.
     answered: list[socket.socket] = field(default_factory=list)
     idle_since: float = field(default_factory=time.monotonic)
 
 
 class FunctionPool:
-    """Serve requests, each a function's name with a caller's connection.
+    """Serve requests. Each has the name of a function, and the connection of a caller.
 
-    The pool ends on request, or when its parent is gone. `run`, `prepare` and `warm` are for the processes that it
-    forks. With `reuses`, an idle process gets more tasks of its function; otherwise it ends with its caller.
+    The pool ends on request, or when its parent has ended. `run`, `prepare` and `warm` are for the processes that it
+    forks. If `reuses` is True, an idle process gets further tasks of its function; otherwise it ends with its caller.
     """
 
     def __init__(self, requests: socket.socket, run: Run, prepare: Prepare, warm: Warm, *, reuses: bool = True) -> None:
@@ -234,12 +236,12 @@ class FunctionPool:
         self._poll = select.poll()
         self._actions: dict[int, tuple[socket.socket, Callable[[], None]]] = {}
         self._spare = _SPARE
-        #: When a task last came or ended.
+        #: When a task last arrived or ended.
         self._used = time.monotonic()
         self._over = False
 
     def serve(self, parent: int) -> NoReturn:
-        """Serve requests, after the fork."""
+        """Serve requests in the forked process of the pool."""
         try:
             woken, self._wake = socket.socketpair()
             for end in (woken, self._wake):
@@ -263,7 +265,7 @@ class FunctionPool:
             seconds = _QUIET_SECONDS if self._lacks_spares() else _LOOK_SECONDS
             heard = [(fd, self._actions.get(fd)) for fd, _ in self._poll.poll(seconds * 1000)]
             for fd, action in heard:
-                # a number closed by an earlier handler may belong to a new connection, which is not ready
+                # an earlier handler may have closed this number, and a new connection may have it
                 if action is not None and self._actions.get(fd) is action:
                     action[1]()
             if not heard and self._lacks_spares():
@@ -271,14 +273,14 @@ class FunctionPool:
             self._end_idle()
 
     def _lacks_spares(self) -> bool:
-        """Return whether to fork spare processes now: some are missing, and no running task would be slowed down."""
+        """Return whether to fork spare processes now: some are missing, and no running task would become slower."""
         return self._is_idle() and not self._rests() and self._spares_missing() > 0
 
     def _is_idle(self) -> bool:
         return all(process.caller is None for process in self._processes.values())
 
     def _rests(self) -> bool:
-        """Return whether no task came for so long that none is expected."""
+        """Return whether no task has arrived for so long that none is expected."""
         return self._is_idle() and time.monotonic() - self._used >= _IDLE_SECONDS
 
     def _on(self, connection: socket.socket, action: Callable[[], None], events: int = select.POLLIN) -> None:
@@ -290,7 +292,7 @@ class FunctionPool:
         self._poll.unregister(connection)
         connection.close()
 
-    # tasks
+    # Tasks.
 
     def _take(self) -> None:
         name, fds, _, _ = socket.recv_fds(self._requests, _LARGEST_NAME, 1)
@@ -299,28 +301,28 @@ class FunctionPool:
             return
         caller, function = socket.socket(fileno=fds[0]), name.decode()
         if not function:
-            caller.close()  # a liveness check
+            caller.close()  # an empty request only checks that the pool lives
             return
         self._used = time.monotonic()
         for process in self._processes.values():
-            self._heard(process)  # a process whose caller has its answer is idle again
+            self._heard(process)  # note first which processes have become idle
         process = self._idle_one(function) or self._idle_one("") or self._fork()
         process.function, process.caller = function, caller
         self._on(caller, lambda: self._caller_gone(process, caller), events=0)
-        with contextlib.suppress(OSError):  # it has just died; SIGCHLD reports it
+        with contextlib.suppress(OSError):  # the process has just died; SIGCHLD reports it
             socket.send_fds(process.control, [b"c"], [caller.fileno()])
 
     def _idle_one(self, function: str) -> _Process | None:
-        """Return the idle process of a function that was busy last, as its caches are the newest.
+        """Return the idle process of a function that was busy last, because its caches are the newest.
 
-        For an empty name, return the oldest unbound process: the newest may still be warming up.
+        For an empty name, return the oldest process that is not bound: the newest may still be warming up.
         """
         idle = [p for p in self._processes.values() if p.caller is None and p.function == function]
         choose = max if function else min
         return choose(idle, key=lambda p: p.idle_since, default=None)
 
     def _heard(self, process: _Process) -> None:
-        """Read a process's report that it is idle."""
+        """Read the report of a process that it is idle."""
         said = b""
         with contextlib.suppress(OSError):
             said = process.control.recv(1, socket.MSG_DONTWAIT)
@@ -329,7 +331,7 @@ class FunctionPool:
             process.caller, process.idle_since = None, time.monotonic()
 
     def _caller_gone(self, process: _Process, caller: socket.socket) -> None:
-        """Handle a caller that has its answer, or that was killed when its job was cancelled."""
+        """Handle the end of a caller: it has its answer, or was killed because its job was cancelled."""
         self._used = time.monotonic()
         self._heard(process)
         self._close(caller)
@@ -339,7 +341,7 @@ class FunctionPool:
             process.caller = None
             self._kill(process, "ended with its previous caller")
 
-    # processes
+    # Processes.
 
     def _fork(self) -> _Process:
         here = os.getpid()
@@ -357,7 +359,7 @@ class FunctionPool:
         return process
 
     def _forget(self) -> None:
-        """Close the pool's connections in a freshly forked process."""
+        """Close the pool's connections, in a newly forked process."""
         for connection, _ in self._actions.values():
             connection.close()
         self._wake.close()
@@ -370,9 +372,9 @@ class FunctionPool:
         return self._spare - sum(not p.function for p in self._processes.values())
 
     def _end_idle(self) -> None:
-        """End processes that were idle for long, and the longest idle ones beyond the limit.
+        """End processes that have been idle for a long time, and those beyond the limit that have been idle longest.
 
-        If no task is expected, end unbound processes too. Keep processes that may still be answering.
+        If no task is expected, also end processes that are not bound. Keep processes that may still be answering.
         """
         if self._rests():
             for process in [p for p in self._processes.values() if not p.function]:
@@ -385,14 +387,16 @@ class FunctionPool:
                 self._kill(process, "was idle")
 
     def _kill(self, process: _Process, why: str) -> None:
-        """Kill a process with its group; kill what it left behind once the process is dead."""
+        """Kill a process with its group. Once it is dead, kill its remaining children."""
         self._processes.pop(process.pid)
         self._close(process.control)
         _kill_group(process.pid)
         self._tell(process, why)
 
     def _tell(self, process: _Process, how: str) -> None:
-        """Report to the callers that wait for a process that it is gone; a caller with an answer reads no further."""
+        """Tell the callers that wait for a process that it has ended. A caller that has an answer does not read
+        this.
+        """
         waiting = [*process.answered, *([] if process.caller is None else [process.caller])]
         for caller in waiting:
             with contextlib.suppress(OSError):
@@ -407,7 +411,7 @@ class FunctionPool:
         self._reap()
 
     def _reap(self) -> None:
-        """Reap all dead processes, and kill their orphans, which became children of the pool."""
+        """Reap all dead processes, and kill their children, which have become children of the pool."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -427,10 +431,10 @@ class FunctionPool:
         _kill_group(process.pid)
         self._close(process.control)
         if not process.function:
-            self._spare = 0  # if it dies without a task, so does the next one
+            self._spare = 0  # if it dies without a task, the next one will too
         self._tell(process, _how(code))
 
-    # ending
+    # The end of the pool.
 
     def _end(self, _number: int, _frame: object) -> None:
         self._over = True
@@ -445,7 +449,7 @@ class FunctionPool:
 
 
 def _kill_group(pid: int) -> None:
-    """Kill a process and its group, or the process alone if it has not made its group yet."""
+    """Kill a process and its group, or only the process if it has not made its group yet."""
     for kill in (os.killpg, os.kill):
         with contextlib.suppress(ProcessLookupError, PermissionError):
             kill(pid, signal.SIGKILL)

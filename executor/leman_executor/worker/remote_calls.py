@@ -1,14 +1,15 @@
-"""Call a remote function on its servers, over Arrow Flight (docs/remote_functions.md).
+"""Call a remote function on its servers over Arrow Flight (docs/remote_functions.md).
 
-Batches go to the least busy of the fast servers (see `by_expected_time`). If a server is unreachable or serves another
-version, calls to it are suspended for a while, and the batch goes to the next server.
+Batches go to the least busy of the fast servers (see `by_expected_time`). A server that is unreachable, or serves
+another version, is not called for a while; the batch goes to the next server.
 
-A batch that crashes its server also breaks the connections of all other batches on it, and would do so at each retry.
-Suspect batches are therefore tried one at a time. A suspect locks all servers of its function, for all functions that
-use them: by a kernel lock for its host, and by a reservation in Redis for all hosts. Without Redis each host has only
-its own lock.
+A batch that crashes its server also breaks the connections of all other batches on that server, and would do so at each
+retry. Batches that are suspected of this are therefore tried one at a time. A suspect batch locks all servers of its
+function, for all functions that use them. A kernel lock does this for the processes of one host, and a reservation in
+Redis for all hosts. Without Redis, each host has only its own lock.
 
-Loaded only where a remote function runs. Runs on Spark workers, so it imports neither gRPC for Python nor Spark.
+This module is loaded only where a remote function runs. Runs on Spark workers, so it imports neither gRPC for Python
+nor Spark.
 """
 
 from __future__ import annotations
@@ -48,25 +49,25 @@ from leman_executor.worker.user_errors import (
     StreamBroken,
 )
 
-#: The range that a suspect reserves in a server's scope.
+#: The range that a suspect batch reserves in a server's scope.
 _TURN = RowRange(0, 1)
 _LOOK_SECONDS = 0.05
-#: The suffix of the names of lock files, which are empty.
+#: The suffix of the names of lock files. The files are empty.
 _SUFFIX = ".turn"
-#: A reservation not renewed for this many of its lifetimes counts as abandoned.
+#: A reservation that is not renewed for this many lifetimes counts as abandoned.
 _LIFETIMES = 2
 
 
 def suspect_scope(address: str) -> str:
-    """Return the scope in which suspects reserve a server."""
+    """Return the scope in which suspect batches reserve a server."""
     return f"suspects:{keys.md5(address)}"
 
 
 class SharedSuspectLock:
-    """Locks of servers over all hosts, as reservations; without Redis each is granted at once.
+    """Lock servers for suspect batches of all hosts, by reservations. Without Redis, each lock is granted at once.
 
     Args:
-        ttl_seconds: How long a reservation lasts without renewal.
+        ttl_seconds: How long a reservation lasts if it is not renewed.
         stopped: Returns whether to stop waiting.
     """
 
@@ -77,11 +78,12 @@ class SharedSuspectLock:
 
     @contextlib.contextmanager
     def one(self, scopes: tuple[str, ...]) -> Iterator[None]:
-        """Wait until no other host tries a suspect, and let none start one in this block, unless Redis becomes
-        unavailable.
+        """Wait until no other host tries a suspect batch, and let none start one in this block.
+
+        If Redis becomes unavailable, other hosts may start one.
 
         Args:
-            scopes: The scopes to lock, in one global order, which prevents deadlocks.
+            scopes: The scopes to lock. All callers use the same order, which prevents deadlocks.
         """
         holder, over = uuid.uuid4().hex, threading.Event()
         keeper = threading.Thread(target=self._renew, args=(scopes, holder, over), name="suspects", daemon=True)
@@ -96,7 +98,7 @@ class SharedSuspectLock:
             self._reservations.release_all(scopes, holder)
 
     def _wait(self, scope: str, holder: str) -> None:
-        seen: dict[str, float] = {}  # a renewed reservation has a new mark
+        seen: dict[str, float] = {}  # when each reservation was first seen; renewing makes a new one
         pause = threading.Event()
         ignored: tuple[str, ...] = ()
         while not self._stopped():
@@ -114,11 +116,12 @@ class SharedSuspectLock:
 
 
 class SuspectLock:
-    """The suspect lock of one function, shared by all processes of this user on a host and by their threads.
+    """Lock servers for suspect batches of one function. All processes of this user on a host share the lock, as do
+    their threads.
 
     Args:
-        addresses: The servers that may be given a batch, as registered.
-        hosts: The locks over all hosts; None if there is only this host.
+        addresses: The addresses of the servers that may get a batch, as registered.
+        hosts: The locks across hosts. None if there is only this host.
         folder: The folder of this host's lock files.
     """
 
@@ -134,8 +137,8 @@ class SuspectLock:
 
     @contextlib.contextmanager
     def one(self) -> Iterator[None]:
-        """Wait until no other suspect is tried, and let none start in this block. A process that dies releases its
-        lock.
+        """Wait until no other suspect batch is tried, and let none start in this block. If the process dies, the lock
+        is released.
         """
         self._folder.mkdir(mode=0o700, exist_ok=True)
         _remove_left(self._folder)
@@ -152,13 +155,15 @@ class SuspectLock:
         return self._rows > 0
 
     def is_part(self, rows: int) -> bool:
-        """Return whether the next batch is a part of a batch that broke connections. A batch of the same size is a
-        retry.
+        """Return whether the next batch is a part of a batch that broke connections. (A batch with the same number of
+        rows is a retry.)
         """
         return self.suspected and rows != getattr(self._mine, "lost_last", 0)
 
     def note_lost(self, rows: int) -> None:
-        """Note that a batch of this thread broke connections. If the policy isolates its rows, its parts come next."""
+        """Note that a batch of this thread broke connections. If the error policy isolates its rows, its parts
+        follow.
+        """
         self._mine.rows = max(self._rows, rows) if rows > 1 else max(0, self._rows - 1)
         self._mine.lost_last = rows
 
@@ -176,7 +181,7 @@ class SuspectLock:
 
 @contextlib.contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Lock a file for this block. The file exists while a process holds or awaits its lock."""
+    """Lock a file for this block. The file exists as long as a process has the lock or waits for it."""
     while True:
         with path.open("w") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
@@ -190,7 +195,9 @@ def _locked(path: Path) -> Iterator[None]:
 
 
 def _is_still(path: Path, fd: int) -> bool:
-    """Return whether the path still names the locked file, which its previous holder may have removed."""
+    """Return whether the path still names the file that is locked. The previous holder of the lock may have removed
+    it.
+    """
     try:
         return os.path.samestat(os.fstat(fd), path.stat())
     except FileNotFoundError:
@@ -198,24 +205,26 @@ def _is_still(path: Path, fd: int) -> bool:
 
 
 def _remove_left(folder: Path) -> None:
-    """Remove the files of processes that died with the lock. A process that waits for such a file creates a new one."""
+    """Remove the files of processes that died while they had the lock. A process that waits for such a file makes a new
+    one.
+    """
     for path in folder.glob(f"*{_SUFFIX}"):
-        with contextlib.suppress(OSError), path.open() as file:  # it is gone or locked
+        with contextlib.suppress(OSError), path.open() as file:  # the file is removed or locked
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if _is_still(path, file.fileno()) and not os.fstat(file.fileno()).st_size:
                 path.unlink()
 
 
-#: How often one batch may break the connection before it is to blame. Rows that are isolated anyway get two attempts,
-#: with other rows and alone; a part of rows that failed so gets one.
+#: How often one batch may break the connection before it counts as the cause. If the error policy isolates rows, each
+#: gets two attempts: one together with others and one alone. A part of a batch that failed so gets one attempt.
 _MOST_BREAKS, _MOST_BREAKS_OF_ISOLATED, _MOST_BREAKS_OF_PART = 3, 2, 1
-#: How often a batch may be left unanswered for the full time limit.
+#: How often servers may leave a batch unanswered for the full time limit.
 _MOST_SILENCES = 2
-#: Seconds without any other server after which slow-to-fail servers are asked too.
+#: Seconds without any available server after which servers that take long to fail are tried too.
 _LAST_RESORT_SECONDS = 5.0
-#: The number of servers that an error gives reasons for.
+#: Maximum number of servers for which an error gives reasons.
 _MOST_TOLD = 3
-#: Seconds for which TLS may fail with all servers, as certificates are renewed.
+#: Seconds for which TLS may fail with all servers, because their certificates may be in renewal.
 _TLS_SECONDS = 5.0
 Resting = Callable[[], contextlib.AbstractContextManager[None]]
 
@@ -226,15 +235,16 @@ def function_key(ref: FunctionSpec) -> str:
 
 
 class RemoteFunction:
-    """A function computed by servers; any number of threads may call it. Its streams stay open until its block ends.
+    """A function that servers compute. Any number of threads may call it. Its streams stay open until the end of its
+    block.
 
     Args:
         ref: The remote function.
         output: The type of its values.
-        stopped: Returns whether the unit has to return its remaining rows, so that it stops waiting for servers.
+        stopped: Returns whether the unit must return its remaining rows. If so, calls stop waiting for servers.
         suspects: The lock for batches that broke connections.
-        notes: Receives servers that are left out.
-        clock: Seconds, as `time.monotonic` counts them.
+        notes: Receives notes about servers that are not used.
+        clock: Returns seconds, as `time.monotonic` does.
         sleep: Sleeps for the given seconds.
     """
 
@@ -256,7 +266,7 @@ class RemoteFunction:
         self._inputs = pa.ipc.read_schema(pa.py_buffer(ref.remote.input_schema))
         self._stopped = stopped
         self._clock, self._sleep = clock, sleep
-        #: Whether the watchdog ends a call that takes too long, together with this process.
+        #: Whether the watchdog ends a call that takes too long, by ending this process.
         self._has_timeout = ref.timeout_seconds > 0 and not ref.remote.answer_seconds
         first = ref.timeout_seconds if self._has_timeout and len(ref.remote.servers) > 1 else ref.remote.answer_seconds
         self._watches = AnswerWatch(first), AnswerWatch(ref.remote.answer_seconds)
@@ -268,7 +278,7 @@ class RemoteFunction:
         self._taking = threading.Lock()
         #: Whether no server was available within the time limit.
         self.had_no_server = False
-        #: Whether a server sent more answers than requested.
+        #: Whether a server sent more answers than batches.
         self.is_doubted = False
         self._suspects = suspects or SuspectLock(access.address for access in ref.remote.servers)
         rule = ref.error_policy.rule_for(user_errors.error_names(FunctionLost()), "", 1)
@@ -288,10 +298,10 @@ class RemoteFunction:
             watch.close()
 
     def finish(self) -> None:
-        """End all idle streams once all batches are answered, and check that each was answered once.
+        """End all idle streams after all batches were answered. Check that each batch was answered only once.
 
         Raises:
-            LemanError: FUNCTION_PROTOCOL; then `is_doubted` is set, as values may belong to other rows.
+            LemanError: FUNCTION_PROTOCOL. `is_doubted` is then set, because values may belong to other rows.
         """
         try:
             for server in self._servers:
@@ -301,18 +311,18 @@ class RemoteFunction:
             raise error.error from None
 
     def __call__(self, batch: pa.RecordBatch, resting: Resting = contextlib.nullcontext) -> pa.Array:
-        """Return the values for a batch, whose columns are the function's inputs, in order.
+        """Return the values for a batch. Its columns must be the function's inputs, in order.
 
         Args:
             batch: The rows.
-            resting: Returns a context in which no server works on the batch, so that its time does not count as the
-                call's.
+            resting: Returns a context for times in which no server works on the batch. They do not count as times of
+                the call.
 
         Raises:
             ServerError: The function failed for the batch.
             FunctionLost: The batch broke the connection repeatedly.
-            BatchTooLarge: The batch has more bytes than servers take.
-            NoServer: No server is available; the batch is not to blame.
+            BatchTooLarge: The batch has more bytes than servers accept.
+            NoServer: No server is available, for reasons other than the batch.
         """
         rows = self._as_declared(batch)
         if rows.nbytes > function_servers.MOST_SENT_BYTES:
@@ -333,11 +343,10 @@ class RemoteFunction:
         self._suspects.note_answered(rows)
 
     def _tried(self, rows: pa.RecordBatch, resting: Resting, turn: contextlib.ExitStack) -> pa.Array:
-        """Send the batch to servers until one answers. If it breaks a connection, retry it alone, under the suspect
-        lock.
+        """Send the batch to servers until one answers. If it breaks a connection, retry it under the suspect lock.
 
         Args:
-            turn: Holds the lock until the batch is answered or lost.
+            turn: Holds the lock until the batch was answered or has failed.
         """
         broken: StreamBroken | None = None
         alone, breaks, silences = False, 0, 0
@@ -362,7 +371,7 @@ class RemoteFunction:
                 broken, breaks = error, breaks + 1
                 self._note_broken(error, alone=alone)
             except (ServerError, NoServer):
-                stream.close()  # a surplus answer would shift all later values
+                stream.close()  # an extra answer would shift all later values
                 raise
             else:
                 server.give_back(stream)
@@ -401,10 +410,10 @@ class RemoteFunction:
 
     def _silent(self, error: NoAnswer) -> Unavailable:
         return function_servers.server_unavailable(
-            f"Servers of function {self._name} take a batch and do not answer it, {_MOST_SILENCES} times in "
+            f"Servers of function {self._name} accept a batch and do not answer it, {_MOST_SILENCES} times in "
             f"succession: {error} (LEMAN_UDF__REMOTE_ANSWER_SECONDS, as the function has no `timeout`). If a batch "
-            "takes that long, give the function a `timeout` or a smaller `batch_size`; else see what the servers wait "
-            "for. Then run the job again: finished rows are kept"
+            "takes that long, give the function a `timeout` or a smaller `batch_size`; else find out what the servers "
+            "wait for. Then run the job again: finished rows are kept"
         )
 
     def _note_broken(self, error: StreamBroken, *, alone: bool) -> None:
@@ -412,7 +421,7 @@ class RemoteFunction:
             self._notes.connection_broken(str(error))
 
     def _as_declared(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Cast a batch to the types that the function reads; a column may have another encoding of its values."""
+        """Cast a batch to the types that the function reads. The table may store a column with another encoding."""
         columns = []
         for column, field in zip(batch.columns, self._inputs, strict=True):
             plain = (
@@ -422,7 +431,7 @@ class RemoteFunction:
         return pa.RecordBatch.from_arrays(columns, schema=self._inputs)
 
     def _stream(self, rows: int) -> tuple[RemoteServer, Stream]:
-        """Return a stream to the best server for this many rows; wait if none can be reached."""
+        """Return a stream to the best server for this number of rows. Wait if none can be reached."""
         began = self._clock()
         while True:
             candidates = self._candidates(rows, self._clock() - began)
@@ -431,7 +440,7 @@ class RemoteFunction:
                     continue
                 try:
                     return server, server.stream()
-                except LemanError as error:  # the server keeps the error
+                except LemanError as error:  # the server object keeps the error
                     self._tell(error)
             refusals = [server.refusal for server in self._servers if server.refusal is not None]
             waited = self._clock() - began
@@ -440,7 +449,7 @@ class RemoteFunction:
             self._sleep(max(0.0, min(server.left_alone_for() for server in candidates)))
 
     def _candidates(self, rows: int, waited: float) -> list[RemoteServer]:
-        """Return the servers that may be called, the best first. Equal servers take turns."""
+        """Return the servers that may be called, the best first. Equal servers alternate."""
         with self._taking:
             self._turn = (self._turn + 1) % len(self._servers)
             begin = self._turn
@@ -452,7 +461,7 @@ class RemoteFunction:
         return [*quick, *by_expected_time([server for server in turned if server.is_avoided], rows, now)]
 
     def _tell(self, error: LemanError) -> None:
-        """Report once that a reachable server is left out."""
+        """Report, only once, that a reachable server is not used."""
         if self._notes is not None and not isinstance(error, Unavailable) and error.message not in self._told:
             self._told.add(error.message)
             self._notes.server_refused(error.message)
@@ -467,7 +476,7 @@ class RemoteFunction:
         return waited >= worth or self._stopped()
 
     def _refusal(self, refusals: list[LemanError]) -> LemanError:
-        """Return why no server is available: the reason of a server that answered, or else the last error of each."""
+        """Return why no server is available: the reason that a server gave, or else the last error of each server."""
         said = next((error for error in refusals if not isinstance(error, Unavailable)), None)
         if said is not None:
             return said

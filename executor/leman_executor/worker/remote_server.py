@@ -1,8 +1,8 @@
-"""Call one server of a remote function: its connection, its streams, and how fast it answers.
+"""Call one server of a remote function: manage its connection and streams, and measure how fast it answers.
 
-If a server does not answer a batch in time, its stream is cancelled, as a live connection does not show that a server
-hangs. Of several servers, the least busy of the fast ones gets the next batch. Runs on Spark workers, and is loaded
-only where a remote function runs.
+If a server does not answer a batch in time, its stream is cancelled: a server that hangs may still keep its connection
+alive. The least busy of the fast servers gets the next batch. Runs on Spark workers, and is loaded only where a remote
+function runs.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ _LONGEST_TICK, _TICKS = 1.0, 10
 
 
 class AwaitedAnswer:
-    """A batch that a server is working on."""
+    """A batch that a server works on."""
 
     def __init__(self, cancel: Callable[[], None], until: float) -> None:
         self.cancel = cancel
         self.until = until
-        #: Whether its stream was cancelled because its time was up.
+        #: Whether the batch's stream was cancelled because the time was up.
         self.overdue = False
 
 
 class AnswerWatch:
-    """Watch the batches of one function that servers are working on, from one thread.
+    """Watch, from a single thread, the batches of one function that servers work on.
 
     Args:
-        seconds: How long a server may work on a batch; 0: no limit.
+        seconds: How long a server may work on a batch; 0 for no limit.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -58,7 +58,7 @@ class AnswerWatch:
 
     @contextlib.contextmanager
     def awaiting(self, cancel: Callable[[], None]) -> Iterator[AwaitedAnswer]:
-        """Watch the call in this block: if it exceeds its time, call `cancel`, which ends the call."""
+        """Watch the call in this block. If it takes too long, call `cancel`, which ends the call."""
         answer = AwaitedAnswer(cancel, time.monotonic() + self.seconds)
         if not self.seconds:
             yield answer
@@ -81,21 +81,21 @@ class AnswerWatch:
     def _run(self) -> None:
         while not self._over.wait(min(self.seconds / _TICKS, _LONGEST_TICK)):
             now = time.monotonic()
-            with self._lock:  # do not cancel what ended meanwhile: its stream may carry another batch
+            with self._lock:  # do not cancel a call that has ended: its stream may carry another batch
                 for answer in self._awaited:
                     if now >= answer.until and not answer.overdue:
                         answer.overdue = True
                         answer.cancel()
 
 
-#: Seconds after which a stream that does not end is cancelled.
+#: Seconds after which a stream is cancelled that should end but does not.
 _END_SECONDS = 5.0
-#: What Flight raises if a call fails.
+#: The errors that Flight raises if a call fails.
 FLIGHT_ERRORS = (pa.ArrowException, OSError, ValueError, KeyError, RuntimeError)
 
 
 class Stream:
-    """A stream of batches to a server, which works on one at a time."""
+    """A stream of batches to a server. The server works on one batch at a time."""
 
     def __init__(
         self,
@@ -109,7 +109,7 @@ class Stream:
         self._reader = reader
         self._access = access
         self._address = access.address
-        #: Whether it cannot be used again: it was cancelled just as the last answer came.
+        #: Whether the stream cannot be used again, because it was cancelled just as the last answer arrived.
         self.is_over = False
 
     def call(self, batch: pa.RecordBatch, watch: AnswerWatch) -> pa.Array:
@@ -117,13 +117,14 @@ class Stream:
 
         Args:
             batch: The rows.
-            watch: Limits how long the server may be silent.
+            watch: Limits how long the server may take.
 
         Raises:
             ServerError: The function failed for the batch.
-            StreamBroken: The stream ended.
-            AnswerTooLarge: The answer is too large; the stream ends.
-            NoAnswer: The server did not answer in time. NoServer: The answer violates the protocol.
+            StreamBroken: The stream has ended.
+            AnswerTooLarge: The answer is too large. This ends the stream.
+            NoAnswer: The server did not answer in time.
+            NoServer: The answer violates the protocol.
         """
         with watch.awaiting(self._reader.cancel) as awaited:
             try:
@@ -146,24 +147,25 @@ class Stream:
         raise ServerError(told.kind, told.bases, told.message, told.traceback)
 
     def _check_size(self, answer: pa.RecordBatch) -> None:
-        """Reject an answer that is too large after decompression. gRPC limits only its compressed size. Its memory is
-        freed at once.
+        """Reject an answer that is too large once it is decompressed, and free its memory at once. gRPC limits only the
+        compressed size.
         """
         if answer.get_total_buffer_size() > function_servers.MOST_MESSAGE_BYTES:
             most = function_servers.MOST_MESSAGE_BYTES >> 20
             raise AnswerTooLarge(f"{self._address}: its answer has more than {most} MiB, decompressed")
 
     def _why(self, error: Exception) -> str:
-        """Return why a call ended. If an answer is too large, gRPC only reports that the call was cancelled."""
+        """Return why a call ended. If an answer is too large, gRPC itself says only that the call was cancelled."""
         if isinstance(error, flight.FlightCancelledError):
             most = function_servers.MOST_MESSAGE_BYTES >> 20
             return f"the call was cancelled, by the server, or because its answer has more than {most} MiB"
         return function_servers.short_error_text(error, self._access)
 
     def finish(self) -> None:
-        """End a stream on which all batches were answered.
+        """End a stream after all its batches were answered.
 
-        Raises: NoServer: The server sent more answers than batches, so that values may belong to other rows.
+        Raises:
+            NoServer: The server sent more answers than batches, so values may belong to other rows.
         """
         left: object = None
         with contextlib.suppress(StopIteration, *FLIGHT_ERRORS), cancelled_after(_END_SECONDS, self._reader):
@@ -181,7 +183,7 @@ class Stream:
         return values
 
     def close(self) -> None:
-        """End the stream, ignoring errors."""
+        """End the stream. Ignore errors."""
         with contextlib.suppress(*FLIGHT_ERRORS):
             self._reader.cancel()
             self._writer.close()
@@ -189,7 +191,7 @@ class Stream:
 
 @contextlib.contextmanager
 def cancelled_after(seconds: float, reader: flight.FlightStreamReader) -> Iterator[threading.Event]:
-    """Cancel a stream if its server is silent for too long in this block. The yielded event is set if so."""
+    """Cancel a stream if its server sends nothing for too long in this block. The yielded event is then set."""
     cancelled = threading.Event()
 
     def cancel() -> None:
@@ -205,15 +207,16 @@ def cancelled_after(seconds: float, reader: flight.FlightStreamReader) -> Iterat
         timer.cancel()
 
 
-#: A server counts as fast if it takes at most this many times as long as the fastest one, plus this many seconds.
+#: A server counts as fast if its time is at most this multiple of the fastest server's time, plus this number of
+#: seconds.
 _TIMES, _SECONDS = 1.5, 0.01
-#: A slow server is tried again after this many times the time it takes for a batch, as it may have become faster.
+#: A slow server is tried again after this multiple of its time for a batch, because it may have become faster.
 _TRIED_AGAIN = 10
 
 
 class Pace:
-    """How fast a server answers a worker: the better of the last two measurements, as a single one may be an
-    outlier.
+    """How fast a server answers a worker. This is the better one of the last two measurements, because a single
+    measurement may be an outlier.
     """
 
     def __init__(self) -> None:
@@ -221,24 +224,24 @@ class Pace:
         self._noted = 0.0
 
     def note(self, rows: int, seconds: float, now: float) -> None:
-        """Record that a batch was answered after this many seconds."""
+        """Record that a batch of `rows` was answered after `seconds`."""
         self._seconds_per_row.append(seconds / max(rows, 1))
         self._noted = now
 
     def expected(self, rows: int) -> float:
-        """Return the seconds that a batch is expected to take; 0 before two batches were measured."""
+        """Return the expected seconds for a batch; 0 before two batches were measured."""
         return min(self._seconds_per_row) * rows if len(self._seconds_per_row) == 2 else 0.0
 
     def is_outdated(self, rows: int, now: float) -> bool:
-        """Return whether the server's speed should be measured again."""
+        """Return whether to measure the server's speed again."""
         return now - self._noted >= _TRIED_AGAIN * self.expected(rows)
 
 
 class Paced(Protocol):
-    """A server that may be given a batch."""
+    """A server that may get a batch."""
 
     pace: Pace
-    #: The batches of this worker that it is working on.
+    #: Number of batches of this worker that the server works on.
     at_work: int
 
 
@@ -248,11 +251,11 @@ ServerT = TypeVar("ServerT", bound=Paced)
 def by_expected_time(servers: Sequence[ServerT], rows: int, now: float) -> list[ServerT]:
     """Return the servers in the order in which to try them for a batch. Equal servers keep their order.
 
-    If one server needs 0.1 s for a batch and another 2 s, the fast one gets all batches except one every 20 s, which
-    measures the slow one again. If all workers together slow down the fast one, the other one gets more.
+    If one server needs 0.1 s for a batch and another needs 2 s, the fast one gets all batches, except one every 20 s,
+    which measures the slow one again. If all workers together slow the fast one down, the other one gets more.
     """
     expected = [server.pace.expected(rows) * (server.at_work + 1) for server in servers]
-    known = [seconds for seconds in expected if seconds]  # a server that is always away has no measurement
+    known = [seconds for seconds in expected if seconds]  # a server that never answered has no measurement
     good = _TIMES * min(known, default=0.0) + _SECONDS
 
     def rank(at: int) -> tuple[int, float]:
@@ -266,20 +269,21 @@ def by_expected_time(servers: Sequence[ServerT], rows: int, now: float) -> list[
     return [servers[at] for at in sorted(range(len(servers)), key=rank)]
 
 
-#: A server is asked again after this share of the time it has been away, so that a quick restart is noticed quickly.
+#: A server that does not answer is tried again after this share of the time since it last answered, so that a quick
+#: restart is noticed soon.
 _SHARE_OF_AWAY, _FIRST_PAUSE, _LONGEST_PAUSE = 1 / 8, 0.1, 5.0
-#: A server that does not accept a stream within this many seconds cannot be reached.
+#: A server counts as unreachable if it does not accept a stream within this many seconds.
 _OPEN_SECONDS = 30.0
-#: A server that took long to fail is avoided for this many times as long, because asking it delays batches.
+#: A server that took long to fail is avoided for this multiple of that time, because trying it delays batches.
 _SLOW_SECONDS, _SLOW_FACTOR, _LONGEST_AVOIDED = 1.0, 6.0, 30.0
-#: Servers that took long to fail, for all units of this process: until when they are avoided, and why.
+#: Servers that took long to fail → until when they are avoided, and why. All units of this process share this.
 _slow: dict[str, tuple[float, LemanError]] = {}
-#: How fast servers are with functions, for all units of this process.
+#: The pace of servers for functions. All units of this process share this.
 _paces: dict[tuple[str, str, str], Pace] = {}
 
 
 class RemoteServer:
-    """A server: how to reach it, whether calls to it are suspended after an error, and its idle streams."""
+    """One server: its connection, its idle streams and, after an error, how long it is not called."""
 
     def __init__(
         self,
@@ -301,18 +305,18 @@ class RemoteServer:
         self._away_since: float | None = None
         self._until = self._avoided_until = 0.0
         self.pace = _paces.setdefault((access.address, function, version), Pace())
-        #: The batches of this worker that it is working on.
+        #: Number of batches of this worker that the server works on.
         self.at_work = 0
-        #: Connections to it that broke over batches of this worker since its last answer.
+        #: Number of its connections that broke while computing batches of this worker since its last answer.
         self._breaks = 0
-        #: Why it was last left alone; None if it answers.
+        #: The error for which it is not called, or was last not called. None if it answers.
         self.refusal: LemanError | None = None
         if access.address in _slow:
             self._avoided_until, self.refusal = _slow[access.address]
 
     @property
     def seen(self) -> str:
-        """Return a text with the server's last error, and how often connections broke since its last answer."""
+        """Describe the server's last error, and how often connections broke since its last answer."""
         last = self.refusal.message if self.refusal is not None else ""
         if not self._breaks:
             return last
@@ -321,18 +325,18 @@ class RemoteServer:
 
     @property
     def is_avoided(self) -> bool:
-        """Return whether to call this server only if there is no other one, because a call to it takes long."""
+        """Return whether to call this server only if no other one is available, because it may take long to fail."""
         return self._avoided_until > self._clock()
 
     def left_alone_for(self) -> float:
-        """Return for how many more seconds it must not be called."""
+        """Return the seconds for which the server must not be called."""
         return self._until - self._clock()
 
     def stream(self) -> Stream:
-        """Return an idle or new stream. After an error, suspend calls to the server for a while.
+        """Return an idle or new stream. After an error, the server is not called for a while.
 
         Raises:
-            LemanError: It cannot be reached, or does not serve this version of the function.
+            LemanError: The server cannot be reached, or does not serve this version of the function.
         """
         with self._lock:
             if self._free:
@@ -346,7 +350,7 @@ class RemoteServer:
             raise
 
     def call(self, stream: Stream, batch: pa.RecordBatch, watch: AnswerWatch) -> pa.Array:
-        """Return the values for a batch, as `Stream.call` does."""
+        """Return the values for a batch; see `Stream.call`."""
         began = self._clock()
         with self._lock:
             self.at_work += 1
@@ -360,11 +364,11 @@ class RemoteServer:
         return values
 
     def give_back(self, stream: Stream) -> None:
-        """Take back a stream on which a batch was answered."""
+        """Take back a stream whose batch was answered."""
         with self._lock:
             self._away_since = self.refusal = None
             self._breaks = 0
-            if stream.client is self._client:  # a connection from before it was avoided says nothing about it
+            if stream.client is self._client:  # a connection from before the error says nothing about the server
                 self._avoided_until = 0.0
                 _slow.pop(self._access.address, None)
                 if not stream.is_over:
@@ -373,7 +377,7 @@ class RemoteServer:
         stream.close()
 
     def broke(self, stream: Stream) -> None:
-        """Take back a broken stream, and drop all other streams of its connection."""
+        """Take back a stream that broke. Drop all other streams of its connection."""
         with self._lock:
             self._breaks += 1
         if stream.client is self._client:
@@ -382,14 +386,14 @@ class RemoteServer:
         stream.close()
 
     def was_silent(self, stream: Stream, error: NoAnswer, seconds: float) -> None:
-        """Take back a stream on which a batch was not answered for `seconds`, and avoid the server, as it hangs."""
+        """Take back a stream whose batch was not answered for `seconds`. Avoid the server, because it hangs."""
         self._leave_alone(
             function_servers.server_unavailable(f"The function server {error}"), seconds, _SLOW_FACTOR * seconds
         )
         stream.close()
 
     def finish(self) -> None:
-        """End all idle streams in order.
+        """End all idle streams, in order.
 
         Raises:
             NoServer: See `Stream.finish`.
@@ -427,7 +431,7 @@ class RemoteServer:
         with self._connecting:
             client = self._client
             if client is None and self.refusal is not None and self.left_alone_for() > 0:
-                raise self.refusal  # another thread has just tried
+                raise self.refusal  # another thread has just tried to connect
             if client is None:
                 client = self._client = self._connected()
         stream, schema = self._begun(client)
@@ -440,7 +444,7 @@ class RemoteServer:
         return stream
 
     def _connected(self) -> flight.FlightClient:
-        """Return a connection to the server after it confirmed that it serves this function."""
+        """Return a connection to the server, which has confirmed that it serves this function."""
         client = function_servers.connect_server(self._access)
         try:
             told = function_servers.describe_function(client, self._access, self._function)
@@ -466,11 +470,11 @@ class RemoteServer:
                 what = silent or function_servers.short_error_text(error, self._access)
                 raise function_servers.server_unavailable(
                     f"The function server {self._access.address} did not accept a stream: {what}"
-                ) from None  # the next attempt reports the reason
+                ) from None  # the next attempt will report the reason
         return Stream(client, writer, reader, self._access), schema
 
     def _check_answer(self, schema: pa.Schema) -> None:
-        """Reject a stream that is not of this version, or that does not return one column of the type.
+        """Reject a stream that is for another version, or that does not return exactly one column of the right type.
 
         Raises:
             FailedPrecondition: FUNCTION_PROTOCOL, FUNCTION_VERSION_MISMATCH, FUNCTION_SIGNATURE_MISMATCH.

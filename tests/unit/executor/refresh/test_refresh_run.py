@@ -63,7 +63,7 @@ def test_stale_inputs_are_computed_only_for_a_job_that_asks_for_it(on_stale_inpu
     ("stale", "reason", "why"),
     [
         ((), "VIEW_CHANGED", "keeps changing under the refresh: another refresh was faster"),
-        (STALE, "NO_PROGRESS", r"What the view rests on \(y\) becomes stale again"),
+        (STALE, "NO_PROGRESS", r"What the view reads \(y\) becomes stale again"),
     ],
 )
 def test_a_refresh_does_not_chase_writers_for_ever(monkeypatch, stale, reason, why):
