@@ -1,6 +1,4 @@
-"""Run one backfill: compute its stale inputs, execute plan after plan until no work is left, then update its
-indexes.
-"""
+"""Run one backfill: compute stale inputs, execute one plan after another until no work is left, then update indexes."""
 
 from __future__ import annotations
 
@@ -45,21 +43,22 @@ from leman_executor.scheduling.stalls import ReservationWaits
 async def update_or_report_indices(
     status: JobStatus, services: JobEnvironment, uri: str, columns: Sequence[str], *, optimize: bool
 ) -> None:
-    """Update or check indexes, and note on the status which of them miss rows, as a fast search does not find these
+    """Update or check indexes. Note on the status which indexes lack rows, because a fast search does not find these
     rows.
 
-    Args: columns: The columns whose indexes to update or check; empty: all. optimize: Whether the coordinator updates
-    the indexes.
+    Args:
+        columns: The columns whose indexes to update or check; all, if empty.
+        optimize: Whether the coordinator updates the indexes.
 
     Raises:
-        LemanError: the coordinator cannot update them.
+        LemanError: The coordinator cannot update the indexes.
     """
     if optimize:
         found = await retry_unavailable(services.commits.optimize_indices, uri, columns)
     else:
         try:
             _, found = await run_in_job_thread(lance_tables.index_coverage, uri, columns)
-        except LemanError as error:  # the requested work is done
+        except LemanError as error:  # the requested work is done anyway
             status.note("index", f"the indexes of the table cannot be checked: {error.message}")
             return
     stale = tuple(index for index in found if index.is_stale)
@@ -68,14 +67,14 @@ async def update_or_report_indices(
         status.note("index", f"index {index.name} lacks {index.rows_left_out} rows, which a fast search does not find")
 
 
-#: Creates the backfill of one input.
+#: Creates the backfill of an input.
 RunOf = Callable[[Job, JobEnvironment, JobStatus], JobRun]
 
 
 class InputColumns:
-    """Backfill the stale inputs of one job, one column after the other.
+    """Backfill the stale inputs of one job, one column after another.
 
-    Inputs are computed columns that a backfill or a refresh reads.
+    An input is a computed column that the backfill or refresh reads.
     """
 
     def __init__(self, status: JobStatus, services: JobEnvironment, run_of: RunOf) -> None:
@@ -89,15 +88,17 @@ class InputColumns:
     ) -> None:
         """Compute the stale and missing rows of the inputs.
 
-        This ends early if other writers make inputs of an input stale meanwhile. The next plan then lists these.
+        If other writers make the inputs of an input stale meanwhile, this ends early. The next plan then lists those
+        inputs.
 
-        Args: inputs: The columns; each comes before the columns that read it. table: The table and the number of
-        workers; its column is empty.
+        Args:
+            inputs: The columns. Each comes before the columns that read it.
+            table: The table and the number of workers; its column is empty.
             check_stop: Raises Cancelled if the job was asked to stop.
-            incarnation: The expected incarnation of the table; empty: any.
+            incarnation: The expected incarnation of the table; any, if empty.
 
         Raises:
-            Cancelled: The job was asked to stop, or is lost.
+            Cancelled: The job was asked to stop, or another executor has taken it over.
             LemanError: The error that ended the backfill of an input.
         """
         for stale in inputs:
@@ -153,38 +154,39 @@ class InputColumns:
 
 
 _PLANS_WITHOUT_PROGRESS = 5
-#: Many rows that cost less than this are computed again: comparing them takes as long.
+#: If computing a row takes fewer seconds, many rows are computed again, because comparing them takes as long.
 _CHEAP_SECONDS = 1e-6
 _CHEAP_ROWS = 100_000
-#: Plans in a row that another writer of the column may overtake: each of this many jobs on one fragment gets through.
+#: Maximum number of consecutive plans that other writers of the column may overtake. So even if this many jobs work on
+#: one fragment, each succeeds.
 _PLANS_OVERTAKEN = 500
 
 
 def lineage_of(header: PlanHeader) -> LineageFacts:
-    """Return which column a plan computes, from which inputs and by which function."""
+    """Return which column a plan computes, from which inputs and with which function."""
     version = header.inputs_version or header.read_version
     return LineageFacts(header.uri, version, header.uri, {header.output.name: header.input_columns})
 
 
 class BackfillRun:
-    """A running backfill, see `JobRun`.
+    """A running backfill; see `JobRun`.
 
     Args:
-        services: Its interfaces to other parts of the executor, and its settings.
-        status: The job as watchers see it; None: the run creates one.
-        is_scratch: Whether its table is a scratch table, which has no indexes and no readers while the job runs.
+        services: The interfaces to other parts of the executor, and the settings.
+        status: The status that watchers see. If None, the run creates one.
+        is_scratch: Whether the table is a scratch table, which has no indexes and, while the job runs, no readers.
     """
 
     def __init__(
         self, job: Job, services: JobEnvironment, status: JobStatus | None = None, *, is_scratch: bool = False
     ) -> None:
-        #: The job as watchers see it.
+        #: The status that watchers of the job see.
         self.status = status or JobStatus(job)
         #: Set when the job was asked to stop or to pause.
         self._stop = threading.Event()
         self._cancelled = False
         self._execution: PlanExecution | None = None
-        #: An execution whose workers were started before the job was in history.
+        #: The execution of a plan whose workers were started before the job was in the history.
         self._ahead: PlanExecution | None = None
         self._services = services
         self._inputs = InputColumns(self.status, services, BackfillRun)
@@ -208,15 +210,15 @@ class BackfillRun:
         return self._workers
 
     def set_cost_estimate(self, seconds_per_row: float | None) -> None:
-        """Set the estimated cost of a row, which sets the size of the first units; see `JobRun`."""
+        """Set the expected cost of a row, which determines the size of the first units; see `JobRun`."""
         self._cost = seconds_per_row
 
     async def plan(self) -> Plan:
-        """Ask the planner for a plan, and retry while it is unreachable.
+        """Ask the planner for a plan. Retry while the planner is unreachable.
 
         Raises:
             Aborted: TABLE_REPLACED – the table was dropped, and a new table has its name.
-            LemanError: the planner's error.
+            LemanError: The planner's error.
         """
         begin = time.monotonic()
         try:
@@ -239,7 +241,8 @@ class BackfillRun:
                 reasons=header.reasons,
                 plan_summary=summarize_plan(plan),
                 incarnation=incarnation,
-                # The whole job, restarts included, keeps the relative times of the filter and the version of the tag.
+                # For the whole job, even after a restart, relative times in the filter and the version of the tag stay
+                # the same.
                 request=replace(spec, where=header.where, read_version=header.inputs_version, read_tag=""),
             )
             status.note("plan", status.job.plan_summary)
@@ -247,7 +250,7 @@ class BackfillRun:
         return plan
 
     async def _ask_planner(self) -> Plan:
-        """Return a plan. If it has work and the table has no incarnation, give the table one first."""
+        """Return a plan. If the plan has work to do but the table has no incarnation, first give the table one."""
         create_plan, job = self._services.planner.create_plan, self.status.job
         plan = await retry_unavailable(create_plan, job.backfill)
         header = plan.header
@@ -259,7 +262,7 @@ class BackfillRun:
         return replace(plan, header=replace(header, incarnation=begun.incarnation))
 
     def _check_function(self, plan: Plan) -> None:
-        """Check that a function that gets environment values is still the function of the first plan."""
+        """If a function gets environment variables, check that it is still the function of the first plan."""
         job, udf = self.status.job, plan.header.udf
         if job.udf_name:
             before, now = FunctionVersion(job.udf_name, job.udf_version), FunctionVersion(udf.name, udf.version)
@@ -267,25 +270,25 @@ class BackfillRun:
             check_functions_unchanged(self.status.env, {column: before}, {column: now})
 
     def check_env(self, plan: Plan) -> None:
-        """Check that the functions of the column and of its computed inputs can use the job's environment; see
-        `JobRun`.
+        """Check that the functions of the column and of its computed inputs can use the job's environment variables;
+        see `JobRun`.
         """
         if not self._computes_inputs(plan):
             check_env_usable(self.status.env, [plan.header.udf])
 
     def check_resources(self, plan: Plan) -> None:
-        """Check that workers have the resources of the function.
+        """Check that workers have the resources that the function asks for.
 
         Raises:
-            FailedPrecondition: RESOURCES_NOT_AVAILABLE – no worker has them.
-            LemanError: Spark's workers cannot run functions at present, and the plan calls one.
+            FailedPrecondition: RESOURCES_NOT_AVAILABLE – no worker has the resources.
+            LemanError: The plan calls a function, and Spark's workers cannot run functions now.
         """
         if plan.tasks:
             self._services.check_can_run([plan.header.udf])
         self._workers = task_slots_for(plan.header.udf, self.status.job.backfill.concurrency, self._services).count
 
     def prefetch(self, plan: Plan) -> None:
-        """Start workers, see `JobRun`; they get no work before `run`."""
+        """Start workers, which get no work before `run`; see `JobRun`."""
         is_another = plan.migrated or plan.compared or self._computes_inputs(plan)
         if plan.tasks and not (is_another or plan.header.udf.kind is UdfKind.SQL):
             with contextlib.suppress(LemanError):  # raised again when the job runs
@@ -307,7 +310,7 @@ class BackfillRun:
         return True
 
     async def ended_soon(self, plan: Plan) -> bool:  # noqa: ARG002
-        """Return False, as a job with workers must be visible and cancellable; see `JobRun`."""
+        """Return False, because a job with workers must be visible and can be cancelled; see `JobRun`."""
         return False
 
     async def replan_and_run(self) -> None:
@@ -342,7 +345,7 @@ class BackfillRun:
         await update_or_report_indices(self.status, self._services, header.uri, [header.output.name], optimize=optimize)
 
     def cancel(self) -> None:
-        """Stop the workers; `run` then ends the job as CANCELLED. Blocks for a moment."""
+        """Stop the workers. `run` then ends the job as CANCELLED. Blocks for a moment."""
         self._cancelled = True
         self._stop.set()
         self._inputs.cancel()
@@ -362,7 +365,7 @@ class BackfillRun:
             raise Cancelled(self.status.job.job_id)
 
     async def end(self, state: JobState, error: JobError | None = None) -> None:
-        """Store the row that made the job fail, if any, and end the job."""
+        """End the job. Before that, store the row that caused it to fail, if any."""
         if self.status.blamed is not None:
             await self._save_blamed(self.status.blamed)
         if self.status.metrics.failed_elsewhere:
@@ -373,14 +376,14 @@ class BackfillRun:
         await self.status.end(state, error, self._services.jobs)
 
     async def _save_blamed(self, row: RowError) -> None:
-        """Store the row that made the job fail. An error here does not prevent the end of the job."""
+        """Store the row that caused the job to fail. If that fails, the job ends anyway."""
         try:
             await self._services.jobs.save_error(self.status.job, row)
         except LemanError as error:
-            self.status.note("error", f"the failed row cannot be stored: {error}")
+            self.status.note("error", f"the failed row could not be stored: {error}")
 
     async def _execute_plans(self, plan: Plan) -> None:
-        """Execute plan after plan until no work is left, or several plans in a row made no progress."""
+        """Execute one plan after another, until no work is left or several consecutive plans have made no progress."""
         metrics = self.status.metrics
         idle = overtaken = 0
         plan = await self._after_inputs(plan)
@@ -395,12 +398,12 @@ class BackfillRun:
             if unsettled is None:
                 return
             self._cost = metrics.seconds_per_row or self._cost
-            # Recomputing the rows of a file that is refused every time is no progress.
+            # If a file is refused every time, computing its rows again is no progress.
             moved = metrics.rows_evaluated != evaluated and not unsettled.unusable
             if moved or metrics.fragments_committed != committed:
                 idle = overtaken = 0
             elif unsettled.overtaken and overtaken < _PLANS_OVERTAKEN:
-                overtaken += 1  # the faster writer has made progress, and will finish
+                overtaken += 1  # the other writer has made progress, and will finish
             elif not unsettled.waiting:
                 idle += 1
             await self._wait(unsettled, idle, overtaken)
@@ -410,7 +413,7 @@ class BackfillRun:
         return bool(plan.header.stale_inputs) and self.status.job.backfill.on_stale_input is OnStaleInput.FIRST
 
     async def _after_inputs(self, plan: Plan) -> Plan:
-        """If the request says so, compute stale inputs and plan again. Return the plan to execute."""
+        """If the request asks for it, compute stale inputs and plan again. Return the plan to execute."""
         for _ in range(_PLANS_WITHOUT_PROGRESS):
             if not self._computes_inputs(plan):
                 return plan
@@ -430,17 +433,18 @@ class BackfillRun:
         )
 
     async def install(self, plan: Plan) -> bool:
-        """Commit the finished files of a plan without computing more, and return whether all were committed.
+        """Commit the finished files of a plan without computing more. Return whether all of them were committed.
 
-        Used by a job of several columns, which then continues with `run`.
+        A job of several columns uses this, and then continues with `run`.
 
-        Args: plan: A plan in which each fragment has a finished file.
+        Args:
+            plan: A plan in which each fragment has a finished file.
         """
         self._check_stop()
         return await self._execute(plan) is None
 
     def computes_inputs(self, plan: Plan) -> bool:
-        """Return whether stale inputs are computed before this column."""
+        """Return whether stale inputs must be computed before this column."""
         return self._computes_inputs(plan)
 
     async def _execute(self, plan: Plan) -> UnsettledReasons | None:
@@ -461,14 +465,16 @@ class BackfillRun:
         return PlanExecution(status, plan, self._services, self._cost, self._waits, is_scratch=scratch)
 
     def _tell_waits(self) -> None:
-        """Publish which reservations of other jobs this one waits for, and since when."""
+        """Publish for which reservations of other jobs this job waits, and since when."""
         stalls, news = self._waits.turn()
         for stall in news:
             self.status.note("stall", stall.message)
         self.status.update(stalls=tuple(stalls))
 
     async def _compare_inputs(self, plan: Plan) -> Plan:
-        """Compare rewritten rows with their earlier inputs, and return a plan without the unchanged ones."""
+        """Compare the current inputs of rewritten rows with their earlier inputs. Return a plan without the unchanged
+        rows.
+        """
         while plan.compared:
             rows = sum(compared.rows for compared in plan.compared)
             if self._cost is not None and self._cost < _CHEAP_SECONDS and rows > _CHEAP_ROWS:
@@ -487,7 +493,7 @@ class BackfillRun:
         return plan
 
     async def _migrate_checkpoints(self, plan: Plan) -> Plan:
-        """Store the checkpoints of moved rows where the next plan finds them. Repeat this for each compaction that
+        """Store the checkpoints of moved rows so that the next plan finds them. Repeat this for each compaction that
         moved them.
         """
         while plan.migrated:
@@ -495,16 +501,16 @@ class BackfillRun:
             self._check_stop()
             if not stored:
                 break
-            self.status.note("migrated", f"Checkpoints of rows that had moved, stored again: {stored}")
+            self.status.note("migrated", f"Checkpoints of moved rows stored again: {stored}")
             plan = await self.plan()
             self.status.metrics.migrated(plan)
         return plan
 
     async def _wait(self, unsettled: UnsettledReasons, idle: int, overtaken: int) -> None:
-        """Wait before the next plan, if it may then find more to do."""
+        """If the next plan may find more to do later, wait before making it."""
         self._check_stop()
         if unsettled.waiting:
-            # Another job is computing these rows: poll while it renews its reservations.
+            # Another job computes these rows. As long as it renews its reservations, poll.
             if self._waits.turns <= 1:
                 self.status.note("wait", f"Waiting for fragments that another job computes: {unsettled.waiting}")
             await asyncio.sleep(min(0.1 * 2 ** min(self._waits.turns, 4), 1.0))

@@ -1,15 +1,16 @@
-"""Keep the checkpoints of a table usable: migrate them, record compactions, compare rewritten inputs.
+"""Keep the checkpoints of a table usable: migrate them, record compactions, and compare rewritten inputs.
 
-Migration (`MigratedRows`): plans find a checkpoint by the fragment and the offsets of its rows, and compaction changes
-both. Example: fragment 3 has 10 rows, of which row 2 is deleted, and a checkpoint has its rows 0 to 5. Compaction wrote
-them to the begin of fragment 9 (`at` is 0), where the live ones, 0, 1, 3, 4 and 5, take the places 0 to 4. They are
-stored as a checkpoint of fragment 9 with these offsets, and the next plan finds them.
+Migration (`MigratedRows`): plans find a checkpoint by the fragment and offsets of its rows, and compaction changes
+both. Example: fragment 3 has 10 rows, of which row 2 is deleted, and a checkpoint has its rows 0 to 5. Compaction
+writes the live rows 0, 1, 3, 4 and 5 to the beginning of fragment 9 (`at` is 0), where their offsets are 0 to 4. They
+are stored as a checkpoint of fragment 9 with these offsets, which the next plan finds.
 
 Comparison (`ComparedFile`): if a row was rewritten with equal inputs, its function need not be called. If the row still
-has its value, it is recorded like a row of a compacted file. If it lost its value (Leman's merges leave computed
-columns empty), the value from the earlier version is stored as a checkpoint.
+has its value, it is recorded like a row of a compacted file. If it has lost its value (Leman's merges leave computed
+columns empty), the value of the earlier version is stored as a checkpoint.
 
-The compaction watch records where computed rows are now: the table's history may be cleaned before the next job.
+The compaction watch records where computed rows are now, because the table's history may be cleaned up before the next
+job.
 """
 
 from __future__ import annotations
@@ -69,14 +70,15 @@ from leman_executor.worker.fragment_writer import write_partial
 
 _log = structlog.get_logger(__name__)
 
-#: Older records are dropped: those fragments were compacted again long ago.
+#: Older records are dropped. Their fragments were compacted again long ago.
 _MOST_RECORDS = 200_000
 
 
 def store_traced(store: CheckpointStore, plan: Plan, files: Iterable[TracedFile] | None = None) -> None:
-    """Add traced files, by default those of the plan, to the record of their column and function version.
+    """Add traced files to the record for their column and function version. By default, these are the plan's traced
+    files.
 
-    If two jobs add at the same time, or the store fails, no value is lost: the next plan traces the files again.
+    If two jobs do this at the same time, or the store fails, no value is lost: the next plan traces the files again.
     """
     by_version: dict[str, list[TracedFile]] = defaultdict(list)
     for traced in plan.traced if files is None else files:
@@ -85,7 +87,7 @@ def store_traced(store: CheckpointStore, plan: Plan, files: Iterable[TracedFile]
         for part, found in by_version.items():
             _add(store, keys.traced_key(part), found)
     except LemanError as error:
-        _log.warning("traced compactions are not recorded", uri=plan.header.uri, error=str(error))
+        _log.warning("traced compactions could not be recorded", uri=plan.header.uri, error=str(error))
 
 
 def _add(store: CheckpointStore, key: str, found: Iterable[TracedFile]) -> None:
@@ -99,15 +101,15 @@ def _add(store: CheckpointStore, key: str, found: Iterable[TracedFile]) -> None:
 
 
 class _Source(Protocol):
-    """Computed rows, by their old offsets."""
+    """A source of computed rows, by their old offsets."""
 
     def within(self, covered: RowRange) -> Piece | None: ...
 
 
 def migrate_checkpoints(store: CheckpointStore, plan: Plan, stop: threading.Event) -> int:
-    """Store checkpoints again for the places to which the plan moved their rows, until `stop` is set. Return how many.
+    """Store the rows that moved as new checkpoints for their new places, until `stop` is set. Return how many.
 
-    Unreadable or damaged rows are left out, so that they are computed again.
+    Rows that are unreadable or damaged are left out, and are computed again.
     """
     stored = 0
     for key, rows in itertools.groupby(plan.migrated, lambda migrated: migrated.source):
@@ -118,14 +120,14 @@ def migrate_checkpoints(store: CheckpointStore, plan: Plan, stop: threading.Even
                 store[batch_key] = batch
                 stored += 1
         except (LemanError, KeyError) as error:
-            _log.warning("stored rows cannot be migrated", source=key, error=str(error))
+            _log.warning("stored rows could not be migrated", source=key, error=str(error))
     return stored
 
 
 def _migrated(
     store: CheckpointStore, plan: Plan, key: str, wanted: Iterable[MigratedRows]
 ) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """Yield the checkpoints to store. A range gets several if one array cannot hold its values."""
+    """Yield the checkpoints to store. A range gets several checkpoints if one array cannot hold its values."""
     header = plan.header
     kind = arrow_types.values_field(header.output.field.arrow).type
     source: _Source | None = None
@@ -163,8 +165,8 @@ def _part_key(migrated: MigratedRows, covered: RowRange) -> str:
 
 
 def _new_places(migrated: MigratedRows, part: RowRange, live: Mask) -> tuple[RowRange, Offsets]:
-    """Return the range that a part of the source's rows covers now, and the new offset of each row, -1 for a deleted
-    one.
+    """Return the range to which a part of the source's rows moved, and the new offset of each row, or -1 for a deleted
+    row.
     """
     first, last = part.start - migrated.from_rows.start, part.end - migrated.from_rows.start
     at = migrated.at + int(live[:first].sum())
@@ -174,7 +176,7 @@ def _new_places(migrated: MigratedRows, part: RowRange, live: Mask) -> tuple[Row
 
 
 def _moved(piece: Piece, part: RowRange, covered: RowRange, offsets: Offsets) -> Piece | None:
-    """Return the rows with their new offsets, without deleted rows and rows that are in other fragments now."""
+    """Return the rows with their new offsets. Leave out deleted rows, and rows that are now in other fragments."""
     moved = offsets[piece.offsets - part.start]
     kept = (moved >= covered.start) & (moved < covered.end)
     if not kept.any():
@@ -184,16 +186,16 @@ def _moved(piece: Piece, part: RowRange, covered: RowRange, offsets: Offsets) ->
 
 
 def _without(piece: Piece, migrated: MigratedRows) -> Piece | None:
-    """Return the rows whose inputs have not changed since they were computed."""
+    """Return those rows whose inputs have not changed since they were computed."""
     left_out = np.unpackbits(np.frombuffer(migrated.left_out, np.uint8), count=migrated.covered.rows)
     return piece.without(np.flatnonzero(left_out) + migrated.covered.start)
 
 
 def _open(store: CheckpointStore, uri: str, key: str) -> _Source:
-    """Open the checkpoint of a key, or the column file that its record names.
+    """Open the checkpoint with a key, or the column file that the record with this key names.
 
     Raises:
-        KeyError: It is missing or damaged.
+        KeyError: The checkpoint or file is missing or damaged.
     """
     batch = store[key]
     if keys.parse_record_key(key) is None:
@@ -205,7 +207,7 @@ def _open(store: CheckpointStore, uri: str, key: str) -> _Source:
 
 
 class _File:
-    """The requested rows of a column file, without those of earlier function versions."""
+    """The requested rows of a column file, without rows of earlier function versions."""
 
     def __init__(self, reader: ColumnFileReader) -> None:
         self._reader = reader
@@ -224,7 +226,7 @@ Offsets = npt.NDArray[np.int64]
 
 
 def compare_inputs(store: CheckpointStore, plan: Plan, stop: threading.Event) -> Comparison:
-    """Compare the files that the plan lists with earlier versions, until `stop` is set, and store values that rows
+    """Compare the files that the plan lists with earlier versions, until `stop` is set. Store values that rows have
     lost.
 
     Unreadable files are left out, so that their rows are computed.
@@ -248,7 +250,7 @@ def compare_inputs(store: CheckpointStore, plan: Plan, stop: threading.Event) ->
             lost = _LostValues(store, plan, compared, prefixes[compared.known.fragment_id])
             states = _compared(compared, now, before, lost, stop)
         except LemanError as error:
-            _log.warning("rows cannot be compared", uri=header.uri, file=compared.known.file, error=error.message)
+            _log.warning("rows could not be compared", uri=header.uri, file=compared.known.file, error=error.message)
             continue
         if stop.is_set():
             break
@@ -263,10 +265,10 @@ def _settled(traced: TracedFile) -> int:
 
 
 class _LostValues:
-    """Store the lost values of rows of one fragment.
+    """Store lost values of the rows of one fragment.
 
-    The checkpoints have a filter of their own, so that they settle only these rows. Each belongs to the function that
-    computed its values.
+    The checkpoints have their own filter, so that they settle only these rows. Each is for the function that computed
+    its values.
     """
 
     def __init__(self, store: CheckpointStore, plan: Plan, compared: ComparedFile, prefix: str) -> None:
@@ -274,18 +276,18 @@ class _LostValues:
         self._column = plan.header.output.name
         self._kind = arrow_types.values_field(plan.header.output.field.arrow).type
         self._fragment_id = compared.known.fragment_id
-        #: Whether the column has no file in the fragment: then every row has lost its value.
+        #: Whether the column has no file in the fragment. Every row has then lost its value.
         self.has_all = not compared.known.file
         own = keys.under_filter(prefix, keys.md5(f"rows before {compared.known.file}"))
         function = plan.header.udf.name, plan.header.udf.version
         kept = [(other.name, other.version) for other in plan.header.kept_functions]
         self._prefixes = [own, *(keys.of_function(own, function, other) for other in kept)]
-        #: By function version, see `row_states.state_versions`.
+        #: By number of the function version; see `row_states.state_versions`.
         self._pieces: dict[int, list[Piece]] = defaultdict(list)
         self.rows = 0
 
     def add(self, offsets: Offsets, values: pa.Array, states: States) -> None:
-        """Collect values. Values of another type are left out, so that their rows are computed."""
+        """Collect values. Leave out values of another type, so that their rows are computed."""
         if values.type != self._kind:
             return
         versions, kinds = row_states.state_versions(states), row_states.state_kinds(states)
@@ -295,7 +297,7 @@ class _LostValues:
             self._pieces[version].append(Piece(offsets[of], values.filter(pa.array(of)), found))
 
     def flush(self) -> None:
-        """Store the values collected since the last call."""
+        """Store the values that were collected since the last call."""
         for version, pieces in self._pieces.items():
             offsets = np.concatenate([piece.offsets for piece in pieces])
             for covered, batch in in_parts(RowRange(int(offsets.min()), int(offsets.max()) + 1), self._batch(pieces)):
@@ -309,7 +311,7 @@ class _LostValues:
 
 
 class _Rows:
-    """Inputs and values of the rows of one fragment of one version, with the inputs as the function gets them."""
+    """Inputs and values of rows in one fragment of one version. The inputs have the types that the function expects."""
 
     def __init__(
         self, reader: FragmentReader, fragment_id: int, columns: Sequence[str], types: Sequence[pa.DataType]
@@ -320,7 +322,7 @@ class _Rows:
         self._types = types
 
     def read(self, covered: RowRange, offsets: Offsets) -> Iterator[tuple[Offsets, list[pa.Array]]]:
-        """Yield offsets and columns of the live rows of a range that are among `offsets`, in pieces."""
+        """Yield the offsets and columns of those live rows of a range whose offsets are in `offsets`, in pieces."""
         distinct = list(dict.fromkeys(self._columns))
         for chunk in self.reader.read(self.fragment_id, covered, distinct, deletions=True):
             wanted = isin(chunk.offsets, offsets)
@@ -331,12 +333,12 @@ class _Rows:
                 yield chunk.offsets[wanted], [*given, *columns[len(given) :]]
 
     def row_ids(self, offsets: Offsets) -> Offsets:
-        """Return the stable row ids of some offsets, or -1."""
+        """Return the stable row ids of the rows at some offsets, or -1 for each."""
         return np.array(self.reader.row_ids(self.fragment_id, offsets.tolist()), np.int64)
 
 
 class _Earlier:
-    """The rows of an earlier fragment, looked up by the current ones."""
+    """The rows of an earlier fragment, found by the current rows."""
 
     def __init__(self, rows: _Rows, earlier: EarlierRows) -> None:
         self._rows = rows
@@ -347,7 +349,9 @@ class _Earlier:
         self._by_id: tuple[Offsets, Offsets] | None = None
 
     def offsets_of(self, now: _Rows, offsets: Offsets) -> Offsets:
-        """Return the earlier offsets of some rows, -1 for a row that was not in the fragment or not current there."""
+        """Return the earlier offsets of some rows. It is -1 for a row that was not in the fragment, or whose value was
+        not current there.
+        """
         if self._earlier.same_offsets:
             found = offsets.copy()
         else:
@@ -403,20 +407,24 @@ def _compared(
 
 @dataclass(frozen=True, slots=True)
 class _AtHand:
-    """Rows that are compared: their offsets, their inputs and value, and the states of all rows of the fragment."""
+    """The rows that are compared: their offsets, inputs and values, and the states of all rows of the fragment."""
 
     states: States
     offsets: Offsets
     columns: Sequence[pa.Array]
 
     def take_over(self, left: Mask, now: _Rows, earlier: _Earlier, lost: _LostValues) -> Mask:
-        """Restore the earlier states of rows with equal inputs and value, and the values of rows with equal inputs
-        only.
+        """Restore the earlier states of rows with equal inputs and values, and the values of rows with only equal
+        inputs.
 
-        Args: left: The rows to compare. now: Reads their present inputs and values. earlier: The fragment in which they
-        may have been. lost: Stores the values that rows lost.
+        Args:
+            left: The rows to compare.
+            now: Reads their current inputs and values.
+            earlier: The fragment in which they may have been.
+            lost: Stores values that rows have lost.
 
-        Returns: The rows that need no call now.
+        Returns:
+            The rows for which no function needs to be called now.
         """
         settled = np.zeros(len(self.offsets), np.bool_)
         then = earlier.offsets_of(now, self.offsets) if left.any() else np.full(len(self.offsets), -1, np.int64)
@@ -437,7 +445,9 @@ class _AtHand:
     def _settle(
         self, at: Offsets, then: Offsets, places: Offsets, values: list[pa.Array], earlier: _Earlier, lost: _LostValues
     ) -> Offsets:
-        """Compare the rows `at` with the earlier rows at `places`, and return those that need no call now."""
+        """Compare the rows `at` with the earlier rows at `places`. Return the rows for which no function needs to be
+        called now.
+        """
         at = at[isin(then[at], places)]
         took = pa.array(np.searchsorted(places, then[at]))
         same = np.ones(len(at), np.bool_)
@@ -448,7 +458,7 @@ class _AtHand:
         has_value = np.zeros(len(at), np.bool_) if lost.has_all else same & equal_rows(mine, value)
         before = earlier.states[then[at]]
         self.states[self.offsets[at[has_value]]] = before[has_value]
-        has_had_value = row_states.state_kinds(before) == RowState.COMPUTED  # also of a function whose values are kept
+        has_had_value = row_states.state_kinds(before) == RowState.COMPUTED  # also of an earlier, kept function
         lacks_value = same & ~has_value & (has_had_value | (lost.has_all & (before == RowState.FAILED)))
         if lacks_value.any():
             lost.add(self.offsets[at[lacks_value]], value.filter(pa.array(lacks_value)), before[lacks_value])
@@ -502,19 +512,19 @@ class LanceCheckpointMaintenance:
         try:
             await self._pool.run(remove_leftovers, uri)
         except (LemanError, OSError) as error:
-            _log.warning("stored work of a deleted table could not be removed", uri=uri, error=str(error))
+            _log.warning("the stored work of a deleted table could not be removed", uri=uri, error=str(error))
 
 
 def _store(uri: str) -> LanceCheckpointStore:
     return LanceCheckpointStore(checkpoint_root(uri))
 
 
-#: (database, table, column).
+#: Database, table and column.
 ColumnKey = tuple[str, str, str]
 
 
 class KnownColumns(Protocol):
-    """The list of known columns."""
+    """Lists the known columns."""
 
     def columns(self) -> Iterable[ColumnKey]:
         """Return all computed columns in open databases."""
@@ -522,7 +532,7 @@ class KnownColumns(Protocol):
 
 
 class TableVersions(Protocol):
-    """The versions of tables."""
+    """Reads the versions of tables."""
 
     def latest_version(self, uri: str) -> int:
         """Return the latest version of a table. Blocks."""
@@ -530,7 +540,9 @@ class TableVersions(Protocol):
 
 
 class CompactionWatch:
-    """Plan for each column of `known` when its table has a new version, so that compactions are recorded in time."""
+    """When the table of a column has a new version, make a plan for the column, so that compactions are recorded in
+    time.
+    """
 
     def __init__(
         self, planner: Planner, checkpoints: CheckpointMaintenance, known: KnownColumns, tables: TableVersions
@@ -542,20 +554,20 @@ class CompactionWatch:
         self._seen: dict[ColumnKey, int] = {}
 
     async def run(self, interval_seconds: float) -> None:
-        """Check every `interval_seconds`, forever."""
+        """Check every `interval_seconds`, until cancelled."""
         while True:
             await asyncio.sleep(interval_seconds)
             await self.look()
 
     async def look(self) -> None:
-        """Plan for the columns whose table has a new version, and record the traced files of the plans."""
+        """Make plans for columns whose tables have new versions. Record the traced files of the plans."""
         for column in sorted(self._known.columns()):
             try:
                 await self._look_at(column)
-            except LemanError as error:  # dropped or unreachable: a job would report it
-                _log.info("not looked at for compactions", column=column, error=str(error))
-            except Exception:  # noqa: BLE001 - one table must not keep the others from being checked
-                _log.exception("not looked at for compactions", column=column)
+            except LemanError as error:  # the table is dropped or unreachable: a job would report it
+                _log.info("a column could not be checked for compactions", column=column, error=str(error))
+            except Exception:  # noqa: BLE001 - the other columns must still be checked
+                _log.exception("a column could not be checked for compactions", column=column)
 
     async def _look_at(self, column: ColumnKey) -> None:
         database, table, name = column

@@ -1,9 +1,9 @@
-"""Execute one plan: a fleet of workers computes its units, and finished fragments are committed.
+"""Execute one plan: workers compute its units, and finished fragments are committed.
 
-A fragment is committed when all of its rows are done, which may take hours with a slow function. In between, its stored
-rows are committed as a partial file, so that a long job shows its results: after the first seconds, then at intervals
-that double. A job of a day makes a dozen such commits, a short job none. A job that finishes fragments at least as
-often needs none either.
+A fragment is committed when all its rows are computed, which may take hours with a slow function. Until then, its
+stored rows are committed as partial files, so that a long job shows its results: first after some seconds, then at
+intervals that double. A job that takes a day makes a dozen such commits, a short job none. A job that finishes
+fragments at least as often needs none either.
 """
 
 from __future__ import annotations
@@ -39,20 +39,20 @@ from leman_executor.scheduling.work_queue import WorkQueue
 
 _log = structlog.get_logger(__name__)
 
-#: The largest share of a job's time for writing partial files, and the assumed speed of writing.
+#: The maximum share of a job's time for writing partial files, and the assumed speed of writing in bytes per second.
 _SHARE, _BYTES_A_SECOND = 0.05, 200 << 20
-#: With `commit_rows`: the shortest time between two commits, and between two checks.
+#: If the request sets `commit_rows`: the minimum seconds between two commits, and between two checks.
 _LEAST_PAUSE_SECONDS, _LOOK_SECONDS = 1.0, 0.5
-#: Fragments in one commit.
+#: Maximum number of fragments in one commit.
 _MOST_FRAGMENTS = 256
 
 
 class PartialCadence:
-    """When stored rows of unfinished fragments are committed. Pure: no I/O, no clock.
+    """Decide when stored rows of unfinished fragments are committed. Pure: no I/O, no clock.
 
     Args:
-        first_seconds: Seconds without any commit of the plan before its first partial commit; 0: no partial commits.
-            rows: Rows of each commit, if the request sets them; 0: chosen here.
+        first_seconds: Seconds without any commit of the plan before its first partial commit; 0 for no partial commits.
+        rows: Number of rows of each commit, if the request sets it; 0 leaves the choice to this class.
     """
 
     def __init__(self, first_seconds: float, rows: int = 0) -> None:
@@ -62,16 +62,16 @@ class PartialCadence:
 
     @property
     def never(self) -> bool:
-        """Return whether there are no partial commits."""
+        """Return True if there are no partial commits."""
         return not self._interval
 
     def left(self, since_last: float, stored_bytes: int, new_rows: int) -> float:
-        """Return how long to wait for the next commit, or before asking again.
+        """Return the seconds until the next commit, or until `left` should be called again.
 
         Args:
-            since_last: Seconds since the plan's last commit, or its beginning.
-            stored_bytes: Bytes that the plan has stored so far.
-            new_rows: Rows that a commit would add to the last one.
+            since_last: Seconds since the plan's last commit or, before that, since it began.
+            stored_bytes: Number of bytes that the plan has stored so far.
+            new_rows: Number of rows that a commit would add to the previous one.
         """
         if new_rows < self._rows:
             return _LOOK_SECONDS
@@ -79,14 +79,14 @@ class PartialCadence:
         return max(self._interval, cost / _SHARE) - since_last
 
     def committed(self, seconds: float) -> None:
-        """Learn how long the files of a commit took to write."""
+        """Learn how long it took to write the files of a commit."""
         self._last_cost = seconds
         if not self._rows:
             self._interval *= 2
 
 
 class PartialCommits:
-    """The partial commits of one plan."""
+    """Make the partial commits of one plan."""
 
     def __init__(
         self,
@@ -101,26 +101,26 @@ class PartialCommits:
         self._committer = committer
         self._cadence = cadence
         self._units = units
-        #: By fragment, the contents of its last partial file.
+        #: By fragment, the rows in its last partial file.
         self._shown: dict[int, _Part] = {}
 
     @staticmethod
     def are_for(header: PlanHeader) -> bool:
         """Return whether a plan's unfinished fragments can be committed.
 
-        They cannot in a job with a filter or in a retry: such a job leaves out rows for other reasons than that they
-        are not computed yet.
+        With a filter or in a retry they cannot: such a job leaves out rows for reasons other than that they are not
+        computed yet.
         """
         return not (header.where or header.failed_only or header.inputs_version or header.input_source is not None)
 
     @property
     def never(self) -> bool:
-        """Return whether there are no partial commits."""
+        """Return True if there are no partial commits."""
         return self._cadence.never
 
     async def run(self, until: asyncio.Future[None]) -> None:
-        """Commit at intervals, until the plan's own commits are done. A failure ends the partial commits, but not the
-        job.
+        """Commit at intervals, until the plan's own commits are done. If this fails, partial commits end, but the job
+        continues.
         """
         while not (self._cadence.never or until.done()):
             new_rows = sum(part.new_rows for part in self._parts())
@@ -133,11 +133,11 @@ class PartialCommits:
             try:
                 await self._commit(until)
             except LemanError as error:
-                _log.warning("stored rows are not committed before their fragments", error=error.message)
+                _log.warning("partial commits ended: rows become visible with their fragments", error=error.message)
                 return
 
     async def _commit(self, until: asyncio.Future[None]) -> None:
-        """Write and commit the files of the fragments with the most new rows."""
+        """Write and commit the files of those fragments that have the most new rows."""
         begin = time.monotonic()
         made: list[PartialFile] = []
         for part in self._parts()[:_MOST_FRAGMENTS]:
@@ -152,7 +152,7 @@ class PartialCommits:
             await self._committer.commit_partial(made)
 
     async def _written(self, part: _Part, until: asyncio.Future[None]) -> StagedFile | None:
-        """Write a file in a thread, which stops soon after the plan ends."""
+        """Write a file in a thread. The thread stops soon after the plan ends."""
         stop = threading.Event()
         refs = list(part.checkpoints.values())
         writing = asyncio.ensure_future(self._maintenance.write_partial(self._context, part.task, refs, stop))
@@ -164,11 +164,11 @@ class PartialCommits:
         return await writing
 
     def _parts(self) -> list[_Part]:
-        """Return the fragments with rows since their last partial file, those with the most first."""
+        """Return the fragments that have rows since their last partial file, those with the most rows first."""
         found = []
         for fragment_id, (task, refs) in self._units.stored().items():
             if not self._committer.takes_partial(fragment_id) or (task.current_file and not task.extend_current):
-                continue  # the last one: its rows keep values of another version until all have new ones
+                continue  # keep a file of another version until all rows have new values
             before = self._shown.get(fragment_id)
             every = dict(before.checkpoints) if before is not None else {}
             every |= {ref.key: ref for ref in refs if ref.settles}
@@ -181,7 +181,7 @@ class PartialCommits:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """The stored rows of a fragment, by key, and how many of them no partial file has."""
+    """The stored rows of a fragment, by checkpoint key, and the number of rows that no partial file has."""
 
     task: FragmentTask
     checkpoints: Mapping[str, CheckpointRef]
@@ -190,7 +190,7 @@ class _Part:
 
 
 class WorkerFleet:
-    """Start, replace and await the workers of one plan, which get their work from `units`. Silent workers are
+    """Start, replace and await the workers of one plan. The workers get their work from `units`. Silent workers are
     replaced.
     """
 
@@ -213,7 +213,7 @@ class WorkerFleet:
         self._begun: asyncio.Future[None] | None = None
 
     def begin(self, address: ExecutorEndpoint) -> None:
-        """Start the workers for `until_end`."""
+        """Start the workers that `until_end` awaits."""
         self._begun = self._start(address, self._count)
 
     def grow(self, count: int) -> None:
@@ -223,10 +223,11 @@ class WorkerFleet:
         self._units.changed.set()
 
     async def until_end(self, address: ExecutorEndpoint) -> Unavailable | None:
-        """Run workers until no unit is left, all workers ended, or a unit's failure ends the job.
+        """Run workers until no unit is left, all workers have ended, or the failure of a unit ends the job.
 
-        Returns: The error if Spark gave up on a worker, else None. It is a failure of the job only if no worker has
-        asked for a unit; later deaths are counted by unit.
+        Returns:
+            The error if Spark gave up on a worker, else None. The error is a failure of the job only if no worker has
+            requested a unit; later deaths are counted for each unit.
         """
         begun, self._begun = self._begun, None
         workers = {begun or self._start(address, self._count)}
@@ -249,14 +250,14 @@ class WorkerFleet:
         return refused
 
     def _to_start(self) -> int:
-        """Return how many workers to start: those for a cluster that grew, and replacements of silent ones."""
+        """Return how many workers to start: for the cores that a cluster has gained, and to replace silent workers."""
         silent = self._units.silent_workers
         more = self._missing + silent - self._replaced
         self._missing, self._replaced = 0, silent
         return more
 
     def _start(self, address: ExecutorEndpoint, count: int) -> asyncio.Future[None]:
-        """Start workers, in this process if no user code runs, else on Spark."""
+        """Start workers: in this process if no user code runs, else on Spark."""
         work: Awaitable[None]
         if self._context.udf.kind is UdfKind.SQL:
             work = self._services.local.run_workers(self._units, self._context, count)
@@ -269,7 +270,9 @@ class WorkerFleet:
         return workers
 
     async def _something(self, workers: set[asyncio.Future[None]]) -> None:
-        """Wait until a worker ends, a worker must be started, the work is done, or a unit's failure ends the job."""
+        """Wait until a worker ends, a worker should be started, the work is done, or the failure of a unit ends the
+        job.
+        """
         changed = asyncio.ensure_future(self._units.changed.wait())
         either: list[asyncio.Future[Any]] = [*workers, self._units.failure, changed]
         try:
@@ -279,10 +282,10 @@ class WorkerFleet:
         self._units.changed.clear()
 
     async def _leave(self, workers: set[asyncio.Future[None]]) -> None:
-        if self._units.silent_workers:  # silent workers are not waited for
+        if self._units.silent_workers:  # do not wait for silent workers
             await self._services.spark.stop_job(self._status.job.key)
         for worker in workers:
-            worker.cancel()  # no worker has a unit: the Spark job ends by itself
+            worker.cancel()  # no worker has a unit, so the Spark job ends by itself
         await asyncio.gather(*workers, return_exceptions=True)
 
     def _refusal(self, worker: asyncio.Future[None]) -> Unavailable | None:
@@ -294,9 +297,9 @@ class WorkerFleet:
         return None
 
 
-#: Reason of a refusal when another writer of the column was faster.
+#: The reason of a refusal if another writer of the column committed first.
 _FASTER = "FRAGMENT_CHANGED"
-#: Times that Spark may give up before a worker has asked for a unit.
+#: How often Spark may give up before any worker has requested a unit.
 _FRUITLESS = 3
 
 
@@ -320,9 +323,9 @@ class PlanExecution:
     """The execution of one plan of a job.
 
     Args:
-        services: The job's interfaces to other parts of the executor, and its settings.
-        cost: Seconds that a row takes; None: unknown.
-        waits: The reservations of other jobs that it waits for.
+        services: The interfaces to other parts of the executor, and the settings.
+        cost: The cost of a row in seconds; None if unknown.
+        waits: The waits of the job for reservations of other jobs.
         is_scratch: Whether the table is a scratch table, which has no readers while the job runs.
     """
 
@@ -398,11 +401,11 @@ class PlanExecution:
 
     @property
     def commits_partial_files(self) -> bool:
-        """Return whether rows may be committed before their fragment is finished."""
+        """Return whether rows may be committed before their fragments are finished."""
         return not self._partial.never
 
     def begin(self) -> None:
-        """Start workers, which get no work until `work` is called. Call `abandon` if you do not call `work`."""
+        """Start workers. They get no work until `work` is called. If you do not call `work`, call `abandon`."""
         if self._units.ended:
             return
         self._units.hold()
@@ -410,14 +413,14 @@ class PlanExecution:
         self._fleet.begin(self._address)
 
     async def abandon(self) -> None:
-        """Stop what `begin` started."""
+        """Stop the workers that `begin` started."""
         self._units.close()
         await self._services.stop_workers(self._status.job.key)
         if self._address is not None:
             await self._services.dispatcher.close(self._address)
 
     async def work(self) -> UnsettledReasons | None:
-        """Compute and commit the plan. Return what is left, or None when everything is committed."""
+        """Compute and commit the plan. Return why a part is not committed, or None if everything is committed."""
         own = 0 if self._address is None else 1
         if self._slots.note and self._status.metrics.spark_jobs == own:
             self._status.note("resources", self._slots.note)
@@ -441,11 +444,11 @@ class PlanExecution:
         return self._unsettled(unusable=await self._forget_unusable())
 
     def _scopes_out(self) -> list[str]:
-        """Return the scopes that workers may have reserved and not released."""
+        """Return the scopes in which workers may still have reservations."""
         return [self._context.scope(values) for values in self._work_queue.scopes_out]
 
     def stop(self) -> None:
-        """End `work` soon: workers store computed rows and return the rest; files are committed."""
+        """Let `work` end soon: workers store computed rows and return the others, and finished files are committed."""
         self._units.stop()
         self._services.stop_units(self._status.job.key)
 
@@ -461,7 +464,7 @@ class PlanExecution:
         return UnsettledReasons(pending, why, unusable=unusable, overtaken=overtaken, failing=bool(trouble))
 
     async def _end_commits(self, committing: asyncio.Future[None]) -> None:
-        """Commit the finished files of a job that ends early, unless another executor has taken it over."""
+        """Commit the finished files of a job that ends early, unless another executor has taken the job over."""
         if self._status.lost:
             committing.cancel()
             await asyncio.gather(committing, return_exceptions=True)
@@ -483,10 +486,10 @@ class PlanExecution:
                 self._committer.add(task, task.staged)
 
     async def _compute(self) -> None:
-        """Run workers until nothing is left to compute.
+        """Run workers until no work is left.
 
-        Spark restarts a worker that died. When Spark gives up on a worker, all workers are restarted, but only a few
-        times if none of them asks for work.
+        Spark restarts a worker that died. If Spark gives up on a worker, all workers are restarted, but only a few
+        times if none of them requests work.
         """
         opened = self._services.dispatcher.open
         address = self._address or opened(self._status.job.key, self._units, self._context)
@@ -505,7 +508,7 @@ class PlanExecution:
         self._committer.close()
 
     async def _watch_workers(self, until: asyncio.Future[None]) -> None:
-        """Check for stalls every `stall_check_seconds`, until the job is done."""
+        """Check for stalls every `stall_check_seconds`, until the plan is done."""
         seconds = self._services.settings.writer.stall_check_seconds
         self._tell_busy()
         while not (await asyncio.wait((until,), timeout=seconds))[0]:
@@ -518,7 +521,7 @@ class PlanExecution:
             self._units.reassign_silent()
 
     async def _grow_with_cluster(self) -> None:
-        """Use more workers if the cluster has grown: Spark's executors start one by one, some after the job."""
+        """Add workers if the cluster has grown: Spark's executors start one by one, some of them after the job."""
         slots = await asyncio.to_thread(self._usable_slots)
         if slots.count > self._slots.count and not self._computed:
             self._status.note("resources", f"{slots.count} workers from now on: the cluster has more cores than before")
@@ -527,7 +530,7 @@ class PlanExecution:
             self._fleet.grow(slots.count)
 
     def _usable_slots(self) -> TaskSlots:
-        """Return the task slots of the job, at most one for each row to compute or file to write."""
+        """Return the task slots of the job: at most one for each row to compute or file to write."""
         found = task_slots_for(self._plan.header.udf, self._status.job.backfill.concurrency, self._services)
         useful = max(1, self._plan.header.rows_to_compute, len(self._plan.tasks))
         return replace(found, count=min(found.count, useful))
@@ -544,7 +547,7 @@ class PlanExecution:
         self._busy = busy
 
     def _waits_for(self) -> dict[str, object]:
-        """Return what the job waits for besides workers, with marks that change when it progresses."""
+        """Return what the job waits for besides workers, each with a mark that changes when it makes progress."""
         waits = self._committer.waits_for
         if not (self._computed or self._work_queue.empty or self._units.with_workers):
             why = self._spark_busy or "Spark may have no free slots"
@@ -552,8 +555,8 @@ class PlanExecution:
         return waits
 
     async def _forget_unusable(self) -> bool:
-        """Forget files that were refused as damaged, missing or incomplete, so that no plan finds them. Return whether
-        there were any.
+        """Forget files that were refused because they are damaged, missing or incomplete, so that no plan finds them.
+        Return whether there were any.
         """
         tasks = planned_tasks(self._plan.tasks)
         unusable = [o for o in self._committer.rejected if o.reason.startswith(("FILE_", "ROW_COUNT", "TYPE_"))]

@@ -1,17 +1,17 @@
-"""Decide which waiting job runs next, and forecast when each of them will run.
+"""Decide which waiting job runs next, and forecast when each waiting job will run.
 
-The order is pure: no I/O, no clock. Of the waiting jobs, those of the highest priority come first. Among these the
-databases take turns: next is the database with the fewest running jobs; of equal ones, the database whose last turn (or
-whose first waiting job) is longest ago; of equal ones, the database with the oldest job. Within a database its callers
-take turns by the same rule, and a caller's oldest job is next. A job that a limit blocks is passed over until it may
-run.
+The order is computed without I/O or a clock. Waiting jobs with the highest priority come first. Among these, databases
+take turns: the next database is the one with the fewest running jobs. If several have equally few, it is the one whose
+last turn (or whose first waiting job, if it had none) is longest ago, and then the one with the oldest job. Within a
+database, callers take turns by the same rule; a caller's oldest job is next. A job that a limit blocks is skipped until
+it may run.
 
-Example: one job runs at a time, `lake` has ten jobs of `etl` and one of `ann`, and `shop` submits one after all of
-them. The order is `etl`, `shop`, `ann`, `etl`, …: no caller waits for another caller's ten jobs.
+Example: one job runs at a time. `lake` has ten jobs of the caller `etl` and one of `ann`; after all of these, `shop`
+submits a job. The order is `etl`, `shop`, `ann`, `etl`, …: no caller waits for another caller's ten jobs.
 
 No job starves. Assume that n jobs run concurrently and end in the order in which they began. After n turns, a waiting
-database has no running job left. From then on, only databases that have waited longer come before it, each once. The
-same holds for the callers within a database, unless a caller is blocked by its own limit.
+database has no running jobs left. From then on, only databases that have waited longer come before it, each only once.
+The same holds for the callers within a database, unless a caller is blocked by its own limit.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ from typing import Any, Generic, TypeAlias, TypeVar
 from leman_core.model.service_errors import ResourceExhausted
 
 _Key = TypeVar("_Key", bound=tuple[Any, ...])
-#: Stale entries that are kept in addition to one for each name.
+#: Number of stale entries that a heap keeps, besides one for each name.
 _STALE = 32
 
 
 class TurnHeap(Generic[_Key]):
-    """A heap of names, ordered by keys that may change. `key_of` has the current keys."""
+    """A heap of names, ordered by keys that may change. `key_of` maps each name to its current key."""
 
     def __init__(self) -> None:
         self.key_of: dict[str, _Key] = {}
         self._entries: list[tuple[_Key, str]] = []
 
     def put(self, name: str, key: _Key) -> None:
-        """Give a name a key, replacing its previous one."""
+        """Set the key of a name, replacing its previous key."""
         if self.key_of.get(name) == key:
             return
         self.key_of[name] = key
@@ -56,12 +56,12 @@ class TurnHeap(Generic[_Key]):
         self.key_of.pop(name, None)
 
     def first(self, may: Callable[[str], bool]) -> str | None:
-        """Return the name with the least key among those that `may` accepts, or None."""
+        """Return the name with the smallest key among those that `may` accepts, or None."""
         passed_over = []
         found = None
         while self._entries and found is None:
             key, name = self._entries[0]
-            if self.key_of.get(name) != key:  # superseded by a later key
+            if self.key_of.get(name) != key:  # replaced by a later key
                 heapq.heappop(self._entries)
             elif may(name):
                 found = name
@@ -72,7 +72,7 @@ class TurnHeap(Generic[_Key]):
         return found
 
     def least(self) -> _Key:
-        """Return the least key; the heap must not be empty."""
+        """Return the smallest key. The heap must not be empty."""
         name = self.first(lambda _: True)
         if name is None:
             raise LookupError("the heap is empty")
@@ -90,19 +90,19 @@ _age = attrgetter("age")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueuedJob:
-    """A job in the queue."""
+    """A job in the queue, waiting or running."""
 
     key: str
     accepted_at: float
-    """Seconds since the epoch."""
+    """When the job was accepted, in seconds since the epoch."""
     database: str = ""
     caller: str = ""
     """The caller; empty if anonymous."""
     priority: int = 0
     age: _Age = field(init=False, repr=False, compare=False)
-    """The sort key; older jobs come first."""
+    """The sort key. Older jobs come first."""
     lines: tuple[_Line, _Line] = field(init=False, repr=False, compare=False)
-    """The two parties whose turn the job uses: its database, and its caller in that database."""
+    """The two lines whose turn the job uses: its database, and its caller in that database."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "age", (self.accepted_at, self.key))
@@ -111,42 +111,42 @@ class QueuedJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnLimits:
-    """The most jobs that may run concurrently: in total, in each database, and of each caller across databases. 0: no
-    limit.
+    """Maximum numbers of jobs that may run concurrently: in total, in each database, and of each caller in all
+    databases together. 0 means no limit.
     """
 
     running: int
     per_database: int = 0
     per_caller: int = 0
     of_database: Callable[[str], int | None] = lambda _: None
-    """Returns the limit of a database that replaces `per_database`. It may change at any time."""
+    """Returns a database's own limit, which replaces `per_database`, or None. It may change at any time."""
 
     def database(self, database: str) -> int:
-        """Return how many jobs of a database may run concurrently; 0: no limit."""
+        """Return the maximum number of concurrent jobs in a database; 0 for no limit."""
         own = self.of_database(database)
         return self.per_database if own is None else own
 
 
-#: The total or remaining seconds of a job, or None if unknown.
+#: The total or the remaining seconds of a job; None if unknown.
 DurationOf: TypeAlias = Callable[[QueuedJob], float | None]
-#: A database, or a caller in a database.
+#: A waiting line: a database, or a caller in a database.
 _Line: TypeAlias = tuple[str, ...]
 _Age: TypeAlias = tuple[float, str]
-#: The claim of a waiting line: how many of its jobs run, the turn since which it waits, its oldest job.
+#: The claim of a line to the next turn: the number of its running jobs, the turn since which it waits, its oldest job.
 _Claim: TypeAlias = tuple[int, int, _Age]
 
 
 class _Callers:
-    """The waiting jobs of one database and one priority."""
+    """The waiting jobs in one database with one priority."""
 
     def __init__(self) -> None:
-        #: By caller, oldest first.
+        #: By caller, the oldest job first.
         self.jobs: dict[str, list[QueuedJob]] = {}
         self.claims: TurnHeap[_Claim] = TurnHeap()
         self.ages: TurnHeap[_Age] = TurnHeap()
 
     def drop(self, caller: str) -> None:
-        """Remove a caller that has no waiting job left."""
+        """Remove a caller that has no waiting jobs left."""
         del self.jobs[caller]
         self.claims.drop(caller)
         self.ages.drop(caller)
@@ -159,14 +159,14 @@ class _Callers:
 
 
 class _Databases:
-    """The waiting jobs of one priority."""
+    """The waiting jobs with one priority."""
 
     def __init__(self) -> None:
         self.callers: dict[str, _Callers] = {}
         self.claims: TurnHeap[_Claim] = TurnHeap()
 
     def drop(self, database: str) -> None:
-        """Remove a database that has no waiting job left."""
+        """Remove a database that has no waiting jobs left."""
         del self.callers[database]
         self.claims.drop(database)
 
@@ -178,7 +178,7 @@ class _Databases:
 
 
 class FairOrder:
-    """The waiting and the running jobs, and the order of the waiting ones."""
+    """The running jobs, and the waiting jobs in their order."""
 
     def __init__(self, limits: TurnLimits) -> None:
         self._limits = limits
@@ -186,10 +186,10 @@ class FairOrder:
         self._waiting: dict[str, QueuedJob] = {}
         self._levels: dict[int, _Databases] = {}
         self._running: dict[str, QueuedJob] = {}
-        #: How many jobs of a line run, and how many wait.
+        #: How many jobs of each line run, and how many wait.
         self._at_work: Counter[_Line] = Counter()
         self._in_line: Counter[_Line] = Counter()
-        #: The number of the turn since which a line waits; only lines with waiting jobs.
+        #: The number of the turn since which a line waits. Only lines with waiting jobs have one.
         self._since: dict[_Line, int] = {}
         self._at_work_of: Counter[str] = Counter()
         self._waiting_of: Counter[str] = Counter()
@@ -210,7 +210,7 @@ class FairOrder:
         return self._in_line[(database,)]
 
     def may_run(self, job: QueuedJob) -> bool:
-        """Return whether the limits allow another job of this database and caller."""
+        """Return whether the limits allow one more job of this database and caller."""
         return len(self._running) < self._limits.running and self._may(job.database) and self._may_for(job.caller)
 
     def _may(self, database: str) -> bool:
@@ -231,7 +231,7 @@ class FairOrder:
         self._enter(job)
 
     def prioritise(self, key: str, priority: int) -> None:
-        """Change the priority of a waiting job; other jobs are ignored."""
+        """Change the priority of a waiting job. Ignore any other job."""
         job = self._waiting.get(key)
         if job is not None:
             self._take_out(job)
@@ -240,7 +240,7 @@ class FairOrder:
             self._enter(job)
 
     def leave(self, key: str) -> None:
-        """Remove a job, waiting or running."""
+        """Remove a waiting or running job."""
         job = self._waiting.get(key)
         if job is not None:
             self._stop_waiting(job)
@@ -254,7 +254,7 @@ class FairOrder:
             self._claim(job)
 
     def start(self) -> QueuedJob | None:
-        """Start the next job and return it, or None if no waiting job may run."""
+        """Start the next job and return it. Return None if no waiting job may run."""
         job = self._next() if len(self._running) < self._limits.running else None
         if job is None:
             return None
@@ -279,7 +279,7 @@ class FairOrder:
         return None
 
     def _caller_of(self, callers: _Callers, database: str) -> str | None:
-        """Return the caller that is next in a database, or None if no job may run there."""
+        """Return the caller whose turn is next in a database. Return None if no job may run there."""
         return callers.claims.first(self._may_for) if self._may(database) else None
 
     def _stop_waiting(self, job: QueuedJob) -> None:
@@ -310,7 +310,7 @@ class FairOrder:
             del self._levels[job.priority]
 
     def _claim(self, job: QueuedJob) -> None:
-        """Update the claims of a job's lines after the job joined, started or left."""
+        """Update the claims of a job's lines, after the job has joined, started or left."""
         database, line = job.lines
         for level in self._levels.values():
             callers = level.callers.get(job.database)
@@ -322,10 +322,10 @@ class FairOrder:
             level.claims.put(job.database, (self._at_work[database], self._since[database], callers.ages.least()))
 
     def turns_to_come(self, duration: DurationOf) -> list[tuple[str, float]]:
-        """Return the waiting jobs in the order of their turns, with the seconds until each.
+        """Return the waiting jobs in the order of their turns, each with the seconds until its turn.
 
-        A job of unknown duration is assumed never to end, so that a turn that waits for it is infinitely far away. If
-        all running jobs have unknown durations, they are assumed to end in the order in which they began.
+        A job of unknown duration is assumed never to end, so a turn that waits for it is infinitely far away. If the
+        durations of all running jobs are unknown, the jobs are assumed to end in the order in which they began.
         """
         return self._copy()._play(duration)
 
@@ -355,7 +355,7 @@ class FairOrder:
 
 
 def _less(counts: Counter[Any], what: Any) -> None:
-    """Decrement a count and remove it at zero."""
+    """Decrement a count. Remove it when it is zero."""
     counts[what] -= 1
     if not counts[what]:
         del counts[what]
@@ -372,7 +372,7 @@ _FORECAST_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class _Forecast:
-    """The order and the expected starts of the waiting jobs at one moment."""
+    """The order and the expected starts of the waiting jobs at some moment."""
 
     made_at: float
     """Seconds since the epoch."""
@@ -386,9 +386,9 @@ class JobQueue:
     """The jobs of one executor, on one event loop.
 
     Args:
-        most_waiting: The most jobs that may wait in total.
-        most_waiting_per_caller: The most jobs of one caller that may wait; 0: no limit.
-        most_waiting_in: Returns the most jobs of a database that may wait; None if the database has no limit of its
+        most_waiting: Maximum number of waiting jobs in total.
+        most_waiting_per_caller: Maximum number of waiting jobs of one caller; 0 for no limit.
+        most_waiting_in: Returns the maximum number of waiting jobs in a database, or None if it has no limit of its
             own.
         duration: Estimates how long a job takes.
     """
@@ -411,11 +411,11 @@ class JobQueue:
         self._forecast: _Forecast | None = None
 
     def check_capacity(self, job: QueuedJob) -> None:
-        """Raise an error unless a job can be accepted.
+        """Check that another job can be accepted.
 
         Raises:
-            ResourceExhausted: TOO_MANY_JOBS – the most jobs are running and waiting; TOO_MANY_WAITING_JOBS – the most
-                jobs of this caller, or of this database, are waiting.
+            ResourceExhausted: TOO_MANY_JOBS – the maximum number of jobs is running and waiting; TOO_MANY_WAITING_JOBS
+                – the maximum number of this caller's jobs, or of jobs in this database, is waiting.
         """
         if self._order.may_run(job):
             return
@@ -447,11 +447,11 @@ class JobQueue:
         """Put a job into the queue.
 
         Args:
-            always: Accept it even if the queue is full.
+            always: Whether to accept the job even if the queue is full.
 
         Returns:
-            A future. It becomes True when the job may run, possibly at once, or False if the job leaves the queue
-            first.
+            A future. Its result is True when the job may run (possibly at once), or False if the job leaves the queue
+            before.
 
         Raises:
             ResourceExhausted: see `check_capacity`, unless `always`.
@@ -464,7 +464,7 @@ class JobQueue:
         return turn
 
     def leave(self, key: str) -> None:
-        """Remove an ended or withdrawn job, and start the next one."""
+        """Remove an ended or withdrawn job. Start the next one."""
         self._order.leave(key)
         turn = self._turns.pop(key, None)
         if turn is not None and not turn.done():
@@ -472,11 +472,11 @@ class JobQueue:
         self._give_turns()
 
     def look_again(self) -> None:
-        """Start waiting jobs that may run after the limits changed."""
+        """Start those waiting jobs that may run after a change of limits."""
         self._give_turns()
 
     def prioritise(self, key: str, priority: int) -> None:
-        """Change the priority of a waiting job; other jobs are ignored."""
+        """Change the priority of a waiting job. Ignore any other job."""
         self._order.prioritise(key, priority)
         self._forecast = None
 
@@ -489,29 +489,30 @@ class JobQueue:
 
     @property
     def together(self) -> int:
-        """Return how many jobs run now."""
+        """Return the number of jobs that run now."""
         return len(self._order.running)
 
     def places(self) -> Mapping[str, int]:
-        """Return the places of the waiting jobs, in order; 1 is next."""
+        """Return the place of each waiting job, in order. Place 1 is next."""
         return self._forecast_at(time.time()).places
 
     def expected(self, key: str) -> tuple[int, float]:
-        """Return a waiting job's place, and its expected start in seconds since the epoch, never in the past.
+        """Return a waiting job's place and its expected start, in seconds since the epoch, never in the past.
 
-        The time is 0 if unknown. Both are 0 if the job does not wait.
+        The start is 0 if unknown. Both are 0 if the job does not wait.
         """
         if not self.waits(key):
             return 0, 0.0
         now = time.time()
         forecast = self._forecast_at(now)
         start = forecast.starts.get(key)
-        # Overdue starts are rounded up to the second, so that concurrent callers get the same answer.
+        # Starts in the past are replaced by the current time, rounded up to a second so that concurrent callers get the
+        # same answer.
         return forecast.places[key], 0.0 if start is None else max(start, math.ceil(now))
 
     def _forecast_at(self, now: float) -> _Forecast:
-        """Return the forecast. It is computed again after jobs joined or left, and each second if some durations are
-        known.
+        """Return the forecast. It is renewed after a job has joined or left and, if some durations are known, every
+        second.
         """
         forecast = self._forecast
         if forecast is None or (not 0.0 <= now - forecast.made_at < _FORECAST_SECONDS and self._something_is_known):

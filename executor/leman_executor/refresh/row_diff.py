@@ -1,8 +1,8 @@
-"""The row diff: which rows of a view a refresh has to append, recompute or evict.
+"""Compute the row diff: which rows a refresh has to append to a view, recompute or evict.
 
-It reads only what the changes of the source require: the row ids of fragments that differ, the filter's columns of new
-or changed rows, and the view's row ids if rows were removed or changed. Row ids are compared range by range, so that
-memory grows only with the number of differences.
+This reads only what the changes of the source require: the row ids of fragments that differ, the filter's columns of
+new or changed rows, and, if rows were removed or changed, the view's row ids. Row ids are compared one range after
+another, so that memory grows only with the number of differences.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ from leman_executor.refresh.unchanged_rows import RowPairs, SourceSide, Unchange
 
 
 class BaseSourceVersion:
-    """The source version that a view shows, read on first use from the source, or from the view's record of it.
+    """The source version that a view shows. It is read on first use, from the source or from the view's record of it.
 
     Raises:
-        NotFound: SOURCE_VERSION_NOT_FOUND – the source does not have the version any more. `rows` and `side` raise this
-            only if the view has no record of the version either.
+        NotFound: SOURCE_VERSION_NOT_FOUND – the source no longer has the version. `rows` and `side` raise this only if
+            the view has no record of the version either.
     """
 
     def __init__(self, plan: RefreshPlan) -> None:
@@ -58,13 +58,13 @@ class BaseSourceVersion:
 
     @cached_property
     def source(self) -> SourceRows:
-        """Return the version as the source has it."""
+        """Return the version as read from the source."""
         definition = self._plan.definition
         return SourceRows(definition.source_uri, definition.base_version)
 
     @cached_property
     def rows(self) -> SourceRows | SourceRecord:
-        """Return the rows by fragment, from the version itself or from the view's record of it."""
+        """Return the rows by fragment, from the source version itself or from the view's record of it."""
         try:
             return self.source
         except NotFound:
@@ -74,29 +74,30 @@ class BaseSourceVersion:
             )
 
     def side(self) -> SourceSide:
-        """Return the columns and fragments."""
+        """Return the columns and fragments of the version."""
         rows = self.rows
         if isinstance(rows, SourceRows):
             return SourceSide.of(rows.dataset)
         return SourceSide(rows.snapshot.version, rows.snapshot.fields, lambda: rows.snapshot.fragments)
 
 
-#: Rows of listed fragments that are compared at once, in each version: some 500 MB for both.
+#: Number of rows of the listed fragments that are compared at once, in each version. They take some 500 MB for both
+#: versions.
 _AT_ONCE = 1 << 22
 _ALL = (0, 1 << 62)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RowDiff:
-    """The differences between a source's rows in two versions."""
+    """The differences between the rows of a source in two versions."""
 
     moves: Moves
-    #: The fresh and the changed rows, in the target, sorted by id.
+    #: The fresh and the changed rows, as the target version has them, sorted by id.
     asked: RowFacts
 
 
 def diff_rows(plan: RefreshPlan, base: BaseSourceVersion, target: SourceRows) -> RowDiff:
-    """Compare the fragments that the plan lists. `base` is opened only if one of them is older than the target."""
+    """Compare the fragments that the plan lists. Open `base` only if one of them is older than the target version."""
     kinds = ChangeKind
     deletions = {c.fragment_id for c in plan.changes if c.kind is kinds.DELETIONS}
     old = {c.fragment_id for c in plan.changes if c.kind in (kinds.GONE, kinds.REWRITTEN)}
@@ -116,16 +117,16 @@ def diff_rows(plan: RefreshPlan, base: BaseSourceVersion, target: SourceRows) ->
 def _deletions(
     base: BaseSourceVersion, target: SourceRows, fragments: Collection[int], *, old: bool, new: bool
 ) -> tuple[RowFacts, RowFacts]:
-    """Return the rows that only the first version has, and those that only the second has.
+    """Return the rows that only the first version has, and the rows that only the second version has.
 
-    The fragments must have the same files in both versions. Only lists of deleted rows are read.
+    The fragments must have the same files in both versions. This reads only the lists of deleted rows.
 
     Args:
         base: The first version.
         target: The second version.
         fragments: Ids of the fragments.
-        old: Whether the first version has other fragments whose rows may have moved here.
-        new: Whether the second version has other fragments to which rows from here may have moved.
+        old: Whether the first version has other fragments, whose rows may have moved to these fragments.
+        new: Whether the second version has other fragments, to which rows of these fragments may have moved.
     """
     gone, back = {}, {}
     for fragment_id in sorted(fragments):
@@ -138,7 +139,7 @@ def _deletions(
 
 
 def _ranges(rows: int, highest: Callable[[], int]) -> Iterable[tuple[int, int]]:
-    """Return ranges of row ids with about `_AT_ONCE` rows each, if ids are spread evenly."""
+    """Return ranges of row ids with about `_AT_ONCE` rows each, assuming that ids are spread evenly."""
     parts = -(-rows // _AT_ONCE)
     if parts < 2:
         return [_ALL]
@@ -187,19 +188,19 @@ def _concatenated(rows: Iterable[RowFacts]) -> RowFacts:
 
 
 _ROWS = 1 << 16
-#: In views of more fragments, looking at each one would take longer than scanning all.
+#: If a view has more fragments, examining each of them would take longer than scanning all.
 _MOST_PROBED = 1 << 8
 
 
 def view_row_ids(uri: str, version: int, wanted: Ids | None = None) -> tuple[Ids, Ids]:
-    """Return the sorted source row ids of a view's rows, and the rows' addresses. With `wanted` (sorted ids), return
-    only those.
+    """Return the sorted source row ids of a view's rows, and the rows' addresses. If `wanted` (sorted ids) is given,
+    return only these rows.
     """
     return _read(uri, version, wanted, "_rowaddr")
 
 
 def view_rows_with_values(uri: str, version: int, wanted: Ids) -> tuple[Ids, Ids]:
-    """Return those of the wanted source row ids (sorted) for which the view has values, and the view's own row ids.
+    """Return those `wanted` source row ids (sorted) for which the view has values, and the view's own ids of the rows.
 
     Both are sorted by source row id.
     """
@@ -234,10 +235,11 @@ def _read(uri: str, version: int, wanted: Ids | None, place: str, where: str | N
 
 
 def _fragments_with(dataset: lance.LanceDataset, wanted: Ids) -> list[lance.LanceFragment] | None:
-    """Return the fragments that may have some of the wanted rows; None: any may.
+    """Return the fragments that may have some of the wanted rows. Return None if any fragment may.
 
-    Unless a view is shuffled, Leman writes its rows in the order of their source row ids, so that the first and the
-    last id of a fragment suffice. Fragments that other writers wrote, or that were compacted, may have any row.
+    Unless a view is shuffled, Leman writes its rows in the order of their source row ids. So the first and the last id
+    of a fragment show which rows it may have. A fragment that another writer wrote, or that was compacted, may have any
+    row.
     """
     definition = from_metadata(dataset.schema.metadata or {})
     fragments = [fragment for fragment in dataset.get_fragments() if fragment.count_rows()]
@@ -260,7 +262,9 @@ def _is_ordered(fragment: lance.LanceFragment, field_id: int) -> bool:
 
 
 def _positions(wanted: Ids, found: Ids) -> Ids | Mask:
-    """Return which of the found ids are wanted. The ids are sorted, unless the view is shuffled or was compacted."""
+    """Return which of the found ids are wanted. The found ids are sorted, unless the view is shuffled or was
+    compacted.
+    """
     if len(found) < 2 or not bool((found[1:] > found[:-1]).all()):
         return isin_sorted(wanted, found)
     begin, end = np.searchsorted(wanted, [found[0], found[-1] + 1])
@@ -268,63 +272,65 @@ def _positions(wanted: Ids, found: Ids) -> Ids | Mask:
     return np.asarray(at[found[at] == wanted[begin:end]], np.int64)
 
 
-#: A fragment is scanned with the filter if half of its rows are to be evaluated, or of `_MANY` rows and more one in
-#: `_SCAN_SHARE`: a scan reads 30 times as many rows in the same time as a take. Other rows are taken.
+#: A fragment is scanned with the filter if at least half of its rows need evaluation or, if `_MANY` rows or more need it,
+#: at least one row in `_SCAN_SHARE`. Otherwise the rows are read by position. A scan reads 30 times as many rows in the
+#: same time.
 _SCAN_SHARE = 16
 _MANY = 1 << 14
 _LEAST_SLICE = 64
-#: Up to so many new rows are read together with their values, if these take no more bytes.
+#: Up to this many new rows are read together with their values, if these do not take too many bytes.
 _FEW_ROWS = 1 << 14
 _FEW_BYTES = 32 << 20
 
-#: Opens a source at a version.
+#: Opens a version of a source.
 OpenSource = Callable[[str, int], SourceRows]
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class RowOutcome:
-    """What a refresh does to a view's rows."""
+    """The changes of a refresh to the rows of a view."""
 
-    #: Source ids of new rows, in their final order.
+    #: Source ids of the new rows, in the order in which the view will have them.
     append: Ids
-    #: Source ids of rows that stay where they are, with other values.
+    #: Source ids of the rows that stay in place and get other values.
     recompute_ids: Ids
-    #: Row addresses of the same rows in the view, ascending.
+    #: The view's row addresses of the same rows, ascending.
     recompute_addresses: Ids
-    #: Row addresses in the view of the rows to evict, ascending.
+    #: The view's row addresses of the rows to evict, ascending.
     evict_addresses: Ids
-    #: Rows of the source whose filter columns were read.
+    #: Number of source rows whose filter columns were read.
     source_rows_read: int
-    #: Source ids of the same rows, sorted.
+    #: Source ids of the rows to evict, sorted.
     evict_ids: Ids = field(default_factory=lambda: NO_IDS)
-    #: The selected columns of the new rows, in their order, if they were read along.
+    #: The selected columns of the new rows, in the same order, if they were read as well.
     values: pa.RecordBatch | None = None
 
 
-#: All rows stay as they are.
+#: The outcome in which all rows stay unchanged.
 NO_CHANGES = RowOutcome(
     append=NO_IDS, recompute_ids=NO_IDS, recompute_addresses=NO_IDS, evict_addresses=NO_IDS, source_rows_read=0
 )
 
 
 def row_outcome(plan: RefreshPlan, source: OpenSource = SourceRows) -> RowOutcome:
-    """Return what the plan does to the view's rows (docs/decisions/0010-views.md). The view is read at `plan.version`.
+    """Return what the plan changes in the view's rows (docs/decisions/0010-views.md). The view is read at
+    `plan.version`.
 
     Args:
         plan: The plan.
-        source: Opens the source at the plan's target.
+        source: Opens the source at the plan's target version.
 
     Raises:
         NotFound: SOURCE_VERSION_NOT_FOUND.
         Aborted: SOURCE_ROW_GONE.
-        LemanError: What `storage_errors.unusable` gives.
+        LemanError: As `storage_errors.unusable` returns.
     """
     with using_storage(plan.definition.source_uri):
         return _Comparison(plan, source).outcome()
 
 
 def every_row(plan: RefreshPlan) -> RowOutcome:
-    """Return an outcome in which all rows of the view are recomputed in place. The source is not read."""
+    """Return an outcome in which all rows of the view are recomputed in place. This does not read the source."""
     ids, addresses = view_row_ids(plan.uri, plan.version)
     order = np.argsort(addresses)
     return RowOutcome(
@@ -337,10 +343,10 @@ def every_row(plan: RefreshPlan) -> RowOutcome:
 
 
 def with_all_others(plan: RefreshPlan, outcome: RowOutcome) -> RowOutcome:
-    """Return the outcome in which unchanged rows are recomputed too, because a function has a new version.
+    """Return the outcome with unchanged rows recomputed too, because a function has a new version.
 
-    The new function version reads the source at the target version only. For the columns of all other functions,
-    unchanged rows keep the values that the view has.
+    The new function version reads only the target version of the source. In the columns of all other functions,
+    unchanged rows keep the view's values.
     """
     ids, addresses = view_row_ids(plan.uri, plan.version)
     stay = ~isin_sorted(outcome.evict_ids, ids)
@@ -349,7 +355,7 @@ def with_all_others(plan: RefreshPlan, outcome: RowOutcome) -> RowOutcome:
 
 
 class _Filter:
-    """The view's filter at one version of the source. It counts the rows that it reads."""
+    """The view's filter at one version of the source. It also counts the rows that it reads."""
 
     def __init__(self, source: SourceRows, where: str) -> None:
         self.source = source
@@ -363,7 +369,7 @@ class _Filter:
         return self.source.matching_ids(self._where)
 
     def among(self, ids: Ids) -> Ids:
-        """Return the ids, among these sorted ones, that match the filter."""
+        """Return those of the (sorted) ids whose rows match the filter."""
         if self._free or not len(ids):
             return ids
         self.rows_read += len(ids)
@@ -386,7 +392,7 @@ class _Filter:
 
 
 class _Comparison:
-    """The comparison of the source at two versions, for one view."""
+    """The comparison of two versions of the source, for one view."""
 
     def __init__(self, plan: RefreshPlan, source: OpenSource) -> None:
         query = plan.definition.query
@@ -412,9 +418,9 @@ class _Comparison:
         return self._only_new() or self._unbounded()
 
     def _only_new(self) -> RowOutcome | None:
-        """Return the outcome if a few new rows are the only change of the source, else None.
+        """If a few new rows are the only change of the source, return the outcome, else None.
 
-        None of them is a moved row: then the fragment where it was before would be listed too.
+        None of these rows can have been moved: the fragment where a moved row was before would be listed too.
         """
         query, fragments = self._plan.definition.query, [c.fragment_id for c in self._plan.changes]
         if any(change.kind is not ChangeKind.APPEARED for change in self._plan.changes):
@@ -466,8 +472,8 @@ class _Comparison:
         )
 
     def _window(self, held: Ids) -> tuple[Ids, Ids]:
-        """Return the view's rows at the target version, and the changed rows among them that matched the filter before
-        too.
+        """Return the view's rows at the target version, and those changed rows among them that matched the filter
+        before.
         """
         low, high = int(held[0]), int(held[-1])
         found = self._differences()
@@ -483,7 +489,7 @@ class _Comparison:
         return window(held, change, self._bounds, Beyond(self._below, self._above)), change.kept
 
     def _first(self) -> Ids:
-        """Return the rows of a view that has none yet."""
+        """Return the rows for a view that has none yet."""
         if self._bounds.limit == 0:
             return NO_IDS
         if self._bounds.limit is None:
@@ -511,9 +517,9 @@ class _Comparison:
         return self._nearest(lambda ids: ids[ids > high], count)
 
     def _nearest(self, side: Callable[[Ids], Ids], count: int) -> Ids:
-        """Return the `count` smallest keys, made from row ids by `side`, of rows that match the filter.
+        """Return the `count` smallest keys of rows that match the filter. `side` makes keys from row ids.
 
-        The filter's columns are read in growing slices, the nearest rows first. Row ids are read without data.
+        The filter's columns are read in growing slices, starting with the smallest keys. Row ids are read without data.
         """
         found = NO_IDS
         size = max(_LEAST_SLICE, 2 * count)

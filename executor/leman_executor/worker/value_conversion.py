@@ -1,8 +1,8 @@
 """Convert Python values and Arrow arrays to a column's type, and reject values that do not fit.
 
-pyarrow itself changes values silently. It converts 1.5 to the integer 1, a naive time to UTC, a date and time to a
-date, microseconds to seconds, a number to a time, bytes to text and text to bytes, text to a list of letters or an
-empty struct, and a number beyond float32 to infinity.
+pyarrow itself changes some values without an error. For example, it converts 1.5 to the integer 1, a naive time to UTC,
+a date and time to a date, microseconds to seconds, a number to a time, bytes to text and text to bytes, text to a list
+of letters or an empty struct, and a number beyond the range of float32 to infinity.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from leman._format.value_casts import (
 )
 from leman_executor.worker.user_errors import error_text as user_text
 
-#: What pyarrow raises for a value that it cannot convert.
+#: The errors that pyarrow raises for a value that it cannot convert.
 CONVERSION_ERRORS = (pa.ArrowException, TypeError, ValueError, OverflowError)
 
-#: Microseconds per unit.
+#: Microseconds in each unit.
 _MICROSECONDS = {"s": 1_000_000, "ms": 1_000, "us": 1, "ns": 1}
-#: Types with immutable values. Subclasses are excluded, as they may convert to something else later.
+#: Types whose values are immutable. Subclasses are not included, because they may convert to something else later.
 LASTING = frozenset(
     {
         *(type(None), bool, int, float, complex, str, bytes, decimal.Decimal, uuid.UUID),
@@ -50,7 +50,7 @@ LASTING = frozenset(
         *(np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32, np.uint64),
     }
 )
-#: The Python types whose values pyarrow converts exactly, except that it rounds integers to the nearest half.
+#: The Python types whose values pyarrow converts exactly, except that it rounds an integer to the nearest half.
 _SAFE: list[tuple[Callable[[pa.DataType], bool], frozenset[type]]] = [
     (is_text, frozenset({type(None), str})),
     (is_binary, frozenset({type(None), bytes})),
@@ -59,7 +59,7 @@ _SAFE: list[tuple[Callable[[pa.DataType], bool], frozenset[type]]] = [
 ]
 _WHOLE = (int, np.integer)
 _TRUTH = "a bool is not a number: return int(...), or give data_type=pa.bool_()"
-_NOT_WHOLE = (bool, np.timedelta64)  # Python and numpy count these as integers
+_NOT_WHOLE = (bool, np.timedelta64)  # subclasses of integers in Python and numpy
 _BYTES = (bytes, bytearray, memoryview)
 _TRUTHS = (bool, np.bool_)
 _NO_FLOATS = frozenset({*_TRUTHS, decimal.Decimal})
@@ -68,20 +68,20 @@ _TEMPORAL = (pt.is_timestamp, pt.is_date, pt.is_time, pt.is_duration)
 
 
 class Converter:
-    """Make arrays of one type from Python values."""
+    """Make arrays of one Arrow type from Python values."""
 
     def __init__(self, kind: pa.DataType) -> None:
         self.kind = kind
         python_type = _python_type(kind)
         self._bits = isinstance(kind, pa.Bool8Type)
-        #: The type of arrays that are then cast; None: pyarrow makes arrays of the type itself.
+        #: Makes arrays of another type that are then cast. None if pyarrow makes arrays of the type itself.
         self._inner = None if self._bits or python_type == kind else Converter(python_type)
         self._storage = without_extensions(kind)
-        #: Whether the type is a list whose items can only be Python's and numpy's own numbers.
+        #: Whether the type is a list whose items can only be numbers of Python or numpy.
         self.is_flat = _is_list(self._storage) and pt.is_floating(self._storage.value_type)
         lossless = frozenset() if self._inner or self._bits else frozenset(t for t in LASTING if _is_lossless(t, kind))
         self._types_suffice = bool(lossless)
-        #: Types with immutable values. With `_types_suffice`, pyarrow also converts them without loss.
+        #: Types whose values are immutable and, with `_types_suffice`, converted by pyarrow without loss.
         self.plain_types = lossless or LASTING
         self._has_floats = has_floats(kind)
         self._has_json = holds_type(kind, lambda inner: isinstance(inner, pa.JsonType))
@@ -91,7 +91,7 @@ class Converter:
 
         Args:
             values: The values.
-            are_plain: Whether all values are of `plain_types`.
+            are_plain: Whether the types of all values are in `plain_types`.
 
         Raises:
             Exception: One of CONVERSION_ERRORS, for a value that the type cannot hold.
@@ -111,7 +111,7 @@ class Converter:
             _check_all(values, kind)
         if self._has_json:
             check_json(made)
-        if made.type != kind:  # pyarrow widens the index of a full dictionary
+        if made.type != kind:  # if a dictionary is full, pyarrow widens its index type
             raise ValueError(f"the values need the type {made.type}: use a wider index type")
         return made
 
@@ -126,7 +126,7 @@ def to_array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
 
 
 def refusal(value: Any, kind: pa.DataType, error: Exception) -> str:
-    """Return why a function's return value does not fit the type, with advice for Python users.
+    """Explain why a function's return value does not fit the type, with advice for Python users.
 
     Args:
         value: The value that `to_array` rejected.
@@ -146,7 +146,7 @@ def refusal(value: Any, kind: pa.DataType, error: Exception) -> str:
 
 
 def _as_dict(value: Any) -> str:
-    """Return how to convert an object with fields to a dict; empty if its class is unknown."""
+    """Return how to convert an object with fields to a dict. Return "" if its class is unknown."""
     if callable(getattr(value, "model_dump", None)):
         return "the model's model_dump()"
     if dataclasses.is_dataclass(value):
@@ -177,9 +177,10 @@ def _is_list(kind: pa.DataType) -> bool:
 
 
 def _python_type(kind: pa.DataType) -> pa.DataType:
-    """Return the type as which pyarrow makes arrays from Python values, if it cannot make arrays of the type itself.
+    """Return the type with which pyarrow makes arrays from Python values.
 
-    It cannot make arrays of nested extension types, nor of extension types that it does not know.
+    This differs from `kind` for nested extension types and for extension types that pyarrow does not know: of these it
+    cannot make arrays.
     """
     if isinstance(kind, pa.OpaqueType):
         return without_extensions(kind)
@@ -200,7 +201,9 @@ def _check_all(values: Iterable[Any], kind: pa.DataType) -> None:
 
 
 def _may_lose(values: Iterable[Any], kind: pa.DataType) -> bool:
-    """Return whether pyarrow might change a value silently; cheap for values of the plain Python type."""
+    """Return whether pyarrow might change a value without an error. This is cheap for values of the plain Python
+    type.
+    """
     kind = _bare(kind)
     if pt.is_nested(kind):
         return _nested_may_lose([value for value in values if value is not None], kind)
@@ -210,7 +213,7 @@ def _may_lose(values: Iterable[Any], kind: pa.DataType) -> bool:
 
 
 def _bare(kind: pa.DataType) -> pa.DataType:
-    """Return the type of the values themselves, without extensions and dictionaries."""
+    """Return the type of the values themselves, without extension types and dictionaries."""
     while isinstance(kind, pa.BaseExtensionType):
         kind = kind.storage_type
     return _bare(kind.value_type) if pt.is_dictionary(kind) else kind
@@ -225,11 +228,11 @@ def _nested_may_lose(present: list[Any], kind: pa.DataType) -> bool:
 def _in_order(value: Any, kind: pa.DataType) -> Any:
     """Replace all containers in a value by Python lists and dicts, and convert times to the type's unit.
 
-    pyarrow would read the items of a pandas Series by label, those of a set in arbitrary order, and a data frame as its
-    column names.
+    Otherwise pyarrow would read the items of a pandas Series by label, those of a set in any order, and a data frame as
+    its column names.
 
     Raises:
-        TypeError: A container has no order, or has columns.
+        TypeError: A container has no order, or it has columns.
     """
     kind = without_extensions(kind)
     if pt.is_dictionary(kind):
@@ -265,10 +268,10 @@ def _pair_in_order(pair: Any, kind: pa.DataType) -> Any:
 
 
 def _items_of(value: Any) -> Iterable[Any] | None:
-    """Return the items of a list-like value by position; None if it is not list-like.
+    """Return the items of a list-like value by position. Return None if it is not list-like.
 
     Raises:
-        TypeError: It has no order, or it has columns.
+        TypeError: The value has no order, or it has columns.
     """
     if isinstance(value, list | tuple):
         return value
@@ -282,8 +285,8 @@ def _items_of(value: Any) -> Iterable[Any] | None:
     if isinstance(value, pa.Array | pa.ChunkedArray):
         return list(value.to_pylist())
     if isinstance(value, np.ma.MaskedArray):
-        return list(value.tolist())  # masked items become None
-    if hasattr(value, "__array__"):  # of numpy, or convertible to it: pandas, xarray, torch
+        return list(value.tolist())  # `tolist` turns masked items into None
+    if hasattr(value, "__array__"):  # numpy, or convertible to it: pandas, xarray, torch
         value = np.asarray(value)
         value = value.tolist() if value.ndim == 1 and value.dtype.kind not in "mM" else value
     try:
@@ -293,10 +296,10 @@ def _items_of(value: Any) -> Iterable[Any] | None:
 
 
 def _in_unit(value: Any, kind: pa.DataType) -> Any:
-    """Convert a time for pyarrow: a numpy time to the type's unit, a date to its midnight, and NaT to None.
+    """Convert a time for pyarrow: a numpy time to the type's unit, a date to its midnight, NaT to None.
 
     Raises:
-        ValueError: The unit cannot hold it.
+        ValueError: The type's unit cannot represent the time.
     """
     if type(value).__name__ == "NaTType":
         return None
@@ -319,14 +322,16 @@ def _in_unit(value: Any, kind: pa.DataType) -> Any:
 
 
 def _is_lossless(sort: type, kind: pa.DataType) -> bool:
-    """Return whether pyarrow converts every value of a Python type to an Arrow type exactly, or rejects it."""
+    """Return whether pyarrow either converts every value of a Python type to an Arrow type exactly or rejects it."""
     if pt.is_nested(kind) or pt.is_temporal(kind) or pt.is_dictionary(kind) or isinstance(kind, pa.BaseExtensionType):
         return False
     return not _may_lose_any(frozenset({sort}), kind)
 
 
 def _may_lose_any(found: abc.Set[type], kind: pa.DataType) -> bool:
-    """Return whether pyarrow might change a value of these types silently; `kind` is neither nested nor a time."""
+    """Return whether pyarrow might change a value of these types without an error. `kind` must not be nested or a
+    time.
+    """
     if pt.is_integer(kind):
         return not all(sort is type(None) or _is_whole(sort) for sort in found)
     for is_kind, safe in _SAFE:
@@ -374,17 +379,17 @@ def _lists_may_lose(lists: list[Any], kind: pa.DataType) -> bool:
         return True
     if pt.is_boolean(kind):
         return False
-    if pt.is_float32(kind) or pt.is_float64(kind):  # checking each number takes as long as converting them
+    if pt.is_float32(kind) or pt.is_float64(kind):  # checking each number would take as long as converting it
         return any(value and type(value[0]) in _TRUTHS for value in lists)
     try:
         return _may_lose(itertools.chain.from_iterable(lists), kind)
-    except TypeError:  # not a list at all: pyarrow reports it
+    except TypeError:  # not a list: pyarrow reports that
         return False
 
 
 def _fault(value: Any, kind: pa.DataType) -> str:
-    """Return what a conversion would lose of a value. It is empty if the value stays the same, or if pyarrow rejects
-    it.
+    """Describe what a conversion would lose of a value. Return "" if it would lose nothing, or if pyarrow rejects the
+    value.
     """
     if isinstance(kind, pa.BaseExtensionType):
         return _fault(value, kind.storage_type)
@@ -398,7 +403,7 @@ def _fault(value: Any, kind: pa.DataType) -> str:
 
 def _integer_fault(value: Any, _kind: pa.DataType) -> str:
     value = _plain(value)
-    # int() also accepts addresses and uuids, and truncates floats and decimals
+    # `int` also accepts addresses and UUIDs, and truncates floats and decimals.
     if isinstance(value, _TRUTHS):
         return _TRUTH
     whole = _is_whole(type(value)) or (not isinstance(value, (str, bytes, *_NOT_WHOLE)) and bool(int(value) == value))
@@ -421,7 +426,7 @@ def _decimal_fault(value: Any, _kind: pa.DataType) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Convert a pyarrow scalar to a Python value; return other values unchanged."""
+    """Convert a pyarrow scalar to a Python value. Return other values unchanged."""
     return value.as_py() if isinstance(value, pa.Scalar) else value
 
 
@@ -459,7 +464,7 @@ def _struct_fault(value: Any, kind: pa.DataType) -> str:
     if isinstance(value, str | bytes):
         return f"a {type(value).__name__} is not a struct"
     fields = {field.name: field.type for field in kind}
-    if isinstance(value, tuple):  # its values are the fields in order
+    if isinstance(value, tuple):  # a tuple has the fields in order
         value = dict(zip(fields, value, strict=True))
     elif isinstance(value, list):
         value = dict(value)
@@ -519,7 +524,7 @@ _FAULTS: list[tuple[Callable[[pa.DataType], bool], Callable[[Any, pa.DataType], 
 
 
 def _items(lists: pa.Array) -> pa.Array:
-    """Return the values in lists, without those of NULL lists. pyarrow cannot leave these out if structs hold extension
-    types.
+    """Return the values in lists, without those of NULL lists. pyarrow itself cannot do this if structs contain
+    extension types.
     """
     return (lists.drop_null() if lists.null_count else lists).flatten()
