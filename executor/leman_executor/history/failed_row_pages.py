@@ -1,7 +1,7 @@
 """Page and group a job's failed rows by reading only the parts of the error store that have them.
 
-Each job's rows are located by zones of neighbouring rows. If a page lies in few zones, it is read from these; otherwise
-the job's rows are listed and sorted once.
+Zones, which are stretches of neighbouring rows, show where the store has the rows of each job. If the rows of a page
+are in few zones, these are read; otherwise the job's rows are listed and sorted once.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ from leman_core.storage.log_snapshot import Snapshot
 from leman_executor.worker.error_store import errors_uri, open_log
 
 _Numbers = npt.NDArray[np.int64]
-#: Most rows of a zone.
+#: Maximum number of rows in a zone.
 _ZONE = 1024
-#: How often a zone is cut where the rows of another append begin; rows without any order stay together.
+#: How often a zone is cut where the rows of another append begin. Rows without any order stay together.
 _CUTS = 7
 
 
 @dataclass(frozen=True, slots=True)
 class ErrorZone:
-    """Consecutive rows of the store, including some of one job."""
+    """Consecutive rows of the store, some of which belong to one particular job."""
 
-    #: The place of the first row, and the number of rows, of any job.
+    #: The place of the first row in the store, and the number of rows, including those of other jobs.
     begin: int
     rows: int
-    #: The lowest and the highest row address of the job's rows.
+    #: The lowest and the highest row address among the job's rows.
     lowest: int
     highest: int
 
@@ -49,18 +49,18 @@ class ErrorZone:
 @dataclass(slots=True)
 class _Fragment:
     rows: int
-    #: By job; places count from the fragment's first row.
+    #: By job. Places are relative to the fragment's first row.
     zones: dict[str, list[ErrorZone]] = field(default_factory=dict)
 
 
 class ErrorZones:
     """The zones of one version of the store.
 
-    Each fragment is read once, for the jobs and addresses of its rows. There is one entry for each zone and job.
+    Each fragment is read once: the jobs and addresses of its rows. There is one entry for each zone and job.
     """
 
     def __init__(self, snapshot: Snapshot, before: ErrorZones | None = None) -> None:
-        """Take over the zones of an earlier version, and read the fragments that are new since."""
+        """Take over the zones of an earlier version, and read the fragments that were added since."""
         self.version = snapshot.version
         sizes = snapshot.fragment_sizes
         known = before._fragments if before is not None else {}
@@ -74,7 +74,7 @@ class ErrorZones:
         self._of_jobs: dict[str, tuple[ErrorZone, ...]] = {}
 
     def of(self, job_id: str) -> tuple[ErrorZone, ...]:
-        """Return the zones with rows of a job, the one with the lowest address first."""
+        """Return the zones with rows of a job, starting with the one with the lowest address."""
         found = self._of_jobs.get(job_id)
         if found is None:
             found = self._of_jobs[job_id] = tuple(sorted(self._placed(job_id), key=lambda zone: zone.lowest))
@@ -89,7 +89,7 @@ class ErrorZones:
 
 
 def _learn(fragments: Sequence[_Fragment], batches: Iterator[pa.RecordBatch]) -> None:
-    """Build the zones of fragments from their rows, in the fragments' order."""
+    """Build the zones of fragments from their rows. The batches must be in the order of the fragments."""
     coming = iter(fragments)
     fragment, at = None, 0
     for batch in batches:
@@ -105,14 +105,16 @@ def _learn(fragments: Sequence[_Fragment], batches: Iterator[pa.RecordBatch]) ->
 
 
 def _stretches(addresses: _Numbers) -> Iterator[tuple[int, int]]:
-    """Yield the bounds of runs of ascending rows of one table fragment. If there are many, yield one for all."""
+    """Yield the bounds of runs of ascending rows in one table fragment. If there are many runs, yield one for all
+    rows.
+    """
     cuts = np.flatnonzero((np.diff(addresses) < 0) | (np.diff(addresses >> 32) != 0)) + 1
     marks = [0, *(cuts.tolist() if len(cuts) <= _CUTS else ()), len(addresses)]
     return itertools.pairwise(marks)
 
 
 def _extremes(rows: pa.RecordBatch) -> Iterator[tuple[str, int, int]]:
-    """Yield each job of these rows with its lowest and its highest row address."""
+    """Yield each job of these rows, with its lowest and its highest row address."""
     jobs = rows["job_id"].dictionary_encode()
     names = jobs.dictionary.to_pylist()
     addresses: _Numbers = rows["row_address"].to_numpy()
@@ -127,30 +129,30 @@ def _extremes(rows: pa.RecordBatch) -> Iterator[tuple[str, int, int]]:
         yield names[numbers[begin]], int(addresses[begin]), int(addresses[end - 1])
 
 
-#: (row address, column) of the last row of a page.
+#: The row address and the column of the last row of a page.
 PageKey = tuple[int, str]
-#: The rows of a page, and the key after which the next one begins, or None for the last page.
+#: The rows of a page, and the key after which the next page begins. The key is None for the last page.
 FailedRowPage = tuple[list[RowError], PageKey | None]
-#: Columns that select and order the listed rows.
+#: The columns by which rows are selected and sorted for a listing.
 _TOLD_BY = ("job_id", "column", "row_address", "error_type")
-#: Most rows of the store that a page without a listing reads.
+#: Maximum number of the store's rows that are read for a page without a listing.
 _ROWS_NEAR = 16_384
-msgspec.json.Decoder(RowError)  # at import, in one thread: msgspec crashes if two threads are the first to need it
+msgspec.json.Decoder(RowError)  # at import: msgspec crashes if two threads are the first to use it
 
 
 class PageQuery(NamedTuple):
     """A query for the failed rows of a job."""
 
     job_id: str
-    #: Empty: all columns.
+    #: The column; empty for all columns.
     column: str
-    #: Include rows of which only the place is stored.
+    #: Whether to include rows of which only the place is stored.
     all_places: bool
 
 
 @dataclass(frozen=True, slots=True)
 class FailedRowListing:
-    """The failed rows of a job in one version of the store, in the order of row addresses and columns."""
+    """The failed rows of a job in one version of the store, sorted by row address and column."""
 
     snapshot: Snapshot
     #: The fragments of that version in order, and their numbers of rows.
@@ -160,7 +162,7 @@ class FailedRowListing:
     #: Indexes into `names`.
     columns: _Numbers
     names: tuple[str, ...]
-    #: Where each row is stored.
+    #: The place of each row in the store.
     places: _Numbers
 
     @classmethod
@@ -178,14 +180,15 @@ class FailedRowListing:
         return next(beyond, end)
 
     def page(self, after: PageKey | None, size: int) -> FailedRowPage:
-        """Return the rows after a key."""
+        """Return the page of rows after a key."""
         begin = self.first_after(after)
         return self._between(begin, min(begin + size, len(self.places)), more=begin + size < len(self.places))
 
     def page_below(self, after: PageKey | None, size: int, bound: int | None) -> FailedRowPage | None:
-        """Return a page of rows with addresses below a bound, or None if there are too few.
+        """Return a page of rows with addresses below `bound`. Return None if there are not enough for a page.
 
-        The store may have more rows at or above the bound than the listing. Without a bound the listing is complete.
+        At or above the bound, the store may have rows that the listing does not have. If there is no bound, the listing
+        is complete.
         """
         if bound is None:
             return self.page(after, size)
@@ -200,10 +203,10 @@ class FailedRowListing:
 
 
 def list_failed_rows(snapshot: Snapshot, wanted: PageQuery, before: FailedRowListing | None) -> FailedRowListing:
-    """Return the listing of a version.
+    """Return the listing of a version of the store.
 
     Args:
-        before: The listing of an earlier version. If this version only adds fragments to it, only these are read.
+        before: The listing of an earlier version. If the new version only adds fragments to it, only these are read.
     """
     numbers = snapshot.fragments
     fragments = tuple(numbers)
@@ -217,11 +220,11 @@ def list_failed_rows(snapshot: Snapshot, wanted: PageQuery, before: FailedRowLis
 def page_from_zones(
     snapshot: Snapshot, zones: Sequence[ErrorZone], wanted: PageQuery, after: PageKey | None, size: int
 ) -> FailedRowPage | None:
-    """Return a page, read from the zones that have its rows. Return None if these are so many that a listing is
+    """Return a page, read from the zones that have its rows. Return None if so many zones have them that a listing is
     cheaper.
 
     Args:
-        zones: The zones with rows of the job, the one with the lowest address first.
+        zones: The zones with rows of the job, starting with the one with the lowest address.
     """
     zones = [zone for zone in zones if after is None or zone.highest >= after[0]]
     rows = list(itertools.accumulate((zone.rows for zone in zones), initial=0))
@@ -253,7 +256,7 @@ def _in_zones(snapshot: Snapshot, zones: Sequence[ErrorZone]) -> Iterator[tuple[
 def _with_rows(
     listing: FailedRowListing, read: Iterable[tuple[pa.RecordBatch, _Numbers]], wanted: PageQuery
 ) -> FailedRowListing:
-    """Return a listing extended by the rows that match the query."""
+    """Return a listing to which the rows that match the query are added."""
     names = {name: number for number, name in enumerate(listing.names)}
     found = [part for batch, places in read if (part := _wanted(batch, places, wanted, names)) is not None]
     if not found:
@@ -269,7 +272,7 @@ def _wanted(
     """Return the addresses, columns and places of the rows that match the query.
 
     Args:
-        names: The names of columns so far. New ones are appended.
+        names: The column names so far. New names are added.
     """
     those = pc.equal(batch["job_id"], wanted.job_id)
     if wanted.column:
@@ -289,11 +292,11 @@ def _wanted(
 def _sorted(
     listing: FailedRowListing, names: tuple[str, ...], addresses: _Numbers, columns: _Numbers, places: _Numbers
 ) -> FailedRowListing:
-    """Return the listing with these rows added, sorted. If a row was stored several times, keep only the last copy.
+    """Return the listing with these rows added, sorted. If a row was stored several times, keep only its latest copy.
 
     Args:
         listing: The listing to extend.
-        names: The names of columns that `columns` are indexes into.
+        names: The column names to which the indexes in `columns` refer.
     """
     alphabetical = sorted(range(len(names)), key=names.__getitem__)
     columns = np.argsort(np.array(alphabetical, np.int64))[columns]
@@ -310,25 +313,25 @@ def _sorted(
     )
 
 
-#: Rows whose messages are in memory while they are grouped, at up to 2 KB each.
+#: Number of rows whose messages are in memory at once during grouping. A message takes up to 2 KB.
 _GROUPED_AT_ONCE = 4096
 
 
 class FailedRowGroupPage(NamedTuple):
     """Some groups of a job's failed rows."""
 
-    #: The largest first, each with example rows.
+    #: The groups, the largest first, each with example rows.
     groups: Sequence[ErrorGroup[RowError]]
-    #: Number of groups.
+    #: Total number of groups.
     total: int
-    #: Number of rows, and of those in no group.
+    #: Total number of rows, and number of rows that are in no group.
     rows: int
     ungrouped: int
 
 
 @dataclass(frozen=True, slots=True)
 class FailedRowGroups:
-    """The failed rows of a job in one version of the store, grouped by cause. The examples of a group are references to
+    """The failed rows of a job in one version of the store, grouped by cause. The examples in a group are positions of
     rows.
     """
 
@@ -338,7 +341,7 @@ class FailedRowGroups:
     ungrouped: int
 
     def page(self, begin: int, size: int, examples: int) -> FailedRowGroupPage:
-        """Return groups from `begin` on, each with at most `examples` rows."""
+        """Return groups, from number `begin` on, each with at most `examples` rows."""
         chosen = self.groups[begin : begin + size]
         rows = iter(self.snapshot.rows([place for group in chosen for place in group.examples[:examples]]))
         shown = [
@@ -354,7 +357,7 @@ class FailedRowGroups:
 
 
 def group_failed_rows(listing: FailedRowListing) -> FailedRowGroups:
-    """Group listed rows. Their messages are read a few at a time, their tracebacks not at all."""
+    """Group the listed rows. This reads a few messages at a time, and no tracebacks."""
     grouping: ErrorGrouping[int] = ErrorGrouping()
     for begin in range(0, len(listing.places), _GROUPED_AT_ONCE):
         places = listing.places[begin : begin + _GROUPED_AT_ONCE].tolist()
@@ -367,21 +370,22 @@ def group_failed_rows(listing: FailedRowListing) -> FailedRowGroups:
 
 
 _Read = TypeVar("_Read")
-#: Listings to keep, and their total rows, at 24 bytes each; the last one is kept whatever its length.
+#: Maximum number of listings to keep, and of their rows together, which take 24 bytes each. The latest listing is
+#: always kept.
 _LISTINGS = 16
 _ROWS_KEPT = 4_000_000
-#: Groupings to keep, at a few MB each if all messages differ.
+#: Maximum number of groupings to keep. A grouping takes a few MB if all messages differ.
 _GROUPINGS = 4
-#: In a larger store, zones are built on the first request for failed rows, which may never come.
+#: In a store with more rows, zones are built only on the first request for failed rows, because none may ever come.
 _ROWS_AHEAD = 5_000_000
 
 
 class FailedRowPages:
     """Read the failed rows of one database. Thread-safe.
 
-    For each version of the store it keeps the zones of each job; for a new version it only reads new fragments. A page
-    whose rows lie in few zones is read from these zones. Otherwise all failed rows of the job are listed once, and the
-    latest listings are kept.
+    This keeps the zones of all jobs for the latest version of the store. For a new version, it reads only new
+    fragments. If the rows of a page are in few zones, the page is read from these. Otherwise all failed rows of the job
+    are listed once. The most recent listings are kept.
     """
 
     def __init__(self, database: str) -> None:
@@ -399,27 +403,27 @@ class FailedRowPages:
     def page(
         self, job_id: str, column: str, after: PageKey | None, size: int, *, all_places: bool = False
     ) -> FailedRowPage:
-        """Return a page of the failed rows of a job, each once, as the last attempt left it.
+        """Return a page of a job's failed rows. Each row occurs once, as the last attempt stored it.
 
-        Pages of one kept listing show the same version of the store. All other pages show the latest version.
+        All pages from one listing show the same version of the store. Other pages show the latest version.
 
         Args:
-            column: Empty: the failed rows of all columns.
-            after: The key after which the page begins; None: the first page.
-            size: The most rows of the page.
-            all_places: Include rows of which only the address is stored.
+            column: The column; empty for the failed rows of all columns.
+            after: The key after which the page begins; None for the first page.
+            size: The maximum number of rows on the page.
+            all_places: Whether to include rows of which only the address is stored.
 
         Returns:
-            The rows, and the key after which the next page begins, or None for the last page.
+            The rows, and the key after which the next page begins. The key is None for the last page.
 
         Raises:
-            LemanError: the store cannot be read, see `storage_failed`.
+            LemanError: The store cannot be read; see `storage_failed`.
         """
         wanted = PageQuery(job_id, column, all_places)
         return self._mending(lambda: self._page(wanted, after, size))
 
     def _mending(self, read: Callable[[], _Read]) -> _Read:
-        """Run a read; if a part of the store is damaged, set that part aside and read the rest."""
+        """Run `read`. If a part of the store is damaged, set that part aside and read the others."""
         try:
             return read()
         except LemanError:
@@ -434,7 +438,7 @@ class FailedRowPages:
         if kept is not None and after is not None:
             try:
                 return kept.page(after, size)
-            except LemanError:  # its version was cleaned: the latest one has the rows elsewhere
+            except LemanError:  # its version was cleaned up; the latest version has the rows elsewhere
                 pass
         latest = self._latest()
         if latest is None:
@@ -448,18 +452,18 @@ class FailedRowPages:
         return self._listing(wanted, latest).page(after, size)
 
     def groups(self, job_id: str, column: str, begin: int, size: int, examples: int) -> FailedRowGroupPage:
-        """Return groups of the failed rows that `page` lists, the largest first.
+        """Return groups of the failed rows that `page` lists, the largest group first.
 
-        While the groups are kept, later pages show the same version of the store as the first page.
+        As long as the groups are kept, later pages show the same version of the store as the first page.
 
         Args:
-            column: Empty: the failed rows of all columns.
+            column: The column; empty for the failed rows of all columns.
             begin: The number of groups to skip.
-            size: The most groups of the page.
-            examples: The most rows that are returned of a group.
+            size: The maximum number of groups on the page.
+            examples: The maximum number of rows to return for each group.
 
         Raises:
-            LemanError: the store cannot be read, see `storage_failed`.
+            LemanError: The store cannot be read; see `storage_failed`.
         """
         wanted = PageQuery(job_id, column, all_places=False)
         return self._mending(lambda: self._group_page(wanted, begin, size, examples))
@@ -469,7 +473,7 @@ class FailedRowPages:
         if kept is not None and begin:
             try:
                 return kept.page(begin, size, examples)
-            except LemanError:  # its version was cleaned: the latest one has the rows elsewhere
+            except LemanError:  # its version was cleaned up; the latest version has the rows elsewhere
                 pass
         latest = self._latest()
         if latest is None:
@@ -495,22 +499,22 @@ class FailedRowPages:
                 self._grouped.popitem(last=False)
 
     def warnings(self, job: Job) -> list[str]:
-        """Return a warning for each loss of failed rows that were stored since a job began.
+        """Return a warning for each time that failed rows were lost since the job began.
 
         Raises:
-            LemanError: the store cannot be read, see `storage_failed`.
+            LemanError: The store cannot be read; see `storage_failed`.
         """
         found = self._log.warnings(job.created_at)
         if not found and job.progress.rows_failed and self._latest() is None:
             uri = errors_uri(self._database)
-            found = [f"{uri} is gone, and with it the failed rows of job {job.job_id}. Restore it from a copy."]
+            found = [f"{uri} is gone, so the failed rows of job {job.job_id} are lost. Restore it from a copy."]
         return found
 
     def look_ahead(self) -> None:
-        """Build the zones before the first request, unless the store is very large.
+        """Build the zones before the first request for failed rows, unless the store is very large.
 
         Raises:
-            LemanError: the store cannot be read, see `storage_failed`.
+            LemanError: The store cannot be read; see `storage_failed`.
         """
         self._mending(self._look_ahead)
 
@@ -536,7 +540,7 @@ class FailedRowPages:
         try:
             if seen is not None and seen.is_latest:
                 return seen
-        except LemanError:  # damaged, or gone
+        except LemanError:  # the version is damaged, or was cleaned up
             pass
         self._seen = latest = self._log.snapshot()
         return latest
@@ -552,7 +556,7 @@ class FailedRowPages:
             return self._kept.get(wanted)
 
     def _forget(self, wanted: PageQuery, outdated: FailedRowListing) -> None:
-        """Drop a listing if a first page may have shown rows that it does not have."""
+        """Drop a listing if the first page of a later request may have shown rows that the listing does not have."""
         with self._changing:
             if self._kept.get(wanted) is outdated:
                 del self._kept[wanted]

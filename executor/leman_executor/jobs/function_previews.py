@@ -1,4 +1,4 @@
-"""Previews: try a function on a few rows, in a separate pool of function processes, on one event loop."""
+"""Preview functions: try a function on a few rows, in a separate pool of function processes, on one event loop."""
 
 from __future__ import annotations
 
@@ -59,10 +59,11 @@ from leman_executor.worker.worker_link import LENGTH_BYTES, framed
 
 _log = structlog.get_logger(__name__)
 
-#: After this many seconds without a preview the processes end, to free memory.
+#: Seconds without a preview after which the processes end, to free memory.
 _IDLE_SECONDS = 300.0
 _END_SECONDS = 2.0
-#: How often a silent process is checked for a stopped pool, which could not report its end.
+#: Seconds between two checks whether the pool was suspended, while a process is silent. A suspended pool could not
+#: report the end of a process.
 _LOOK_SECONDS = 1.0
 _PATH = "PYTHONPATH"
 #: Created at import, in one thread: msgspec crashes if two threads are the first to decode a type.
@@ -74,16 +75,18 @@ _T = TypeVar("_T")
 
 
 class ProcessEnded(Exception):
-    """The function's process ended before its task, or sent an unreadable message; the message says how."""
+    """The function's process ended before its task did, or sent an unreadable message. The error's message says
+    which.
+    """
 
 
 class PreviewPool:
-    """The pool of preview processes. It starts with the first preview and ends after some time without one.
+    """The pool of preview processes. It starts with the first preview, and ends after some time without previews.
 
     Args:
-        python: The interpreter for functions.
-        variables: Environment variables in addition to those of this process that functions get.
-        passed: Patterns of names. Functions also get the variables of this process that match, besides those that
+        python: The Python interpreter for functions.
+        variables: Environment variables that functions get in addition to those of this process.
+        passed: Patterns of names. Functions also get those variables of this process that match, besides the ones that
             function processes need.
     """
 
@@ -95,23 +98,23 @@ class PreviewPool:
         self._passed = tuple(passed)
         self._process: subprocess.Popen[bytes] | None = None
         self._requests: socket.socket | None = None
-        #: Whether a function process of this pool has ever answered: then a pool that ends was ended by a function.
+        #: Whether a function process of this pool has ever answered. If so, and the pool ends, a function has ended it.
         self._answered = False
         self._running = 0
         self._idle: asyncio.TimerHandle | None = None
 
     async def run(self, task: str, preview_id: str) -> AsyncGenerator[PreviewMessage]:
-        """Run a task in a new process, which imports modules as they are now, and yield its messages.
+        """Run a task in a new process, which imports modules as they are now. Yield its messages.
 
-        The process, and all that it started, ends with the task, or when the caller stops iterating.
+        The process, with everything that it started, ends with the task, or when the caller stops iterating.
 
         Args:
             task: A `PreviewTask` as JSON.
-            preview_id: Its name in the log.
+            preview_id: The name of the preview in the log.
 
         Raises:
-            ProcessEnded: The process ended before the task.
-            FailedPrecondition: WORKER_PYTHON_UNUSABLE – the pool does not start.
+            ProcessEnded: The process ended before its task did.
+            FailedPrecondition: WORKER_PYTHON_UNUSABLE – the pool cannot start.
             ResourceExhausted: TOO_MANY_CALLS – the pool is busy.
         """
         self._running += 1
@@ -129,7 +132,7 @@ class PreviewPool:
             except ConnectionError:
                 raise await self._gone() from None
             finally:
-                writer.transport.abort()  # the pool then ends what still runs
+                writer.transport.abort()  # the pool then ends what the task left running
         finally:
             self._leave()
 
@@ -152,7 +155,7 @@ class PreviewPool:
             raise
 
     def _ask(self, preview_id: str) -> socket.socket:
-        """Ask the pool for a process, and return the connection to it."""
+        """Ask the pool for a process. Return the connection to it."""
         for _ in range(2):
             requests = self._started()
             ours, theirs = socket.socketpair()
@@ -160,12 +163,12 @@ class PreviewPool:
             with theirs:
                 try:
                     socket.send_fds(requests, [preview_id.encode()], [theirs.fileno()])
-                except BlockingIOError:  # busy with other requests
+                except BlockingIOError:  # the pool is busy with other requests
                     ours.close()
                     raise ResourceExhausted(
                         "TOO_MANY_CALLS", "The pool of preview processes is busy: try again later"
                     ) from None
-                except OSError:  # died meanwhile
+                except OSError:  # the pool has died meanwhile
                     ours.close()
                     self._forget()
                     continue
@@ -173,14 +176,14 @@ class PreviewPool:
         raise self._unusable()
 
     def _started(self) -> socket.socket:
-        """Return the socket of a running pool.
+        """Return the socket of a running pool. Start a pool if there is none.
 
-        Call it in the loop's thread: the pool ends with the thread that started it.
+        Call this in the event loop's thread, because the pool ends with the thread that started it.
         """
         if self._requests is not None and self._process is not None and self._process.poll() is None:
             if not _is_stopped(self._process):
                 return self._requests
-            _log.warning("the pool of preview processes was stopped by a signal: another one is started")
+            _log.warning("the pool of preview processes was suspended by a signal: another one is started")
         self._forget()
         theirs, ours = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
         ours.setblocking(False)
@@ -218,14 +221,14 @@ class PreviewPool:
                 async with asyncio.timeout(_LOOK_SECONDS):
                     return await reader.readexactly(size)  # partial data stays buffered for the next call
             if pool is not None and _is_stopped(pool):
-                raise ProcessEnded("a signal stopped the pool of preview processes, and with it the function's process")
+                raise ProcessEnded("a signal suspended the pool of preview processes, and the function's process ended")
 
     async def _gone(self) -> Exception:
-        """Return the error for a broken connection: the pool is gone, or only the process."""
+        """Return the error for a broken connection: the pool has ended, or only the process has."""
         process = self._process
         if process is not None and not self._answered:
             with contextlib.suppress(subprocess.TimeoutExpired):
-                await asyncio.to_thread(process.wait, _END_SECONDS)  # its connection breaks before it has ended
+                await asyncio.to_thread(process.wait, _END_SECONDS)  # the connection breaks before the pool has ended
         if process is not None and process.poll() is not None:
             answered = self._answered
             self._forget()
@@ -236,7 +239,7 @@ class PreviewPool:
     def _unusable(self) -> FailedPrecondition:
         return FailedPrecondition(
             "WORKER_PYTHON_UNUSABLE",
-            f"Previews cannot run: {self._python} does not run the processes of functions. The executor's log says why",
+            f"Previews cannot run: {self._python} cannot run function processes. The executor's log says why",
         )
 
     def _forget(self) -> None:
@@ -254,19 +257,19 @@ class PreviewPool:
 
     def _end_idle(self) -> None:
         if not self._running and self._process is not None:
-            _log.info("no preview for long: its processes are ended")
+            _log.info("no preview for a while: the pool is ended")
             self._forget()
 
 
 def _is_stopped(process: subprocess.Popen[bytes]) -> bool:
-    """Return whether a signal stopped the process; a function may send one to its parent."""
+    """Return whether a signal has suspended the process. A function may send such a signal to its parent."""
     with contextlib.suppress(psutil.Error):
         return psutil.Process(process.pid).status() == psutil.STATUS_STOPPED
     return False
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End the process and its children, even if it is stopped, and wait for it, so that no zombie stays."""
+    """End the process and its children, even if it is suspended. Wait for it, so that no zombie stays."""
     process.terminate()
     process.send_signal(signal.SIGCONT)
     try:
@@ -284,14 +287,14 @@ def _decoded(decoder: msgspec.json.Decoder[_T], data: bytes) -> _T:
 
 
 def _environment(variables: Mapping[str, str], passed: Sequence[str]) -> dict[str, str]:
-    """Return the environment of the pool, see `FunctionPool`; module paths are joined."""
+    """Return the environment of the pool; see `FunctionPool`. Import paths are joined."""
     inherited = environment.for_functions(os.environ, passed)
     dumps = {environment.CORE_DUMPS: "1"} if environment.CORE_DUMPS in os.environ else {}
     paths = [given[_PATH] for given in (variables, inherited) if given.get(_PATH)]
     return {**inherited, **dumps, **variables, **({_PATH: os.pathsep.join(paths)} if paths else {})}
 
 
-#: No more attempts: the error of a row is final.
+#: An attempt number after which a row is not retried, so that its error is final.
 _LAST_ATTEMPT = 1 << 30
 
 
@@ -301,7 +304,7 @@ class TriedRow:
 
     place: PlacedRow
     attempted: Attempted | None = None
-    #: None: the function was not called with it.
+    #: The cost of the row in seconds; None if the function was not called with it.
     seconds: float | None = None
 
 
@@ -316,7 +319,7 @@ class PreviewRecord:
     printed: str = ""
     printed_bytes: int = 0
     timed_out: bool = False
-    #: The next row to call the function with. Rows before `alone_before` go one at a time.
+    #: The next row to call the function with. Rows before `alone_before` are computed one at a time.
     next_row: int = 0
     alone_before: int = 0
     _tried: dict[int, tuple[Attempted, float]] = field(default_factory=dict)
@@ -328,10 +331,10 @@ class PreviewRecord:
     _printed_before: int = 0
 
     def take(self, message: PreviewMessage) -> None:
-        """Record a message of a process.
+        """Record a message from a process.
 
         Raises:
-            LemanError: the preview cannot continue.
+            LemanError: The preview cannot continue.
         """
         match message:
             case Rows():
@@ -358,18 +361,19 @@ class PreviewRecord:
     def process_ended(self, how: str) -> None:
         """Record that a process ended while it computed rows.
 
-        A single row fails, and the next process continues after it. The next process computes several rows one by one.
+        If it computed a single row, that row fails, and the next process continues after it. If it computed several
+        rows, the next process computes these one by one.
 
         Raises:
-            FailedPrecondition: UDF_NOT_LOADABLE – it ended while it set up the function; WORKER_LOST – it ended between
-                rows.
+            FailedPrecondition: UDF_NOT_LOADABLE – the process ended while it set up the function; WORKER_LOST – it
+                ended while it computed no row.
         """
         calling, self._calling = self._calling, None
         self._printed_before = self.printed_bytes
         if calling is None:
             raise self._ended_without_row(how)
         first, count, since = calling
-        if count > 1:  # it is unknown which of them caused it
+        if count > 1:  # it is unknown which of the rows caused the end
             self.next_row, self.alone_before = first, first + count
             return
         self._tried[first] = (Attempted(*self._lost(first, how)), self.clock() - since)
@@ -377,7 +381,7 @@ class PreviewRecord:
         self.next_row = first + 1
 
     def time_is_over(self, seconds: float) -> None:
-        """Record that the time of the preview is over.
+        """Record that the time limit of the preview has passed.
 
         Raises:
             FailedPrecondition: UDF_NOT_LOADABLE – the function is still being set up.
@@ -387,7 +391,7 @@ class PreviewRecord:
             raise FailedPrecondition(
                 "UDF_NOT_LOADABLE",
                 f"UDF '{self.udf.name}' was not set up within the {seconds:g} s of the preview. Allow more time, or "
-                "make it load less",
+                "let it load less",
             )
 
     def rows(self) -> list[TriedRow]:
@@ -401,14 +405,16 @@ class PreviewRecord:
         return tried
 
     def outputs(self, output: pa.DataType) -> pa.Array:
-        """Return the outputs of all rows. A row without an output, or with one that is too large to send, has NULL."""
+        """Return the outputs of all rows. The output is NULL for a row that has none, or whose output is too large to
+        send.
+        """
         rows = len(self.found.rows) if self.found is not None else 0
         storage = output.storage_type if isinstance(output, pa.BaseExtensionType) else output
         return concatenate([self._values.get(at, pa.nulls(1, storage)) for at in range(rows)] or [pa.nulls(0, storage)])
 
     @property
     def fails(self) -> bool:
-        """Return whether the errors found so far would end a backfill."""
+        """Return whether the errors found so far would have ended a backfill."""
         return any(attempted.state == FAILS for attempted, _ in self._tried.values())
 
     def too_large(self) -> bool:
@@ -416,7 +422,9 @@ class PreviewRecord:
         return any(attempted.output and at not in self._values for at, (attempted, _) in self._tried.items())
 
     def seconds_per_row(self) -> float | None:
-        """Return the cost of a row. The first of several calls is left out, as it includes setup."""
+        """Return the cost of a row. If there were several calls, the first does not count, because it includes
+        setup.
+        """
         if self._row_cost is not None:
             return self._row_cost
         if self.udf.kind is UdfKind.SQL or not self._calls:
@@ -436,7 +444,7 @@ class PreviewRecord:
         self.next_row = message.first + rows
 
     def _lost(self, row: int, how: str) -> tuple[str, str, RowError]:
-        """Return the failure of a row that ended its process, under the function's error policy."""
+        """Return the failure of a row that ended its process, as the error policy of the function says."""
         if self._overran:
             kind, names = "UdfTimeout", TIMEOUT_NAMES
             message = f"a call took longer than the timeout of {self._overran:g} s"
@@ -459,26 +467,26 @@ class PreviewRecord:
         if self.found is not None and self.set_up_seconds is None:
             return FailedPrecondition(
                 "UDF_NOT_LOADABLE",
-                f"UDF '{self.udf.name}' could not be set up: {how} meanwhile. Correct what it does during setup",
+                f"UDF '{self.udf.name}' could not be set up: {how} meanwhile. Correct its setup",
             )
         return FailedPrecondition("WORKER_LOST", f"The preview cannot continue: {how} while it computed no row")
 
 
-#: Concurrent previews of one executor: each has a process.
+#: Maximum number of concurrent previews in one executor. Each has its own process.
 _MOST_AT_ONCE = 8
 
 
 class PreviewPlanner(Protocol):
-    """The planner, as previews need it."""
+    """The part of the planner that previews need."""
 
     async def plan_preview(self, message: Any) -> PlanHeader:
-        """Return what a preview reads and runs."""
+        """Return what a preview reads and which function it runs."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreviewRequest:
-    """A request for a preview, see `protos/leman/v1/jobs.proto`."""
+    """A request for a preview; see `protos/leman/v1/jobs.proto`."""
 
     #: The request message for the planner, without `env`.
     message: Any
@@ -487,7 +495,7 @@ class PreviewRequest:
     column: str
     rows: int
     seconds: float
-    #: 0: as many as there are.
+    #: The number of concurrent calls; 0 for as many as possible.
     concurrency: int
     bundle: bytes = b""
     #: The entrypoint of a function whose code comes with the request, to be checked against a policy.
@@ -502,7 +510,7 @@ class PreviewResult:
 
     header: PlanHeader
     record: PreviewRecord
-    #: The type of the column, to which workers convert values.
+    #: The type of the column to which workers convert values.
     output: pa.Schema
     workers: int
 
@@ -522,10 +530,10 @@ class Previews:
         )
 
     async def run(self, request: PreviewRequest) -> PreviewResult:
-        """Try a function on rows. Cancelling ends its process.
+        """Try a function on rows. If this is cancelled, the process ends.
 
         Raises:
-            LemanError: see `JobService.PreviewFunction` (protos/leman/v1/jobs.proto).
+            LemanError: See `JobService.PreviewFunction` (protos/leman/v1/jobs.proto).
         """
         check_sent_code(request, self._policy)
         check_may_set_env(request.env, self._policy)
@@ -540,7 +548,7 @@ class Previews:
         return PreviewResult(header=header, record=record, output=output, workers=workers)
 
     async def _try(self, udf: UdfDefinition, task: PreviewTask, seconds: float) -> PreviewRecord:
-        """Compute the rows. If a process ends before it has computed all of them, a new one continues with the next
+        """Compute the rows. If a process ends before it has computed all of them, a new process continues with the next
         row.
         """
         record, preview_id = PreviewRecord(udf), f"preview-{uuid.uuid4().hex[:12]}"
@@ -567,7 +575,7 @@ class Previews:
 
 
 def check_sent_code(request: PreviewRequest, policy: FunctionPolicy) -> None:
-    """Reject an entrypoint, server or bundle that could not be registered as a function.
+    """Reject an entrypoint, a server or a bundle that could not be registered as a function.
 
     Raises:
         PermissionDenied: ROLE_REQUIRED.
@@ -587,7 +595,7 @@ def check_sent_code(request: PreviewRequest, policy: FunctionPolicy) -> None:
 
 
 def _context(header: PlanHeader, request: PreviewRequest, settings: Settings) -> WorkContext:
-    """Return the work context that a backfill would have. This stores nothing and creates no job."""
+    """Return the work context that a backfill would have. Nothing is stored and no job is created."""
     spec = BackfillSpec(request.database, request.table, request.column or header.output.name)
     job = Job("preview", "", JobState.RUNNING, spec, created_at=0.0, updated_at=0.0)
     return work_context(job, header, settings, env=request.env)

@@ -272,9 +272,9 @@ def _positions(wanted: Ids, found: Ids) -> Ids | Mask:
     return np.asarray(at[found[at] == wanted[begin:end]], np.int64)
 
 
-#: A fragment is scanned with the filter if at least half of its rows need evaluation or, if `_MANY` rows or more need it,
-#: at least one row in `_SCAN_SHARE`. Otherwise the rows are read by position. A scan reads 30 times as many rows in the
-#: same time.
+#: A fragment is scanned with the filter if at least half of its rows need evaluation or, if at least `_MANY` rows need
+#: it, one row in `_SCAN_SHARE`. Otherwise the rows are read by position. A scan reads 30 times as many rows in the same
+#: time.
 _SCAN_SHARE = 16
 _MANY = 1 << 14
 _LEAST_SLICE = 64
