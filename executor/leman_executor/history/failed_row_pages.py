@@ -159,7 +159,7 @@ class FailedRowListing:
     fragments: tuple[str, ...]
     rows_stored: int
     addresses: _Numbers
-    #: Indexes into `names`.
+    #: The column of each row, as an index into `names`.
     columns: _Numbers
     names: tuple[str, ...]
     #: The place of each row in the store.

@@ -1,7 +1,7 @@
-"""The job history of one database, a Lance table and its tail, and its single writer in a process.
+"""Read and write the job history of one database: a Lance table and its tail. Each process has one writer for it.
 
-States that arrive during a write are written together by the next one. States of jobs that had nothing to do may wait
-longer, to save the five object-store requests that each append costs.
+States that arrive during a write are written together by the next write. States of jobs that had nothing to do may wait
+longer. This saves the five object-store requests of an append.
 """
 
 from __future__ import annotations
@@ -29,12 +29,14 @@ from leman_core.storage.table_creation import check_conditional_puts
 from leman_executor.history.job_index import JobRecord
 from leman_executor.worker.error_store import errors_uri, open_log
 
-#: The tail is folded after this many objects: every process that opens the database reads each.
+#: The tail is folded into the table when it has more objects, because every process that opens the database reads each
+#: object.
 _FOLD_AFTER = 32
-#: Age at which a read of the tail is repeated before anything is put: the number of an object that was deleted
+#: Age after which the last read of the tail must be repeated before a write: the number of an object that was deleted
 #: meanwhile must not be used again.
 _SEEN_SECONDS = KEPT_SECONDS / 4
-#: How often a process that writes nothing to the tail reads it. If anything was ever put there, it is read each time.
+#: Seconds between two reads of the tail in a process that writes nothing to it. Once anything was written there, every
+#: call reads it.
 _LOOK_SECONDS = 30.0
 
 
@@ -45,12 +47,12 @@ def _now() -> tuple[float, float]:
 class HistoryTailCache:
     """Read and write the tail of a job history, for one executor. Not thread-safe.
 
-    If the storage cannot be used, calls raise the error of `storage_failed`.
+    If the storage cannot be used, calls raise the errors of `storage_failed`.
 
     Args:
-        begins: New jobs begin here; see `docs/decisions/0048-history-tail.md` for when they may.
-        now: Returns the seconds of the wall clock, which an operator may set, and of the monotonic clock, which may
-            stop while the machine sleeps.
+        begins: Whether new jobs begin in the tail; `docs/decisions/0048-history-tail.md` says when they may.
+        now: Returns two times in seconds: of the wall clock, which an operator may set, and of the monotonic clock,
+            which may stop while the machine sleeps.
     """
 
     def __init__(self, database: str, *, begins: bool, now: Callable[[], tuple[float, float]] = _now) -> None:
@@ -64,8 +66,8 @@ class HistoryTailCache:
 
     @property
     def is_seen(self) -> bool:
-        """Whether the last read is recent enough for a write. Always true while the tail has no jobs, as nothing is
-        written then.
+        """Whether the last read is recent enough for a write. Always True while the tail has no jobs, because nothing
+        is written then.
         """
         if self._tail is None:
             return True
@@ -75,27 +77,27 @@ class HistoryTailCache:
 
     @property
     def records(self) -> list[str]:
-        """Return the records that are not in the table, oldest first."""
+        """Return the records that the table does not have, oldest first."""
         return [record for entry in self._entries for record in entry.records]
 
     @property
     def is_long(self) -> bool:
-        """Return whether the tail is long enough to be folded into the table."""
+        """Return whether the tail is long enough to fold it into the table."""
         return len(self._entries) >= _FOLD_AFTER
 
     @property
     def warnings(self) -> list[str]:
-        """Return a warning for each part that cannot be read."""
+        """Return a warning for each part of the tail that cannot be read."""
         return [entry.damage for entry in self._entries if entry.damage]
 
     def has(self, job_id: str) -> bool:
-        """Return whether the tail has states of a job; its next state then belongs here too."""
+        """Return whether the tail has states of a job. If so, the job's next state must be written to the tail too."""
         return job_id in self._jobs
 
     def news(self) -> list[str]:
-        """Return records that were put since the last read.
+        """Return the records that were written since the last read.
 
-        Call this before reading the table. A state that is folded in between is then read twice instead of not at all.
+        Call this before reading the table. A state that is folded in between is then read twice instead of never.
         """
         if self._tail is None or self._rests():
             return []
@@ -109,19 +111,21 @@ class HistoryTailCache:
         return [record for entry in found for record in entry.records]
 
     def _rests(self) -> bool:
-        """Return whether a read can be saved, as the tail was never written."""
+        """Return whether a read can be skipped, because the tail was never written."""
         if self.begins or self._latest or self._seen_at is None:
             return False
         return self._since(self._seen_at) < _LOOK_SECONDS
 
     def put(self, records: Sequence[str]) -> bool:
-        """Append records. Return False if another writer may have appended since the last read: read, then retry."""
+        """Append records. Return False if another writer may have appended since the last read: then read, and
+        retry.
+        """
         return self._put(Entry(self._latest + 1, tuple(records)))
 
     def divided(self, known: Callable[[str], JobRecord]) -> tuple[list[str], list[str]]:
-        """Return the records of ended jobs and those of open jobs.
+        """Return the records of ended jobs, and those of open jobs.
 
-        A deleted job is represented only by the record of its deletion.
+        Of a deleted job, only the record of its deletion is returned.
 
         Args:
             known: Returns the current state of a job.
@@ -138,11 +142,11 @@ class HistoryTailCache:
         return ended, open_
 
     def begin_anew(self, records: Sequence[str]) -> bool:
-        """Write an object with these records that replaces all earlier ones. Return False like `put`."""
+        """Write an object with these records that replaces all earlier objects. Return False as `put` does."""
         return self._put(Entry(self._latest + 1, tuple(records), begins=True))
 
     def forget_past(self) -> None:
-        """Delete replaced objects that no reader needs any more."""
+        """Delete replaced objects that no reader needs."""
         if self._tail is not None and self._entries and self._entries[0].begins:
             self._tail.forget_before(self._entries[0].number)
 
@@ -152,7 +156,7 @@ class HistoryTailCache:
         at = self._now()
         if not self._tail.put(entry.number, entry.records, begins=entry.begins):
             return False
-        if self._since(at) >= _SEEN_SECONDS:  # the machine was suspended: others may have folded it long ago
+        if self._since(at) >= _SEEN_SECONDS:  # the machine was suspended, and another process may have folded the tail
             self._seen_at = None
             return False
         self._take(entry)
@@ -186,7 +190,7 @@ _JOBS = pa.schema(
     ]
 )
 _TIDY_AFTER = 32
-#: How often putting a state into the tail is tried while other writers are faster.
+#: How often a state is put into the tail if other writers append first.
 _TRIES = 20
 #: A state of a job, and its record.
 _Text = tuple[Job, str]
@@ -195,27 +199,28 @@ _log = structlog.get_logger(__name__)
 
 
 class _Said(NamedTuple):
-    """A state of a job as stored in a row."""
+    """A state of a job, as a row stores it."""
 
     position: int
     record: JobRecord
 
 
 class JobHistory:
-    """The states of all jobs of a database, one row each. Calls block; any number of threads may call it.
+    """The states of all jobs of a database, one row for each state. Calls block. Any number of threads may call this.
 
     Several executors may write. Only the order of their appends decides which rows count (see `counted`,
     `log_snapshot.position`), so all readers agree.
 
-    The current states are kept in memory, about a kilobyte each, and updated from new fragments. Damaged parts are set
-    aside, so that the rest can be read, and `warnings` list them. If the storage cannot be used, calls raise the error
-    of `storage_failed`.
+    The current states are kept in memory, at about a kilobyte each, and updated from new fragments. Damaged parts are
+    set aside, so that the others can be read; `warnings` lists them. If the storage cannot be used, calls raise the
+    errors of `storage_failed`.
 
-    All states of a job are in the table, or all in the tail until the job has ended (`leman_core.storage.stored_jobs`).
+    The states of a job are either all in the table or, until the job has ended, all in the tail
+    (`leman_core.storage.stored_jobs`).
 
     Args:
-        has_tail: Jobs may begin in the tail: no other executor serves the database, and every other reader of its
-            history is of this release.
+        has_tail: Whether jobs may begin in the tail. That requires that no other executor serves the database, and that
+            all other readers of its history are of this release.
     """
 
     def __init__(self, database: str, *, has_tail: bool = False) -> None:
@@ -229,25 +234,25 @@ class JobHistory:
         self._prepared = False
         self._lock = threading.RLock()
         self._snapshot: Snapshot | None = None
-        #: Names of the fragments that were read, their numbers of rows, and the key of each row by its row id.
+        #: The names of the fragments that were read, their numbers of rows, and the key of each row by its row id.
         self._read: set[str] = set()
         self._rows = 0
         self._hashes = array("q")
         self._records: dict[str, JobRecord] = {}
         self._news: dict[str, JobRecord] = {}
         self._appended = 0
-        #: Deleted jobs of which the table still has earlier states.
+        #: Deleted jobs of which the table still has other states.
         self._leftover: set[str] = set()
 
     @property
     def prepared(self) -> bool:
-        """Whether the tables of jobs and failed rows existed when `prepare` looked."""
+        """Whether the tables of jobs and of failed rows existed when `prepare` was last called."""
         return self._prepared
 
     def prepare(self) -> None:
-        """Create the tables of jobs and failed rows if they do not exist.
+        """Create the tables of jobs and of failed rows if they do not exist.
 
-        If the table of failed rows cannot be created, jobs run nevertheless: a job with failed rows tries again.
+        If the table of failed rows cannot be created, jobs run anyway. A job with failed rows then tries to create it.
         """
         with self._lock:
             if not self._prepared:
@@ -256,18 +261,18 @@ class JobHistory:
                 try:
                     self._errors.create()
                 except LemanError as error:
-                    _log.warning("failed rows cannot be stored", reason=error.reason, message=error.message)
+                    _log.warning("the table of failed rows was not created", reason=error.reason, message=error.message)
                 self._prepared = True
 
     def save(self, job: Job) -> Job:
-        """Append the job's state, and return the state that counts.
+        """Append a state of a job, and return the state that counts.
 
-        It is another one if another executor wrote an end of the job, or a later attempt, before.
+        This is a different state if another executor has already written an end of the job, or a later attempt.
         """
         return self.save_all([job])[0]
 
     def save_all(self, jobs: Sequence[Job]) -> list[Job]:
-        """Save states in order, in one version."""
+        """Write states, in this order, in one version of the table."""
         said = [(job, stored_jobs.encode_job(job)) for job in jobs]
         own: dict[JobRecord, Job] = {}
         with self._lock:
@@ -278,7 +283,7 @@ class JobHistory:
         return [own.get(record) or record.job() for record in kept]
 
     def _put_into_tail(self, said: Sequence[_Text], own: dict[JobRecord, Job]) -> Sequence[_Text]:
-        """Write the states that belong in the tail, and return those that belong in the table."""
+        """Write those states that belong in the tail. Return the states that belong in the table."""
         for _ in range(_TRIES):
             if not self._tail.is_seen:
                 self._catch_up()
@@ -299,7 +304,7 @@ class JobHistory:
         return self._tail.has(job.job_id) or (self._tail.begins and job.job_id not in self._records)
 
     def _append(self, said: Sequence[_Text], own: dict[JobRecord, Job]) -> None:
-        """Write states into the table."""
+        """Append states to the table."""
         before = self._snapshot
         written = self._log.append([_row(job, text) for job, text in said], before)
         self._appended += 1
@@ -320,8 +325,8 @@ class JobHistory:
         self._count(record)
 
     def find(self, job_id: str) -> Job | None:
-        """Return the current state of a job, or None if it does not exist. For a deleted job, return the record of its
-        deletion.
+        """Return the current state of a job, or None if the job does not exist. For a deleted job, return the record of
+        its deletion.
         """
         with self._lock:
             self._catch_up()
@@ -329,34 +334,34 @@ class JobHistory:
         return None if record is None else record.job()
 
     def load(self) -> dict[str, Job]:
-        """Return the current state of every job, in the order of the jobs' first states."""
+        """Return the current state of each job, in the order of the jobs' first states."""
         with self._lock:
             self._catch_up()
             records = list(self._records.values())
         return {record.job_id: record.decode() for record in records if not record.deleted}
 
     def news(self) -> dict[str, JobRecord]:
-        """Return the jobs whose state has changed since the last call; the first call returns all."""
+        """Return the jobs whose state has changed since the last call. The first call returns all jobs."""
         with self._lock:
             self._catch_up()
             news, self._news = self._news, {}
             return news
 
     def warnings(self) -> list[str]:
-        """Return a warning for each part of the history and of the failed rows that was damaged and set aside."""
+        """Return a warning for each damaged part of the history, or of the failed rows, that was set aside."""
         with self._lock:
             lost = self._tail.warnings
         return [*self._log.warnings(), *self._errors.warnings(), *lost]
 
     @property
     def untidy(self) -> bool:
-        """Return whether it is time to `tidy`."""
+        """Return whether `tidy` should be called now."""
         return self._appended >= _TIDY_AFTER or self._tail.is_long
 
     def tidy(self) -> None:
         """Compact the table, drop the states of deleted jobs, and fold a long tail.
 
-        The records of deletions stay. Writers and readers can continue during the compaction.
+        The records of deletions stay. Other processes can read and write during the compaction.
         """
         with self._lock:
             if self._tail.is_long:
@@ -374,19 +379,19 @@ class JobHistory:
         with self._lock:
             is_ours = self._snapshot is not None and self._snapshot.version == before.version
             if is_ours and before.fragments.keys() <= self._read and before.row_count == after.row_count:
-                self._note_whole(after)  # no other write in between: the same rows in other fragments
+                self._note_whole(after)  # no other write in between, so these are the same rows
 
     def forget_past(self) -> None:
         """Remove versions of the table, and objects of the tail, that are no longer needed.
 
-        Writers and readers can continue while versions are removed.
+        Other processes can read and write meanwhile.
         """
         with self._lock:
             self._tail.forget_past()
         self._log.forget_past()
 
     def fold(self) -> None:
-        """Write the known ended jobs of the tail into the table."""
+        """Write those jobs of the tail that are known to have ended into the table."""
         with self._lock:
             if self._tail.records:
                 self._fold()
@@ -394,9 +399,9 @@ class JobHistory:
     def _fold(self) -> None:
         """Write the ended jobs of the tail into the table, then restart the tail with the open jobs.
 
-        After a crash between the two steps, both have the states of the ended jobs. That is harmless, as an end is
-        final. The tail is read again first if the last read is outdated: otherwise the restart would fail each time,
-        and each attempt would add the same states to the table.
+        After a crash between the two steps, both have the states of the ended jobs. That is harmless, because an end is
+        final. If the last read of the tail is outdated, the tail is first read again. Otherwise the restart would fail
+        each time, and each attempt would add the same states to the table again.
         """
         if not self._tail.is_seen:
             self._catch_up()
@@ -412,11 +417,11 @@ class JobHistory:
         try:
             after = self._log.remove(f"job_id IN ({names}) AND state <> {sql_quoted(stored_jobs.DELETED)}")
         except LemanError as error:
-            _log.warning("states of deleted jobs are still in the history", uri=self.uri, error=error.message)
+            _log.warning("states of deleted jobs were not removed from the history", uri=self.uri, error=error.message)
             return
         self._leftover.clear()
         if before is not None and after is not None and after.version == before.version + 1:
-            self._note_whole(after)  # no other write in between: the rest was read
+            self._note_whole(after)  # no other write in between, so the other rows were read
         else:
             self._catch_up()
 
@@ -427,10 +432,10 @@ class JobHistory:
         self._rows = snapshot.row_count
 
     def _catch_up(self) -> None:
-        news = self._tail.news()  # before the table: what is folded meanwhile is in both
+        news = self._tail.news()  # read before the table: states that are folded meanwhile are in both
         try:
             self._catch_up_with_table()
-        finally:  # the tail does not return them again
+        finally:  # in any case, because the tail returns its news only once
             self._count_all(news)
 
     def _catch_up_with_table(self) -> None:
@@ -438,7 +443,7 @@ class JobHistory:
             try:
                 if self._snapshot.is_latest:
                     return
-            except LemanError:  # damaged, or gone
+            except LemanError:  # the version is damaged, or was removed
                 pass
         latest = self._log.snapshot()
         if latest is not None:
@@ -447,7 +452,7 @@ class JobHistory:
             self._forget()
 
     def _take(self, snapshot: Snapshot) -> None:
-        """Apply the new rows of a version, or all its rows if the earlier ones have changed."""
+        """Apply the new rows of a version. If earlier rows have changed, apply all its rows."""
         try:
             if not self._go_on(snapshot):
                 self._forget()
@@ -456,13 +461,13 @@ class JobHistory:
             self._read_apart(snapshot)
 
     def _go_on(self, snapshot: Snapshot) -> bool:
-        """Apply the rows that follow those already read.
+        """Apply the rows that follow those that were already read.
 
-        After a compaction by another process, new fragments contain old rows too. Row ids and keys distinguish those
-        from later rows, and from rows that got the same ids after the latest version was lost.
+        After a compaction by another process, new fragments also contain old rows. The row ids and keys of old rows
+        show that they are not later rows, nor rows that got the same ids after the latest version was lost.
 
         Returns:
-            False, with nothing applied, if rows were added at earlier positions, or rows are gone.
+            False if rows were added at earlier positions, or if rows are missing. Nothing is applied then.
         """
         fragments = snapshot.fragments
         gone = not self._read <= fragments.keys()
@@ -480,13 +485,13 @@ class JobHistory:
         return True
 
     def _read_apart(self, snapshot: Snapshot) -> None:
-        """Read all fragments again one by one, and recover what is readable of damaged ones."""
+        """Read all fragments again, one by one. Of damaged fragments, recover the readable rows."""
         self._forget()
         fragments = snapshot.fragments
         said = [state for number in fragments.values() for state in self._said_in(snapshot, number)]
         for state in sorted(said, key=lambda state: state.position):
             self._count(state.record)
-        # Saved rows are appended again: the next read finds other fragments, and reads all of them.
+        # Recovered rows are appended again, so the next read finds other fragments and reads all of them.
         self._note_read(snapshot, fragments, len(said))
 
     def _were_read(self, rows: LogRows) -> bool:
@@ -526,7 +531,7 @@ class JobHistory:
     def _said_in(self, snapshot: Snapshot, fragment_id: int) -> list[_Said]:
         try:
             return self._decoded(snapshot.fragment(fragment_id, ["record"]))
-        except UnknownFormat:  # it is intact
+        except UnknownFormat:  # the data is intact
             raise
         except LemanError as error:
             return self._decoded(self._log.salvage(snapshot, fragment_id, error, _is_usable))
@@ -558,14 +563,14 @@ def _row(job: Job, record: str) -> dict[str, object]:
     }
 
 
-#: Most states of jobs in one version.
+#: Maximum number of states in one version.
 _MOST = 500
-#: How long a state that may wait does so, unless another one is written earlier.
+#: Maximum time for which a state waits that need not be written at once.
 REST_SECONDS = 30.0
 
 
 class HistoryWriter:
-    """The writer of one job history, on one event loop; states are written in the order in which they arrive."""
+    """The writer of one job history, on one event loop. It writes states in the order in which they arrive."""
 
     def __init__(
         self, history: JobHistory, pool: BlockingPool | PoolOfPlace, rest_seconds: float = REST_SECONDS
@@ -574,7 +579,7 @@ class HistoryWriter:
         self._pool = pool
         self._rest_seconds = rest_seconds
         self._resting: list[Job] = []
-        #: Whether waiting states are dropped, as the history is gone.
+        #: Whether waiting states are dropped, because the history was deleted.
         self._gone = False
         self._rest: asyncio.Task[None] | None = None
         self._waiting: list[tuple[Job, asyncio.Future[Job]]] = []
@@ -606,7 +611,7 @@ class HistoryWriter:
             self._begin_rest()
 
     def leave_unwritten(self) -> None:
-        """Drop waiting and later states, as the history was deleted."""
+        """Drop waiting and later states, because the history was deleted."""
         self._gone = True
         self._resting.clear()
         if self._rest is not None:
@@ -626,7 +631,7 @@ class HistoryWriter:
             self._writing = asyncio.create_task(self._write())
 
     async def written(self) -> None:
-        """Write all waiting states now, and return when they are written."""
+        """Write all waiting states now. Return when they are written."""
         self._write_resting()
         if self._writing is not None:
             await asyncio.wait([self._writing])
@@ -644,21 +649,21 @@ class HistoryWriter:
             batch, self._waiting = self._waiting[:_MOST], self._waiting[_MOST:]
             written = await self._write_batch(rested, batch)
         if self._history.untidy and (self._tidying is None or self._tidying.done()):
-            self._tidying = asyncio.create_task(self._tidy())  # concurrently with other writes: it takes a second
+            self._tidying = asyncio.create_task(self._tidy())  # this takes a second, so other writes continue meanwhile
 
     async def _tidy(self) -> None:
         await self._carefully(self._history.tidy, "the job history was not compacted")
         await self._carefully(self._history.forget_past, "versions of the job history were not removed")
 
     async def _write_batch(self, rested: Sequence[Job], batch: Sequence[tuple[Job, asyncio.Future[Job]]]) -> bool:
-        """Write a batch and return whether that succeeded. If not, put the delayed states back into the queue."""
+        """Write a batch. Return whether that succeeded. If not, put the delayed states back into the queue."""
         try:
             kept = await self._pool.run(self._history.save_all, [*rested, *(job for job, _ in batch)])
         except Exception as error:  # noqa: BLE001 - waiting callers must get any error
             if rested and not self._gone:
                 ids = [job.job_id for job in rested]
                 _log.warning(
-                    "jobs that had nothing to do could not be written to the history: the next write tries again",
+                    "jobs that had nothing to do could not be written to the history; the next write includes them",
                     job_ids=ids,
                     error=str(error),
                 )
@@ -676,5 +681,5 @@ class HistoryWriter:
     async def _carefully(self, work: Callable[[], None], failed: str) -> None:
         try:
             await self._pool.run(work)
-        except Exception:  # noqa: BLE001 - it is only untidy
+        except Exception:  # noqa: BLE001 - a failure only leaves the history untidy
             _log.warning(failed, exc_info=True)

@@ -1,4 +1,4 @@
-"""A running backfill of several columns: one job, with a run for each column."""
+"""Run a backfill of several columns: one job, with one run for each column."""
 
 from __future__ import annotations
 
@@ -32,11 +32,12 @@ from leman_executor.scheduling.local_runner import LocalRunner
 
 _Result = TypeVar("_Result")
 
-#: Columns that are read and committed together: each needs a writer with some MB of buffers for each worker.
+#: Maximum number of columns that are read and committed together. Each needs a writer, with some MB of buffers, for
+#: each worker.
 _MOST_TOGETHER = 32
 _PLANS_AT_ONCE = 8
 _SHOWN = 5
-#: Errors of one column that do not stop the other columns.
+#: Errors of one column after which the job continues with the other columns.
 _OF_A_COLUMN = frozenset(
     {
         "COLUMN_NOT_DEFINED",
@@ -65,7 +66,7 @@ _ADDED = (
     *("fragments_committed", "udf_seconds", "read_seconds", "checkpoint_seconds", "write_seconds", "load_seconds"),
     *("commit_seconds", "spark_jobs", "rows_per_second", "rows_partly_committed"),
 )
-#: Counts of earlier executors, which plans do not show.
+#: Counts of earlier executors that plans do not show.
 _OF_EARLIER = (
     *("rows_skipped", "rows_evaluated", "rows_computed", "udf_seconds", "read_seconds", "checkpoint_seconds"),
     *("write_seconds", "load_seconds", "commit_seconds", "spark_jobs", "commits"),
@@ -77,7 +78,7 @@ def _is_own(error: LemanError) -> bool:
 
 
 def _stale_inputs(error: LemanError) -> frozenset[str]:
-    """Return the columns that an error says must be computed first."""
+    """Return the columns that must be computed first, according to an error."""
     if error.reason != "INPUT_COLUMN_STALE":
         return frozenset()
     return frozenset(error.facts.get("inputs", "").split(", "))
@@ -88,23 +89,25 @@ def _set_on_stale_input(run: BackfillRun, on_stale_input: OnStaleInput) -> None:
 
 
 def _divides_fragments(spec: BackfillSpec) -> bool:
-    """Return whether the request sets how fragments are divided or committed; columns then do not share reads."""
+    """Return whether the request sets how fragments are divided or committed. If so, columns do not share reads."""
     return bool(spec.task_size or spec.task_shuffle_diversity or spec.commit_granularity or spec.commit_rows)
 
 
 class ColumnsMetrics(JobMetrics):
-    """The sums of the metrics of several columns."""
+    """The metrics of several columns together."""
 
     def __init__(self) -> None:
         super().__init__()
         self.parts: dict[str, JobMetrics] = {}
         self.versions: set[int] = set()
-        #: Upper bounds of the rows of columns that cannot be planned yet.
+        #: Maximum numbers of rows for columns that cannot be planned yet.
         self.expected: dict[str, int] = {}
         self._done_before = self._committed_before = 0
 
     def taken_over(self, plans: Mapping[str, Plan]) -> None:
-        """Count the work of earlier executors of the job: what their plans listed and the new plans do not."""
+        """Count the work of earlier executors of the job: the work that their plans listed and that the new plans do
+        not list.
+        """
         before, done, stored = self._attempts, 0, 0
         if not before.rows_planned:
             return
@@ -130,7 +133,7 @@ class ColumnsMetrics(JobMetrics):
 
     @property
     def seconds_per_row(self) -> float | None:
-        """None, as the cost of a row differs between columns."""
+        """None, because the cost of a row differs between columns."""
         return None
 
     @property
@@ -146,7 +149,7 @@ class ColumnsMetrics(JobMetrics):
         return sum(part.rows_evaluated for part in self.parts.values())
 
     def progress(self) -> Progress:
-        """Return the sums over all columns, with the bottleneck of the slowest one."""
+        """Return the sums over all columns, and the bottleneck of the slowest column."""
         parts = [part.progress() for part in self.parts.values()]
         sums = {name: sum(getattr(part, name) for part in parts) for name in _ADDED}
         before = self._attempts
@@ -171,7 +174,7 @@ class ColumnsMetrics(JobMetrics):
 class _Column:
     name: str
     run: BackfillRun | None = None
-    #: None: it waits for others, or is not planned yet.
+    #: The plan; None if the column waits for others, or is not planned yet.
     plan: Plan | None = None
     waits: frozenset[str] = frozenset()
     ended: bool = False
@@ -181,10 +184,10 @@ class _Column:
 
 @dataclass(frozen=True, slots=True)
 class ColumnsPlan:
-    """The plans of the columns that can be planned."""
+    """The plans of those columns that can be planned."""
 
     columns: Mapping[str, Plan] = field(repr=False)
-    #: Columns that wait for others.
+    #: The columns that wait for other columns.
     waiting: tuple[str, ...] = ()
 
     @property
@@ -194,12 +197,12 @@ class ColumnsPlan:
 
 
 class ColumnsRun:
-    """A running backfill of several columns, see `JobRun`.
+    """A running backfill of several columns; see `JobRun`.
 
-    Columns come after the columns of the job that they read. SQL columns are computed together, all others one after
-    another. Each column has a `BackfillRun` with the job's id, queue slot, lease and attempt, so it stores the same
-    data as a separate job would. If a column fails, the job continues with the columns that do not depend on it, and
-    ends when none is left.
+    A column comes after the columns of the job that it reads. SQL columns are computed together, all others one after
+    another. Each column has a `BackfillRun` with the job's id, place in the queue, lease and attempt, and so stores the
+    same data as a job for this column alone. If a column fails, the job continues with the columns that do not depend
+    on it. It ends when none is left.
     """
 
     def __init__(self, job: Job, services: JobEnvironment, status: JobStatus | None = None) -> None:
@@ -213,7 +216,7 @@ class ColumnsRun:
         self._stop = threading.Event()
         self._cancelled = False
         self._planned = False
-        #: The columns' functions when the job was accepted; empty before that.
+        #: The functions of the columns when the job was accepted; empty until then.
         self._accepted = job.functions
         if job.attempt > 1:
             self._metrics.go_on(job.progress)
@@ -227,23 +230,23 @@ class ColumnsRun:
         return max((column.run.workers for column in self._columns.values() if column.run is not None), default=0)
 
     def set_cost_estimate(self, seconds_per_row: float | None) -> None:
-        """Ignore the estimate: the cost of a row differs between columns."""
+        """Ignore the estimate, because the cost of a row differs between columns."""
 
     @property
     def _open(self) -> list[_Column]:
         return [column for column in self._columns.values() if not column.ended]
 
     async def plan(self) -> ColumnsPlan:
-        """Plan each column. If one cannot be planned, raise its error, which refuses the whole job.
+        """Plan each column. If one cannot be planned, raise its error, so that the whole job is refused.
 
         Raises:
-            LemanError: the planner's error.
+            LemanError: The planner's error.
         """
         return await self._plan(strict=True)
 
     async def _plan(self, *, strict: bool) -> ColumnsPlan:
         columns = self._open
-        for at, column in enumerate(columns):  # the first plan pins relative times, tags and the table itself
+        for at, column in enumerate(columns):  # the first plan fixes relative times, tags and the table
             await self._plan_column(column, strict=strict)
             if column.plan is not None:
                 self._pin(column)
@@ -329,7 +332,7 @@ class ColumnsRun:
         return column.run
 
     async def _plan_column(self, column: _Column, *, strict: bool) -> None:
-        """Plan a column. If that fails, note which columns must be computed first, or the error."""
+        """Plan a column. If that fails, note the error, or which columns must be computed first."""
         run = self._made(column)
         others = frozenset(one.name for one in self._open) - {column.name}
         column.plan, column.waits = None, frozenset()
@@ -353,7 +356,7 @@ class ColumnsRun:
             self._metrics.expected.pop(column.name, None)
 
     async def _plan_with_inputs(self, run: BackfillRun) -> Plan:
-        """Plan a column, after computing its inputs for rows that were added during the job."""
+        """Plan a column. Before that, compute its inputs for rows that were added during the job."""
         try:
             plan = await run.plan()
         except LemanError as error:
@@ -377,9 +380,11 @@ class ColumnsRun:
         return frozenset(column.name for column in self._columns.values() if column.ended and column.error is None)
 
     def _note_function(self, column: str, plan: Plan) -> None:
-        """Note a column's function. If it gets environment values, it must be the one that the job was accepted with.
+        """Note a column's function. If it gets environment variables, it must be the function with which the job was
+        accepted.
 
-        Raises: LemanError: The column has a different function now.
+        Raises:
+            LemanError: The column has a different function now.
         """
         known = self.status.job.functions
         function = FunctionVersion(plan.header.udf.name, plan.header.udf.version)
@@ -415,7 +420,7 @@ class ColumnsRun:
         """Do nothing."""
 
     async def abandon(self) -> None:
-        """Do nothing: `prefetch` starts nothing."""
+        """Do nothing, because `prefetch` starts nothing."""
 
     async def ended_at_once(self, plan: ColumnsPlan) -> bool:
         if plan.waiting or plan.tasks or any(self._computes_inputs(name, p) for name, p in plan.columns.items()):
@@ -451,7 +456,7 @@ class ColumnsRun:
         await run_to_completion(self, self._services, self._work())
 
     def cancel(self) -> None:
-        """Stop the workers; `run` then ends the job as CANCELLED. Blocks for a moment."""
+        """Stop the workers. `run` then ends the job as CANCELLED. Blocks for a moment."""
         self._cancelled = True
         self._stop.set()
         self._stop_reading()
@@ -471,7 +476,7 @@ class ColumnsRun:
             reading.stop()
 
     def resume(self) -> None:
-        """Allow a paused job to run again; ended columns stay ended."""
+        """Allow a paused job to run again. Ended columns stay ended."""
         self._stop.clear()
         for column in self._open:
             if column.run is not None:
@@ -482,7 +487,7 @@ class ColumnsRun:
             raise Cancelled(self.status.job.job_id)
 
     async def end(self, state: JobState, error: JobError | None = None) -> None:
-        """End the job. Its failed rows are stored already: each column stores its own."""
+        """End the job. Its failed rows are already stored, because each column stores its own."""
         if state in (JobState.FAILED, JobState.CANCELLED):
             spec = self.status.job.backfill
             await self._services.checkpoints.remove_leftovers(table_uri(spec.database, spec.table))
@@ -494,7 +499,7 @@ class ColumnsRun:
         return JobState.DONE_WITH_ERRORS if failed else JobState.DONE
 
     async def _work(self) -> bool:
-        """Compute the columns, and return whether rows failed."""
+        """Compute the columns. Return whether rows failed."""
         while self._open:
             self._check_stop()
             names = {column.name for column in self._open}
@@ -504,7 +509,7 @@ class ColumnsRun:
             if not planned and all(not column.ended for column in ready):
                 raise Aborted(
                     "NO_PROGRESS",
-                    "Other writers changed the table, so that each column waits for another one: run the job again",
+                    "Other writers changed the table, so that each column now waits for another one: run the job again",
                 )
             left = [(column, plan) for column, plan in planned if not await self._ended_at_once(column, plan)]
             shared = [(column, plan) for column, plan in left if self._is_shared(column, plan)]
@@ -513,7 +518,7 @@ class ColumnsRun:
             others = [column for column, plan in left if not self._is_shared(column, plan)]
             for at, column in enumerate(others):
                 self._check_stop()
-                if at:  # the table may have changed while others were computed
+                if at:  # the table may have changed while other columns were computed
                     await self._plan_column(column, strict=False)
                 if column.plan is not None:
                     await self._compute(column, column.plan)
@@ -553,7 +558,9 @@ class ColumnsRun:
         self._settle(column)
 
     async def _compute_together(self, columns: Sequence[tuple[_Column, Plan]]) -> None:
-        """Compute SQL columns together: read fragments once, and commit their files in one version."""
+        """Compute SQL columns together: read each fragment once for all of them, and commit their files in one
+        version.
+        """
         self._check_stop()
         runs = await self._read_shared(columns)
         self._check_stop()
@@ -571,7 +578,9 @@ class ColumnsRun:
             self._together.leave()
 
     async def _read_shared(self, columns: Sequence[tuple[_Column, Plan]]) -> list[tuple[_Column, Plan]]:
-        """Compute and commit whole fragments for several columns, and return a plan of each column's remaining work."""
+        """Compute and commit whole fragments for several columns. Return a plan of the remaining work of each
+        column.
+        """
         settings, status = self._services.settings, self.status
         if _divides_fragments(status.job.backfill):
             return list(columns)
@@ -608,7 +617,7 @@ class ColumnsRun:
         return [(column, plan) for column, plan in left if not column.ended]
 
     async def _install(self, finished: Mapping[_Column, Plan]) -> set[_Column]:
-        """Commit finished files in one version, and return the columns with a refused file."""
+        """Commit finished files in one version. Return the columns of which a file was refused."""
         self._together.expect(len(finished))
         runs = {column: self._made(column) for column in finished}
         self._running.update(runs.values())
@@ -636,11 +645,11 @@ class ColumnsRun:
         self.status.note("commit", f"committed in version {version}: {shown}")
 
     def _settle(self, column: _Column) -> None:
-        """Record the final state of a column, and raise its error if no column can continue.
+        """Record the final state of a column. If no column can continue, raise the column's error.
 
         Raises:
-            Cancelled: The job was asked to stop, or is lost.
-            LemanError: No column can continue; the error of this one.
+            Cancelled: The job was asked to stop, or another executor has taken it over.
+            LemanError: No column can continue. This is the error of this column.
         """
         run = self._made(column)
         ended = run.status.job
@@ -669,7 +678,7 @@ class ColumnsRun:
         text = f"Column {name}: {error.message}"
         text += (
             "" if text.endswith((".", "!", "?")) or len(self._columns) == 1 else "."
-        )  # users' texts may lack a full stop
+        )  # texts of users may not end with a full stop
         if len(failed) > 1:
             text += f"\nAlso failed: {', '.join(other for other, _ in failed[1:])}."
         text += (

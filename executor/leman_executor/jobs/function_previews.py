@@ -300,7 +300,7 @@ _LAST_ATTEMPT = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class TriedRow:
-    """A row and its result; `attempted` None: the function has not returned for it."""
+    """A row and its result. `attempted` is None if the function has not returned for the row."""
 
     place: PlacedRow
     attempted: Attempted | None = None

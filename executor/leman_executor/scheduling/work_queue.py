@@ -1,7 +1,7 @@
-"""Decide which rows of a plan go to workers next, and in units of which size.
+"""Decide which rows of a plan are handed to workers next, and how large the units are.
 
-`WorkQueue` decides on units, `OpenFragments` indexes the unfinished fragments, `UnitSizes` learns the cost of rows from
-finished units. Pure: no I/O, no clock.
+`WorkQueue` decides on units, `OpenFragments` indexes the unfinished fragments, and `UnitSizes` learns the cost of rows
+from finished units. Pure: no I/O, no clock.
 """
 
 from __future__ import annotations
@@ -27,17 +27,18 @@ _UNKNOWN = Timings()
 
 
 class UnitSizes:
-    """Choose the sizes of one plan's units, for `workers` workers. `seconds_per_row` is what a row costs one worker,
-    None if unknown.
+    """Choose the sizes of one plan's units, for `workers` workers. `seconds_per_row` is the cost of a row for one
+    worker; None if unknown.
 
-    A part of a fragment costs its rows plus a fixed wait for storage before the first row and after the last. The two
-    are measured separately. If the wait counted as a cost of rows, rows would seem expensive and units would become
-    smaller, each with the same wait, so that rows would seem even more expensive. No unit is made for less than four
-    times its fixed cost.
+    A part of a fragment costs its rows, plus a fixed wait for storage before the first row and after the last row. The
+    two are measured separately. If the wait counted as a cost of rows, rows would seem expensive and units would become
+    smaller. Each of these would have the same wait, so rows would seem even more expensive. No unit is planned to take
+    less than four times its fixed cost.
 
-    Example: a row takes 1 ms, starting a part 0.5 s, and 2 workers have 8,000 rows in 4 fragments left. That is 8 + 4 ·
-    0.5 = 10 s, and half a worker's share 10 / (2 · 2) = 2.5 s, which is more than 4 · 0.5 s: the unit gets what 2,500
-    rows cost, 500 of which are the wait. With 800 rows left that would be 0.7 s, so the unit gets 2 s instead.
+    Example: a row takes 1 ms, starting a part takes 0.5 s, and 2 workers have 8,000 rows in 4 fragments left. The
+    remaining work takes 8 + 4 · 0.5 = 10 s, and half a worker's share is 10 / (2 · 2) = 2.5 s, more than 4 · 0.5 s. The
+    unit gets 2.5 s, which is the cost of 2,500 rows; 500 of these stand for the wait. With 800 rows left, half a share
+    would be 0.7 s, so the unit gets 2 s instead.
     """
 
     def __init__(self, workers: int, seconds_per_row: float | None) -> None:
@@ -48,7 +49,7 @@ class UnitSizes:
         self._parts = 0
 
     def note(self, outcome: UnitOutcome) -> None:
-        """Learn from the times of a unit. A unit that was lost with its worker has none."""
+        """Learn from the times of a unit. A unit that was lost with its worker has no times."""
         if outcome.timings == _UNKNOWN:
             return
         self._times += outcome.timings
@@ -59,34 +60,36 @@ class UnitSizes:
 
     @property
     def fixed_seconds(self) -> float:
-        """The seconds that a fragment, or a part of one, costs in addition to its rows."""
+        """The cost in seconds of a fragment, or of a part of one, in addition to its rows."""
         return self._times.fixed / self._parts if self._parts else 0.0
 
     @property
     def fixed_rows(self) -> int:
-        """`fixed_seconds` as a number of rows of the same cost."""
+        """The number of rows that cost as much as `fixed_seconds`."""
         return int(self.fixed_seconds / self.seconds_per_row) if self.seconds_per_row else 0
 
     @property
     def mostly_storing(self) -> bool:
         """Return whether storing rows takes longer than reading and computing them.
 
-        If so, dividing a fragment among several units does not pay. Time in which storage did not answer is not
-        counted.
+        If so, dividing a fragment among several units costs more than it gains. Time in which storage did not respond
+        does not count.
         """
         return self._times.storing - self._times.fixed > self._times.udf + self._times.read
 
     def seconds(self, rows: int, parts: int) -> float:
-        """Return the seconds that `rows` rows in `parts` fragments cost one worker."""
+        """Return the seconds that `rows` rows in `parts` fragments take one worker."""
         return (self.seconds_per_row or 0.0) * rows + self.fixed_seconds * parts
 
     def target(self, rows_left: int, fragments_left: int) -> float:
-        """Return the seconds for the next unit: half a worker's share of the remaining work, within bounds."""
+        """Return how many seconds the next unit should take: half a worker's share of the remaining work, within
+        limits.
+        """
         guided = self.seconds(rows_left, fragments_left) / (2 * self.workers)
         return min(max(guided, _LEAST_SECONDS, _LEAST_FIXED * self.fixed_seconds), _MOST_SECONDS)
 
     def rows(self, rows_left: int, fragments_left: int, diversity: int) -> int:
-        """Return the rows for the next unit, including the fixed cost of its fragments as rows."""
+        """Return the number of rows for the next unit. The fixed costs of its fragments count as rows."""
         if not self.seconds_per_row:
             return max(1, rows_left // (self.workers * (diversity or 1)))
         return max(1, int(self.target(rows_left, fragments_left) / self.seconds_per_row))
@@ -94,7 +97,7 @@ class UnitSizes:
     def budget(self, rows: int, parts: int, rows_left: int, fragments_left: int) -> float:
         """Return the seconds after which a worker returns a unit, finished or not.
 
-        Call it only if the cost of a row is known.
+        Call this only if the cost of a row is known.
         """
         return _OVERRUN * max(self.seconds(rows, parts), self.target(rows_left, fragments_left))
 
@@ -104,37 +107,37 @@ _FEW_ENTRIES = 1024
 
 @dataclass(slots=True, eq=False)
 class OpenFragment:
-    """One fragment and its missing rows. Call `OpenFragments.changed` after changing them."""
+    """One fragment and its missing rows. After changing these, call `OpenFragments.changed`."""
 
     task: FragmentTask
-    #: Its number in the plan.
+    #: The number of the fragment in the plan.
     place: int
-    #: Ranges to hand out.
+    #: The ranges that are still to be handed out.
     missing: Sequence[RowRange]
     checkpoints: Sequence[CheckpointRef]
-    #: The number of units that have rows of it.
+    #: Number of units that have rows of the fragment.
     out: int = 0
-    #: Its column file is complete.
+    #: Whether the column file is complete.
     over: bool = False
-    #: A unit of it was lost.
+    #: Whether a unit with rows of the fragment was lost.
     lost: bool = False
-    #: Ranges that another job computes.
+    #: The ranges that another job computes.
     busy: Sequence[RowRange] = ()
-    #: Ranges to hand out alone.
+    #: The ranges of suspects, which are handed out alone.
     suspects: Sequence[RowRange] = ()
     quarantined: tuple[RowError, ...] = ()
-    #: This and the fields below are the index entries of `OpenFragments`.
+    #: This and the following fields are used by the index of `OpenFragments`.
     filed_rows: int = 0
     filed_suspects: int = 0
     filed_to_assemble: bool = False
     filed_busy: bool = False
     closed: bool = False
-    #: Its position among the fragments handed out in turn; 0: it is not among them.
+    #: Its number among the fragments that are handed out in turn; 0 if it is not one of them.
     turn: int = 0
 
     @property
     def rows(self) -> int:
-        """The number of rows to hand out, without suspects, as of the last `OpenFragments.changed`."""
+        """Number of rows to hand out, without suspects, when `OpenFragments.changed` was last called."""
         return self.filed_rows
 
     @property
@@ -143,24 +146,24 @@ class OpenFragment:
 
     @property
     def to_assemble(self) -> bool:
-        """Return whether checkpoints have all missing rows."""
+        """Return whether checkpoints have all the rows that are missing in the column file."""
         return not (self.over or self.out or self.missing or self.busy or self.suspects)
 
     @property
     def settled(self) -> bool:
-        """Return whether this job has no more work on it, now or later."""
+        """Return whether this job has no more work for the fragment, now or later."""
         return self.over or bool(self.busy and not (self.missing or self.out or self.suspects))
 
 
 class OpenFragments:
-    """All fragments of a plan; a fragment is open until it is `settled`, and never reopened.
+    """All fragments of a plan. A fragment is open until it is `settled`, and is never reopened.
 
-    A plan may have a million fragments, with few in progress at a time. An `OpenFragment` is therefore created on first
-    use and dropped when it is settled; unused and settled fragments are only numbers in an array. Unused ones are in
-    `_order`, the largest first, and changed ones in a heap.
+    A plan may have a million fragments, few of which are in progress at a time. Therefore an `OpenFragment` is created
+    when first used, and dropped when settled. Fragments that are unused or settled are only numbers in an array. The
+    unused ones are in `_order`, the largest first; the changed ones are in a heap.
 
-    The cost of handing out a unit does not grow with the number of open fragments: sums are kept, and fragments are
-    sorted by size. When a fragment changes, its old index entry stays and is skipped later.
+    The cost of handing out a unit does not grow with the number of open fragments: sums are maintained, and fragments
+    are sorted by size. When a fragment changes, its old index entry stays, and is skipped later.
     """
 
     def __init__(self, tasks: PlannedTasks) -> None:
@@ -171,7 +174,7 @@ class OpenFragments:
         self._open = len(tasks)
         by_size = np.lexsort((tasks.fragment_ids, -self._rows))
         self._order = by_size[: np.count_nonzero(self._rows)]
-        #: How many of these were skipped.
+        #: How many entries at the beginning of these were skipped.
         self._passed = 0
         self._largest: list[tuple[int, int, int]] = []
         self._suspect: list[int] = []
@@ -180,23 +183,23 @@ class OpenFragments:
         self._in_turn = 0
         self._turn = 0
         self._out_of_rows: list[OpenFragment] = []
-        #: Rows that were not yet given to a unit, including suspects.
+        #: Number of rows that no unit has got yet, including suspects.
         self.rows_left = int(self._rows.sum())
-        #: Fragments with rows to hand out.
+        #: Number of fragments with rows to hand out.
         self.waiting = len(self._order)
-        #: Fragments that can be assembled now.
+        #: Number of fragments that can be assembled now.
         self.ready = len(self._to_assemble)
-        #: Fragments with ranges that another job is computing, including settled ones.
+        #: Number of fragments of which another job computes ranges, including settled fragments.
         self.busy = 0
 
     def __bool__(self) -> bool:
         return self._open > 0
 
     def of(self, fragment_id: int) -> OpenFragment:
-        """Return a fragment of the plan.
+        """Return the fragment of the plan with this id.
 
         Raises:
-            KeyError: The plan does not have it.
+            KeyError: The plan has no such fragment.
         """
         return self._at(self._tasks.place_of(fragment_id))
 
@@ -212,22 +215,22 @@ class OpenFragments:
         return found
 
     def largest_first(self, most: int) -> list[OpenFragment]:
-        """Return the `most` open fragments with the most rows to hand out; of equal ones, the lowest id comes first."""
+        """Return the `most` open fragments with the most rows to hand out. Among equals, the lowest id comes first."""
         by_size = np.lexsort((self._tasks.fragment_ids, -self._rows))
         return [self._at(place) for place in by_size[~self._closed[by_size]][:most].tolist()]
 
     @property
     def begun(self) -> list[OpenFragment]:
-        """The open fragments of which rows were handed out or returned."""
+        """The open fragments of which rows were handed out or came back."""
         return [f for f in self._known.values() if not f.closed]
 
     @property
     def scopes_out(self) -> list[str]:
-        """The scopes that units in flight or lost may have reserved."""
+        """The scopes in which units that are in flight, or were lost, may have reservations."""
         return [scope_of(f.task) for f in self._known.values() if f.out or f.lost]
 
     def changed(self, fragment: OpenFragment) -> None:
-        """Update the index entries of a fragment after its missing rows changed."""
+        """Update the index entries of a fragment whose missing rows have changed."""
         if fragment.busy and not fragment.filed_busy:
             fragment.filed_busy = True
             self.busy += 1
@@ -261,7 +264,7 @@ class OpenFragments:
     def _file_by_size(self, fragment: OpenFragment, rows: int) -> None:
         if rows:
             heapq.heappush(self._largest, (-rows, fragment.fragment_id, fragment.place))
-        if len(self._largest) > 2 * self._open + _FEW_ENTRIES:  # most entries are outdated
+        if len(self._largest) > 2 * self._open + _FEW_ENTRIES:  # most entries are stale
             self._largest = [e for e in set(self._largest) if self._holds(e)]
             heapq.heapify(self._largest)
 
@@ -277,7 +280,7 @@ class OpenFragments:
             self._out_of_rows.append(fragment)
 
     def first_suspect(self) -> OpenFragment | None:
-        """Return the first fragment in the plan with suspects."""
+        """Return the first fragment of the plan that has suspects."""
         while self._suspect:
             fragment = self._at(self._suspect[0])
             if fragment.filed_suspects and not fragment.closed:
@@ -286,7 +289,7 @@ class OpenFragments:
         return None
 
     def first_to_assemble(self) -> OpenFragment | None:
-        """Return the first fragment in the plan that can be assembled."""
+        """Return the first fragment of the plan that can be assembled."""
         while self._to_assemble:
             fragment = self._at(self._to_assemble[0])
             if fragment.filed_to_assemble and not fragment.closed:
@@ -295,9 +298,9 @@ class OpenFragments:
         return None
 
     def largest(self) -> OpenFragment | None:
-        """Return the fragment with the most rows to hand out; the lowest id among equals.
+        """Return the fragment with the most rows to hand out. Among equals, return the one with the lowest id.
 
-        Fragments that `next_in_turn` hands out are left out.
+        Fragments that `next_in_turn` hands out are not considered.
         """
         while self._largest and not self._holds(self._largest[0]):
             heapq.heappop(self._largest)
@@ -309,7 +312,7 @@ class OpenFragments:
         return self._at(changed[2])
 
     def _first_unseen(self) -> tuple[int, int, int] | None:
-        """Return the first entry of the unused fragments."""
+        """Return the first entry among the unused fragments."""
         if self._passed == len(self._order):
             return None
         place = int(self._order[self._passed])
@@ -325,7 +328,8 @@ class OpenFragments:
     def next_in_turn(self, diversity: int) -> OpenFragment | None:
         """Return the fragment whose turn it is.
 
-        `diversity` fragments, the largest first, take turns, each until it has no rows left to hand out.
+        The `diversity` largest fragments take turns. When one has no more rows to hand out, another one takes its
+        place.
         """
         for fragment in self._out_of_rows:
             if fragment.turn and (fragment.closed or not fragment.filed_rows):
@@ -347,16 +351,16 @@ class OpenFragments:
 
 _FIRST_BUDGET_SECONDS = 1.0
 _LEAST_FIRST_SECONDS = 0.2
-_MOST_FRAGMENTS = 512  # in one unit, whose description is sent to the worker
-_SUSPECT_SLICES = 256  # of a suspect range: the next death finds a slice, the one after that a row of 65,536
+_MOST_FRAGMENTS = 512  # in one unit, as its description is sent to the worker
+_SUSPECT_SLICES = 256  # of a suspect range: two deaths then identify one row of 65,536
 
 
 def _first_budget(share: float) -> float:
-    """Return the time budget of a worker's first unit; `share` is the average number of rows of all workers, divided by
-    its own.
+    """Return the time budget of a worker's first unit. `share` is the average number of rows of a worker, divided by
+    this worker's number.
 
-    A worker with more rows than the average stops sooner, because workers with fewer are idle by then and could compute
-    its rows.
+    A worker with more rows than the average stops sooner: workers with fewer rows are idle by then, and can compute
+    some of its rows.
     """
     return max(_LEAST_FIRST_SECONDS, _FIRST_BUDGET_SECONDS * min(1.0, share))
 
@@ -364,32 +368,35 @@ def _first_budget(share: float) -> float:
 class WorkQueue:
     """The work of one plan.
 
-    Work goes out in three ways:
+    Work is handed out in three ways:
 
-    1. First units. While the cost of a row is unknown, each worker gets one coarse unit of whole fragments with a
-       budget of a second. That finishes cheap work. The rest comes back, together with the cost of a row.
-    2. Guided units. The rest goes out in units that shrink towards the end, so that all workers end together (guided
-       self-scheduling, see `UnitSizes`). A large fragment is cut into row ranges, unless most of the time goes into
-       storing: cut ranges are stored twice.
-    3. Assembly. When several units computed a fragment and the last of its ranges is stored, one more unit assembles
-       the fragment from its checkpoints. Such units need no rows, so they go out before guided ones.
+    1. First units. If the cost of a row is unknown, each worker gets one large unit of whole fragments, with a time
+       budget of one second. Cheap work is then finished. Otherwise the unit returns its remaining rows, and the cost
+       of a row is known.
+    2. Guided units. The remaining rows are handed out in units that shrink towards the end, so that all workers end
+       together (guided self-scheduling, see `UnitSizes`). A large fragment is cut into row ranges, unless storing takes
+       most of the time: the rows of a cut fragment are stored twice.
+    3. Assembly. If several units computed a fragment, and all its ranges are stored, one more unit assembles the
+       fragment from its checkpoints. Such units need no rows, so they are handed out before guided units.
 
     Example: 4 workers, 8 fragments of 100,000 rows, 0.1 ms a row. Each worker gets two fragments, stops after a second
-    with 10,000 rows in a checkpoint, and gives 190,000 back. The 760,000 remaining rows cost 76 s, so the next unit is
-    made for 76 / (2 · 4) = 9.5 s or 95,000 rows, and gets a whole fragment: one that is up to a quarter larger is not
-    cut. Two units later 560,000 rows are left; the unit is made for 7 s, and gets 70,000 rows of a fragment.
+    with 10,000 rows in a checkpoint, and returns 190,000 rows. The remaining 760,000 rows take 76 s, so the next unit
+    should take 76 / (2 · 4) = 9.5 s. That is 95,000 rows, but the unit gets a whole fragment, because one that is
+    up to a quarter larger is not cut. Two units later, 560,000 rows are left. The next unit should take 7 s, and gets
+    70,000 rows of a fragment.
 
-    Suspects are rows that the function was computing when its worker died. They go out first, in a unit of their own,
-    one range at a time and in small slices, until one more death identifies a single row. The other rows of the lost
-    unit go out like any others.
+    Suspects are rows that the function was computing when its worker died. They are handed out first, separately from
+    other rows, one range at a time and in small slices, until another death identifies a single row. The other rows of
+    the lost unit are handed out as usual.
 
     Args:
-        tasks: The fragments of the plan; those with a complete file are skipped.
+        tasks: The fragments of the plan. Those with a complete file are skipped.
         workers: The number of workers that share the work.
-        seconds_per_row: The cost of a row on one worker, measured by an earlier plan or job; None if unknown.
-        task_size: Rows of each unit, if the request sets it; 0: `UnitSizes` chooses.
-        diversity: The number of fragments handed out in turn; 0: always the one with the most rows left.
-        first_unit: The number of units of the job's earlier plans, from which ids continue.
+        seconds_per_row: The cost of a row for one worker, as measured in an earlier plan or job; None if unknown.
+        task_size: Number of rows in each unit, if the request sets it. If 0, `UnitSizes` chooses.
+        diversity: Number of fragments that are handed out in turn. If 0, the one with the most rows left is always
+            next.
+        first_unit: Number of units in earlier plans of the job. The ids of units continue from there.
     """
 
     def __init__(
@@ -412,7 +419,7 @@ class WorkQueue:
         self.outstanding = 0
 
     def spread(self, workers: int) -> None:
-        """Share the remaining work among this many workers from now on."""
+        """From now on, share the remaining work among this number of workers."""
         self._workers = self._sizes.workers = workers
 
     @property
@@ -422,32 +429,32 @@ class WorkQueue:
 
     @property
     def rows_left(self) -> int:
-        """The number of rows that were not yet given to a unit."""
+        """Number of rows that no unit has got yet."""
         return self._open.rows_left
 
     @property
     def busy_fragments(self) -> int:
-        """The number of fragments with ranges that another job is computing."""
+        """Number of fragments of which another job computes ranges."""
         return self._open.busy
 
     @property
     def scopes_out(self) -> list[str]:
-        """The scopes that units in flight or lost may have reserved."""
+        """The scopes in which units that are in flight, or were lost, may have reservations."""
         return self._open.scopes_out
 
     @property
     def units_made(self) -> int:
-        """The number of units so far, which is the number of the next one."""
+        """Number of units so far, and so the number of the next unit."""
         return self._units
 
     @property
     def begun(self) -> list[OpenFragment]:
-        """The open fragments of which rows were handed out or returned."""
+        """The open fragments of which rows were handed out or came back."""
         return self._open.begun
 
     def first_units(self) -> list[WorkUnit]:
-        """Divide whole fragments among the workers, the largest first. Return no units if the cost of a row is known or
-        the request sets the size of units.
+        """Divide whole fragments among the workers, the largest first. If the cost of a row is known, or the request
+        sets the size of units, return no units.
         """
         if self._task_size or self._diversity or self._expensive():
             return []
@@ -470,7 +477,7 @@ class WorkQueue:
         return cost is not None and self.rows_left * cost / self._workers > _FIRST_BUDGET_SECONDS
 
     def take(self) -> WorkUnit | None:
-        """Hand out the next unit; return None if there is none now."""
+        """Hand out the next unit. Return None if there is none now."""
         suspect = self._suspect()
         if suspect is not None:
             return suspect
@@ -506,11 +513,11 @@ class WorkQueue:
 
     @property
     def _fixed_rows(self) -> int:
-        """The number of rows that cost as much as starting another fragment."""
+        """Number of rows that cost as much as starting another fragment."""
         return 0 if self._task_size else self._sizes.fixed_rows
 
     def _rows_to_take(self) -> int:
-        """Return the most that one unit may cost, in rows."""
+        """Return the maximum cost of a unit, as a number of rows."""
         return self._task_size or self._sizes.rows(self.rows_left, self._open.waiting, self._diversity)
 
     def _budget(self, works: Sequence[FragmentWork]) -> float:
@@ -522,7 +529,7 @@ class WorkQueue:
         return self._sizes.budget(rows, len(works), self.rows_left, self._open.waiting)
 
     def note(self, outcome: UnitOutcome) -> None:
-        """Record the outcome of a unit: its returned ranges, checkpoints and files, and the cost of a row."""
+        """Record the outcome of a unit: returned ranges, checkpoints, files, and the cost of a row."""
         self._came_back(outcome.unit_id)
         for result in outcome.results:
             self._note_result(result)
@@ -548,8 +555,8 @@ class WorkQueue:
 
         Args:
             unit: The unit.
-            held: Rows that the function was computing when the worker died, by fragment; they become suspects.
-            stored: Checkpoints that the unit had stored, by fragment; all other rows are to be recomputed.
+            held: Rows that the function was computing when the worker died, by fragment. They become suspects.
+            stored: Checkpoints that the unit had stored, by fragment. All other rows must be computed again.
         """
         self._came_back(unit.unit_id)
         for work in unit.works:
@@ -561,7 +568,7 @@ class WorkQueue:
             left = subtract_ranges(work.ranges, [ref.range for ref in refs])
             suspects = [r for f, h in held if f == work.fragment_id for part in left if (r := h.intersect(part))]
             if unit.slice_rows:
-                # the rows after the current one were not tried yet
+                # The worker had not tried the rows after the current one.
                 tried = RowRange(0, suspects[-1].end if suspects else 0)
                 suspects.extend(subtract_ranges(left, [tried]))
             fragment.suspects = [*suspects, *fragment.suspects]
@@ -583,9 +590,9 @@ class WorkQueue:
             self._suspect_unit = ""
 
     def _suspect(self) -> WorkUnit | None:
-        """Return a unit with the suspects of one range; None if there are none, or such a unit is in flight.
+        """Return a unit with the suspects of one range. Return None if there are none, or if such a unit is in flight.
 
-        At most one such unit is in flight, so that a worker's death can be attributed to its rows.
+        At most one such unit is in flight, so that the death of a worker can be attributed to its rows.
         """
         fragment = None if self._suspect_unit else self._open.first_suspect()
         if fragment is None:
@@ -600,11 +607,13 @@ class WorkQueue:
         return self._work(fragment, ranges)
 
     def _fits(self, fragment: OpenFragment, rows: int) -> bool:
-        """Return whether all missing rows of a fragment cost at most `rows`, or up to a quarter more."""
+        """Return whether the missing rows of a fragment together cost at most `rows`, or up to a quarter more."""
         return fragment.rows + self._fixed_rows <= rows * (1 if self._task_size else 1.25)
 
     def _part(self, fragment: OpenFragment, rows: int) -> FragmentWork:
-        """Return the first missing rows that cost at most `rows`, or all of them if cutting does not pay."""
+        """Return the first missing rows that together cost at most `rows`. Return all of them if dividing costs more
+        than it gains.
+        """
         if self._fits(fragment, rows) or (not self._task_size and self._sizes.mostly_storing):
             return self._whole(fragment)
         rows = max(1, rows - self._fixed_rows)
@@ -640,7 +649,7 @@ class WorkQueue:
 
 
 def _within(checkpoints: Iterable[CheckpointRef], ranges: Sequence[RowRange]) -> list[CheckpointRef]:
-    """Return the checkpoints that may overlap the ranges; only assembling a fragment needs the others."""
+    """Return the checkpoints that may overlap the ranges. Other checkpoints are needed only to assemble a fragment."""
     if not ranges:
         return []
     start, end = ranges[0].start, ranges[-1].end

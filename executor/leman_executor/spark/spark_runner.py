@@ -1,4 +1,6 @@
-"""Run jobs' workers as Spark tasks in one warm Spark context: start it, submit jobs, watch and cancel them."""
+"""Run the workers of jobs as Spark tasks in one warm Spark context: start Spark, submit Spark jobs, watch and cancel
+them.
+"""
 
 from __future__ import annotations
 
@@ -52,17 +54,17 @@ from leman_executor.spark.spark_conf import callback_address, is_local
 from leman_executor.spark.temp_folder import TempFolder
 from leman_executor.worker.worker_link import Hello, WorkerTask
 
-#: Property of a Spark job. Its name makes Spark redact the value in its logs.
+#: The property of a Spark job that has the worker's task. Because of its name, Spark redacts the value in its logs.
 WORKER_TASK = "leman.task.secret"
 
 
 def worker_plan(context: SparkContext, count: int, profile: SlotProfile | None) -> Any:
     """Return a JVM RDD of `count` partitions. Counting its rows runs a worker in each partition.
 
-    It does not use Spark SQL, whose classes would be half of those that the JVM loads.
+    This avoids Spark SQL, which would double the number of classes that the JVM loads.
     """
     jvm: Any = context._jvm
-    nothing = jvm.java.util.ArrayList()  # an empty list of this process would become a file in a temporary folder
+    nothing = jvm.java.util.ArrayList()  # pyspark would write an empty Python list to a temporary file
     partitions: RDD[Any] = RDD(context._jsc.parallelize(nothing, count), context)
     workers = partitions.mapPartitionsWithIndex(task_function())
     if profile is not None:
@@ -71,10 +73,10 @@ def worker_plan(context: SparkContext, count: int, profile: SlotProfile | None) 
 
 
 def task_function() -> Callable[[int, Iterable[Any]], Iterator[int]]:
-    """Return the function that Spark runs for a worker. It is the same for every job: a Spark job property says where
-    to connect.
+    """Return the function that Spark runs for each worker.
 
-    It is a closure, which is pickled by value, so a worker need not import this module.
+    It is the same for all jobs: a Spark job property says where to connect. It is a closure, which is pickled by value,
+    so a worker need not import this module.
     """
     name = WORKER_TASK
 
@@ -86,7 +88,7 @@ def task_function() -> Callable[[int, Iterable[Any]], Iterator[int]]:
         task = TaskContext.get()
         worker_task = task.getLocalProperty(name) if task is not None else None
         units = function_processes.run(worker_task or "null")
-        list(nothing)  # read to the end, or Spark will not reuse the process
+        list(nothing)  # read all rows, or Spark will not reuse the process
         return iter([units])
 
     return worker
@@ -95,7 +97,8 @@ def task_function() -> Callable[[int, Iterable[Any]], Iterator[int]]:
 def resource_profile(asked: SlotProfile) -> ResourceProfile:
     """Return the Spark resource profile for these resources.
 
-    If Spark cannot start executors for it, the profile has only task resources, so that the running executors serve it.
+    If Spark cannot start executors for it, the profile has only task resources, so that the existing executors serve
+    it.
     """
     tasks = TaskResourceRequests().cpus(asked.cpus)
     if asked.gpus:
@@ -117,12 +120,12 @@ _MAX_CALLS = 256
 _WARM_UP = "warm-up"
 _LOOK_SECONDS = 1.0
 _AGAIN_SECONDS = 10.0
-#: Seconds between a cancel and the check whether the Spark job has ended.
+#: Seconds from a cancel until it is checked whether the Spark job has ended.
 _CANCEL_SECONDS = 0.2
-#: Seconds that a Spark job may continue after its workers have run out of work.
+#: Seconds for which a Spark job may continue after its workers have no work left.
 _LINGER_SECONDS = 5.0
-#: Seconds between the last Spark job and starting the next one's tasks in advance, so that ending the last one need not
-#: compete for cores.
+#: Seconds between a Spark job and the advance start of the next job's tasks, which must not compete for cores with the
+#: end of the former.
 _QUIET_SECONDS = 0.1
 #: Seconds that Spark may take to stop.
 _STOP_SECONDS = 20.0
@@ -130,11 +133,11 @@ _NOTHING = "null"
 
 
 class _JvmLost(Exception):
-    """The JVM ended before Spark was up, or was killed because it took too long."""
+    """The JVM ended before Spark was up, or was killed because its start took too long."""
 
 
 def _stop(context: SparkContext) -> None:
-    """Stop Spark; kill a JVM that is gone or does not stop in time."""
+    """Stop Spark. If the JVM does not end in time, kill it."""
     process = driver_process()
     timer = threading.Timer(_STOP_SECONDS, process.kill) if process is not None else None
     if timer is not None:
@@ -142,8 +145,8 @@ def _stop(context: SparkContext) -> None:
         timer.start()
     try:
         context.stop()
-    except Exception as error:  # noqa: BLE001 raised by Py4J: the JVM is gone
-        _log.info("Spark was gone before it was stopped", error=java_cause(error))
+    except Exception as error:  # noqa: BLE001 Py4J raises if the JVM has ended
+        _log.info("Spark had ended before it was stopped", error=java_cause(error))
         detach_driver()
     finally:
         if timer is not None:
@@ -151,9 +154,9 @@ def _stop(context: SparkContext) -> None:
 
 
 class SparkRunner:
-    """One warm Spark context, for one event loop; Spark is called in threads.
+    """One warm Spark context, for use on one event loop. Calls to Spark run in threads.
 
-    If the context is lost for good, this process ends (see `DriverJvm`) and its jobs are taken over.
+    If the context is lost, this process ends (see `DriverJvm`), and its jobs are taken over.
     """
 
     def __init__(self, settings: Spark) -> None:
@@ -165,38 +168,38 @@ class SparkRunner:
         self._jvm = DriverJvm()
         self._context: SparkContext | None = None
         self._starting: Future[None] | None = None
-        #: Whether Spark is started only for the first job that needs it.
+        #: Whether Spark starts only with the first job that needs it.
         self.on_demand = settings.on_demand and self._local
         self._folder: TempFolder | None = None
         #: The JVM in which Spark is starting.
         self._launched: LaunchedJvm | None = None
-        #: Whether an archive of classes is being made.
+        #: Whether a class archive is being made.
         self._archiving = False
-        #: Spark's plan of a job, for each number of workers and profile.
+        #: Spark's plans of jobs, by number of workers and profile.
         self._plans: dict[tuple[int, SlotProfile | None], Any] = {}
         self._salt = secrets.token_bytes(32)
         self._lock = threading.Lock()
         self._beginning = threading.Lock()
         self._threads = ThreadPoolExecutor(_MAX_CALLS, thread_name_prefix="spark")
         self._cancelled: set[str] = set()
-        #: Why a job's executors are missing, by job.
+        #: By job, why its Spark executors are missing.
         self._waits: dict[str, str] = {}
         self._calls: dict[str, set[Future[None]]] = {}
-        #: Tasks that wait for the next job.
+        #: The tasks that wait for the next job.
         self._standing: IdleTasks | None = None
         self._standing_count = min(4, os.cpu_count() or 1)
-        #: The jobs given to such tasks, by the tag of their Spark job.
+        #: The jobs that got waiting tasks, by the tag of the tasks' Spark job.
         self._given: dict[str, str] = {}
 
     def start_meanwhile(self) -> Future[None]:
-        """Start Spark in a thread, as that takes seconds. Do nothing if it was started before."""
+        """Start Spark in a thread, because that takes seconds. If it was started before, do nothing."""
         with self._beginning:
             if self._starting is None or (self._starting.done() and self._starting.exception() is not None):
                 self._starting = self._threads.submit(self._start)
             return self._starting
 
     def start(self) -> None:
-        """Start Spark and run one job to warm it up; blocks for seconds.
+        """Start Spark, and run one Spark job to warm it up. Blocks for seconds.
 
         Raises:
             Unavailable: SPARK_NOT_STARTED.
@@ -211,8 +214,8 @@ class SparkRunner:
     def _start(self) -> None:
         """Start Spark, even if it was started before.
 
-        If a JVM dies during the start or takes too long, another one is tried. The last attempt runs without the
-        archive of classes, which may be the cause.
+        If a JVM dies during the start, or takes too long, another one is tried. The last attempt uses no class archive,
+        because the archive may be the cause.
         """
         if driver_is_gone():
             detach_driver()
@@ -231,7 +234,7 @@ class SparkRunner:
                 overran = launched.overran.is_set() and launched is not early
                 if not launches or overran or self._jvm.stopping:
                     raise self._lost(launched, str(lost)) from lost
-                _log.warning("Spark's JVM ended before Spark was up; another one is started", why=str(lost))
+                _log.warning("Spark's JVM ended before Spark was up; another JVM is started", why=str(lost))
             else:
                 launches.clear()
 
@@ -243,18 +246,18 @@ class SparkRunner:
             raise self._not_started(str(error), has_jvm=False) from error
 
     def _start_in(self, launched: LaunchedJvm) -> None:
-        """Start Spark in a JVM; on failure, end the JVM and clean up.
+        """Start Spark in a JVM. If that fails, end the JVM and clean up.
 
         Raises:
-            _JvmLost: The JVM died or took too long.
-            LemanError: Spark refused to start in it.
+            _JvmLost: The JVM died, or took too long.
+            LemanError: Spark did not start, although the JVM did.
         """
         self._launched, self._jvm.archive, self._jvm.starting = launched, launched.archive, True
         try:
             with launched.limited_to(self._settings.driver_start_seconds):
                 gateway = None if self._jvm.stopping else connect(launched)
                 if gateway is None:
-                    raise _JvmLost("its JVM has ended before it was up")
+                    raise _JvmLost("the JVM ended during its start")
                 self._folder = launched.folder
                 self._warm_up(self._open(gateway, launched.chosen))
         except Exception as error:
@@ -265,11 +268,11 @@ class SparkRunner:
             detach_driver()
             if launched.overran.is_set():
                 seconds = self._settings.driver_start_seconds
-                raise _JvmLost(f"it was not up within {seconds:g} s, LEMAN_SPARK__DRIVER_START_SECONDS") from error
+                raise _JvmLost(f"it was not up within {seconds:g} s (LEMAN_SPARK__DRIVER_START_SECONDS)") from error
             if lost and launched.archive is not None and not self._jvm.stopping:
-                launched.archive.discard()  # it may have crashed the JVM
+                launched.archive.discard()  # the archive may have crashed the JVM
             if lost and not isinstance(error, _JvmLost):
-                raise _JvmLost(f"its JVM has ended (exit status {launched.process.returncode})") from error
+                raise _JvmLost(f"the JVM ended (exit status {launched.process.returncode})") from error
             raise
         finally:
             self._launched, self._jvm.starting = None, False
@@ -278,8 +281,8 @@ class SparkRunner:
         """Open the context in a running JVM.
 
         Args:
-            gateway: The gateway to it; None if pyspark already has it.
-            chosen: Settings; None: make them.
+            gateway: The gateway to the JVM. None if pyspark already has one.
+            chosen: The settings of the context. None to make them here.
         """
         if chosen is None:
             driver_launch.prepare_environment(self._settings)
@@ -296,7 +299,7 @@ class SparkRunner:
         return context
 
     def _warm_up(self, context: SparkContext) -> None:
-        """Run one Spark job in a context to warm it up, and use the context for jobs from now on."""
+        """Run one Spark job in a context to warm it up. From now on, use the context for jobs."""
         self._context = self._readiness.context = context
         if not self._local:
             self._readiness.conf = dict(context.getConf().getAll())
@@ -311,7 +314,7 @@ class SparkRunner:
         self._jvm.warm = True
 
     def _lost(self, launched: LaunchedJvm, why: str) -> Unavailable:
-        """Return the error for a start after which no JVM remained."""
+        """Return the error if no JVM is left after an attempt to start."""
         ended_by_itself = (launched.process.returncode or 0) > 0
         words = driver_launch.startup_error(launched.chosen) if ended_by_itself else ""
         return self._not_started(words or why, has_jvm=False)
@@ -322,10 +325,10 @@ class SparkRunner:
         return worker_problems.not_started(master, why, local=self._local, has_jvm=has_jvm, open_files=open_files)
 
     def _look_for_workers(self) -> None:
-        """Retry the warm-up until a worker has run it.
+        """Repeat the warm-up until a worker has run it.
 
-        Until then, `trouble` returns why no worker can run, and `busy_for` whether the cluster has no room. A failed
-        warm-up is retried, as the cluster may recover.
+        Until then, `trouble` returns why no worker can run, and `busy_for` returns whether the cluster has no room. A
+        failed warm-up is repeated, because the cluster may recover.
         """
         pause = threading.Event()
         self._readiness.begin()
@@ -348,11 +351,11 @@ class SparkRunner:
 
     @property
     def trouble(self) -> LemanError | None:
-        """The reason why no job can run at present; None if jobs can run."""
+        """Why no job can run now; None if jobs can run."""
         return self._readiness.trouble
 
     def busy_for(self, job_key: str) -> str:
-        """Return why the workers of a job wait for room in the cluster, or an empty text if they do not wait."""
+        """Return why the workers of a job wait for room in the cluster. Return "" if they do not wait."""
         if self.on_demand and not self.started:
             return "Spark starts, which takes some seconds"
         trouble = self.trouble
@@ -360,15 +363,15 @@ class SparkRunner:
 
     @property
     def lacks_archive(self) -> bool:
-        """Return whether `archive_classes` would speed up the next start."""
+        """Return whether `archive_classes` would make the next start faster."""
         archive = self._jvm.archive
         return archive is not None and archive.file is None and driver_process() is not None
 
     def archive_classes(self) -> Path | None:
-        """Make the archive for the next JVM unless it exists, and return its file.
+        """Make the class archive for the next JVM, unless it exists. Return its file.
 
-        This takes half a minute of one core, in a JVM of low priority. Returns None if this JVM does not support
-        archives, or the settings forbid one.
+        This takes half a minute of one core, in a JVM with low priority. Returns None if this JVM does not support
+        archives, or the settings forbid them.
         """
         archive, context, process = self._jvm.archive, self._context, driver_process()
         if archive is None or context is None or process is None:
@@ -377,24 +380,24 @@ class SparkRunner:
             self._archiving = True
             try:
                 path = archive.make(context._gateway, process.pid)
-                _log.info("the next start is sooner: Spark's classes are archived", file=str(path))
-            except Exception as error:  # noqa: BLE001 it is optional, and another JVM may not support it
+                _log.info("the archive of Spark's classes is made, so the next start is faster", file=str(path))
+            except Exception as error:  # noqa: BLE001 archives are optional, and not all JVMs support them
                 _log.info("no archive of Spark's classes was made", error=str(error).partition("\n")[0])
             finally:
                 self._archiving = False
         return archive.file
 
     def release_memory(self) -> None:
-        """Make the JVM return unused heap memory to the system. Blocks for a tenth of a second."""
+        """Let the JVM return unused heap memory to the system. Blocks for a tenth of a second."""
         if self._context is not None and self._local:
             with contextlib.suppress(Exception):  # raised by Py4J: the JVM is ending
                 jvm: Any = self._context._jvm
                 jvm.java.lang.System.gc()
 
     def slots(self, here: int) -> int:
-        """Return how many workers run at once.
+        """Return how many workers can run at once.
 
-        That is `here` if Spark runs only on this machine, else one for each core of the cluster.
+        This is `here` if Spark runs only on this machine, else the number of cores of the cluster.
         """
         return here if self._local or self._context is None else max(1, total_cores(self._context))
 
@@ -407,16 +410,16 @@ class SparkRunner:
         launched, archive = self._launched, self._jvm.archive if self._archiving else None
         if archive is not None:
             archive.abandon()
-        if launched is not None:  # abort a start in progress
+        if launched is not None:  # abort the start of the JVM
             launched.kill()
         elif self._context is not None:
             _stop(self._context)
-        if archive is not None:  # the JVM may have been about to start it
+        if archive is not None:  # the JVM may just have started to make it
             archive.abandon()
 
     def cluster(self, slots: int) -> Cluster:
-        """Return the resources that a worker can get; `slots` is the number of workers if Spark runs on this machine
-        alone.
+        """Return the resources that workers can get. If Spark runs only on this machine, `slots` is the number of its
+        workers.
         """
         master = self._settings.master or "local"
         if self._local and not master.startswith("local-cluster"):
@@ -435,19 +438,20 @@ class SparkRunner:
         *,
         additional: bool = False,
     ) -> None:
-        """Run one Spark job with one task for each worker, and return when all workers have ended.
+        """Run one Spark job with a task for each worker. Return when all workers have ended.
 
-        If the caller stops waiting, the Spark job ends by itself as its workers get no more work; one that does not is
-        cut off.
+        If the caller stops waiting, the Spark job ends because its workers get no more work. If it does not end, it is
+        cancelled.
 
         Args:
-            profile: The resources of each worker.
-            additional: Whether other workers already run, so that these may wait for resources as long as those run.
+            profile: The resources of each worker. None if there are no requirements.
+            additional: Whether other workers run already. If so, the new ones may wait for resources as long as those
+                run.
 
         Raises:
             Cancelled: The job was asked to stop.
             Unavailable: SPARK_FAILED, if Spark gave up on a worker.
-            LemanError: No job can run at present, the cluster was full for too long, or a start on demand failed.
+            LemanError: No job can run now, the cluster was full for too long, or a start on demand failed.
         """
         if self.on_demand and not self.started:
             await asyncio.shield(asyncio.wrap_future(self.start_meanwhile()))
@@ -469,9 +473,9 @@ class SparkRunner:
     def _begin_job(
         self, job_key: str, worker_task: str, count: int, profile: SlotProfile | None
     ) -> tuple[str, Future[None]]:
-        """Start a Spark job, or take the waiting one; return its unique tag and its call."""
+        """Start a Spark job, or use the waiting one. Return its unique tag and its call."""
         standing = self._standing_for(count, profile) if job_key not in self._cancelled else None
-        if profile is None:  # the next job is likely to ask for as many
+        if profile is None:  # the next job will probably ask for as many
             self._standing_count = max(self._standing_count, min(count, os.cpu_count() or 1))
         if standing is not None:
             self._given[standing.tag] = job_key
@@ -482,7 +486,7 @@ class SparkRunner:
         return own, self._threads.submit(self._run_spark_job, (job_key, own), worker_task, count, profile)
 
     def _standing_for(self, count: int, profile: SlotProfile | None) -> IdleTasks | None:
-        """Return waiting tasks for a job; end those that it cannot use, as it may need their slots."""
+        """Return waiting tasks for a job. End waiting tasks that it cannot use, because it may need their slots."""
         standing, self._standing = self._standing, None
         if standing is None or standing.call.done():
             return None
@@ -492,19 +496,20 @@ class SparkRunner:
         return standing
 
     def _stand_later(self, loop: asyncio.AbstractEventLoop) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop is closed: there are no more jobs
+        with contextlib.suppress(RuntimeError):  # raised if the loop is closed, and then no more jobs come
             loop.call_soon_threadsafe(loop.call_later, _QUIET_SECONDS, self._stand)
 
     def _stand(self) -> None:
-        """Start tasks that wait for the next job, unless some wait or a job runs.
+        """Start tasks that wait for the next job, unless some wait already or a job runs.
 
-        Only if they take no slots that others may need: the number of slots of a configured master is unknown.
+        This is done only if the tasks take no slots that others may need. (If a master is configured, its number of
+        slots is unknown.)
         """
         waits = self._standing is not None and not self._standing.call.done()
         folder = self._folder
         if self._settings.master or folder is None or waits or any(self._calls.values()) or self._jvm.stopping:
             return
-        with contextlib.suppress(OSError, RuntimeError):  # no room for the socket, or the threads have ended
+        with contextlib.suppress(OSError, RuntimeError):  # there can be no socket, or the threads have ended
             standing = IdleTasks(folder.sockets, self._standing_count)
             tags, count = (standing.tag,), standing.count
             standing.call = self._threads.submit(self._run_spark_job, tags, standing.address, count)
@@ -512,13 +517,14 @@ class SparkRunner:
             self._standing = standing
 
     async def _until_done(self, job_key: str, tag: str, call: Future[None], profile: SlotProfile | None) -> None:
-        """Wait for a Spark job; cut it off if the cluster cannot run it or has no executors for its profile.
+        """Wait for a Spark job. Cancel it if the cluster cannot run it, or has no executors for its profile.
 
-        A cluster cannot run it if it has no worker, or none is free for too long, or none is as large as requested, or
-        no executor has room for a worker, or Python does not run. Spark itself would wait and retry forever.
+        A cluster cannot run it if it has no worker, if none is free for too long, if none is as large as requested, if
+        no executor has room for a worker, or if Python does not run. Spark itself would wait or retry forever.
         """
         done = asyncio.wrap_future(call)
-        done.add_done_callback(lambda ended: ended.cancelled() or ended.exception())  # the caller may be gone
+        # Retrieve an error here, because the caller may have stopped waiting.
+        done.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
         begin = time.monotonic()
         executors = None if self._local else self._readiness.executor_wait(tag, profile)
         while not self._local and not (await asyncio.wait((done,), timeout=_LOOK_SECONDS))[0]:
@@ -534,11 +540,11 @@ class SparkRunner:
     def _cut_off(self, tag: str, call: Future[None]) -> None:
         context = self._context
         if context is not None and not call.done():
-            _log.warning("a Spark job is cancelled: its workers have no work left and do not end", tag=tag)
+            _log.warning("a Spark job is cancelled because its workers have no work left and do not end", tag=tag)
             self._threads.submit(context.cancelJobsWithTag, tag)
 
     async def stop_job(self, tag: str) -> None:
-        """Cancel the Spark jobs with a tag, and wait until they have ended. The tag may then be used again."""
+        """Cancel the Spark jobs with a tag, and wait until they have ended. Afterwards the tag may be used again."""
         calls = list(self._calls.pop(tag, ()))
         if calls:
             already = tag in self._cancelled
@@ -548,7 +554,7 @@ class SparkRunner:
                 self.forget(tag)
 
     def cancel(self, tag: str) -> None:
-        """Stop the tasks of a job and refuse to start more, even if the job is not submitted yet."""
+        """Stop the tasks of a job and start no others, even if the job is not submitted yet."""
         self._cancelled.add(tag)
         if self._context is not None:
             self._cancel_now(self._context, tag)
@@ -568,7 +574,7 @@ class SparkRunner:
             context.cancelJobsWithTag(tag)
 
     def forget(self, tag: str) -> None:
-        """Forget that a job was cancelled, as it is over and its tag may be used again."""
+        """Forget that a job was cancelled. The job is over, and its tag may be used again."""
         self._cancelled.discard(tag)
         self._calls.pop(tag, None)
         self._waits.pop(tag, None)
@@ -576,7 +582,9 @@ class SparkRunner:
     def _run_spark_job(
         self, tags: tuple[str, ...], worker_task: str, count: int, profile: SlotProfile | None = None
     ) -> None:
-        """Run a Spark job. Its first tag cancels it, and so do the tags of Leman jobs that get its workers."""
+        """Run a Spark job. Any of the tags cancels it: the first, its own, and those of the Leman jobs that get its
+        workers.
+        """
         if tags[0] in self._cancelled:
             raise Cancelled(tags[0])
         context = self._context
@@ -597,14 +605,14 @@ class SparkRunner:
             raise Unavailable("SPARK_FAILED", f"Spark gave up on a task: {why}. Finished work is kept.") from error
         finally:
             context.clearJobTags()
-            # the thread continues to other jobs, which must not get this one's secret and environment
+            # This thread will run other jobs, which must not get this job's secret and environment.
             cleared: Any = None
             context.setLocalProperty(WORKER_TASK, cleared)
 
     def _plan(self, context: SparkContext, count: int, profile: SlotProfile | None) -> Any:
-        """Return Spark's plan for a worker in each of `count` partitions; see `worker_plan`.
+        """Return Spark's plan for one worker in each of `count` partitions; see `worker_plan`.
 
-        Plans are cached, as building one costs as much as running it.
+        Plans are cached, because making one costs as much as running it.
         """
         with self._lock:
             plan = self._plans.get((count, profile))

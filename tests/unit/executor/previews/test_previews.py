@@ -471,7 +471,7 @@ def test_a_python_that_runs_no_pool_is_told(loop):
         finally:
             writer.close()
 
-    with pytest.raises(FailedPrecondition, match="does not run the processes of functions") as refused:
+    with pytest.raises(FailedPrecondition, match="cannot run function processes") as refused:
         loop.run(connect())
     assert refused.value.reason == "WORKER_PYTHON_UNUSABLE"
 

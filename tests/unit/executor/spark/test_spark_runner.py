@@ -529,7 +529,7 @@ os.replace(path + "-", path)
 
 
 def test_a_jvm_that_ends_without_an_error_before_it_is_up_is_no_wait_without_end(monkeypatch, tmp_path):
-    Launcher(monkeypatch, tmp_path, "exit 0").check_not_started("ended before it was up")
+    Launcher(monkeypatch, tmp_path, "exit 0").check_not_started("ended during its start")
 
 
 def test_a_jvm_that_never_says_how_to_reach_it_is_ended(monkeypatch, tmp_path):
@@ -539,7 +539,7 @@ def test_a_jvm_that_never_says_how_to_reach_it_is_ended(monkeypatch, tmp_path):
 def test_a_jvm_that_says_how_to_reach_it_and_dies_is_forgotten(monkeypatch, tmp_path):
     (tmp_path / "jvm.py").write_text(SILENT)
     script = f"exec {sys.executable} {tmp_path}/jvm.py"
-    Launcher(monkeypatch, tmp_path, script).check_not_started("JVM has ended")
+    Launcher(monkeypatch, tmp_path, script).check_not_started("the JVM ended")
 
 
 def test_a_jvm_that_takes_a_connection_and_never_answers_is_ended(monkeypatch, tmp_path):
