@@ -1,7 +1,7 @@
 """`python -m leman_local`: run the local system of one database (`--database PATH`) or of several (`--home PATH`).
 
-Exit codes: 0 it was stopped, was idle or its folder was deleted, 1 it could not start, 2 wrong arguments or settings, 4
-another one runs there already. Ends on SIGTERM, SIGINT and SIGHUP.
+Exit codes: 0 if it was stopped, was idle, or its folder was deleted; 1 if it could not start; 2 for wrong arguments or
+settings; 4 if another system already runs there. It ends on SIGTERM, SIGINT and SIGHUP.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from leman_core.process import environment
 from leman_local.warm_parent import begin_early
 
 if __name__ == "__main__":
-    environment.hide()  # services inherit them through a pipe
-#: Started before everything else is imported.
+    environment.hide()  # services get the variables through a pipe
+#: Starts before everything else is imported.
 _WARM = begin_early(sys.argv[1:]) if __name__ == "__main__" else None
 
 import structlog  # noqa: E402
@@ -42,20 +42,20 @@ with blocked_imports(*HEAVY):
 _log = structlog.get_logger(__name__)
 
 EXIT_FAILED, EXIT_USAGE, EXIT_ALREADY_RUNNING = 1, 2, 4
-#: How long to wait for another supervisor that is starting or ending.
+#: Seconds to wait for another supervisor that is starting or ending.
 _LOCK_SECONDS = 60.0
-#: Time for an ordered end when standard input closes.
+#: Seconds for an orderly end after standard input was closed.
 _LIFELINE_SECONDS = 2.0
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the local system for a command line, and return the exit code."""
+    """Run the local system as the command line says. Return the exit code."""
     arguments = _parser().parse_args(argv)
     if "://" in (arguments.database or ""):
         return _fail(EXIT_USAGE, f"{arguments.database}: an embedded system needs a local folder")
     try:
         database = Path(arguments.database).expanduser().resolve() if arguments.database else None
-    except RuntimeError as error:  # of `~NAME`
+    except RuntimeError as error:  # from expanding `~NAME`
         return _fail(EXIT_USAGE, f"{arguments.database}: {error}")
     try:
         settings = config.load()
@@ -104,7 +104,7 @@ def _serve(home: Home, database: Path | None, settings: Settings, arguments: arg
         telemetry.configure(settings, "supervisor", cast(TextIO, log))
         warm_parent.sweep_warm_sockets(home.folder)
         for path in local_databases.sweep_leftovers(home.folder):
-            _log.info("half-written file of a killed process deleted", file=str(path))
+            _log.info("deleted a half-written file of a killed process", file=str(path))
         try:
             asyncio.run(_supervise(home, database, settings, arguments))
         except (LemanError, OSError) as error:
@@ -138,7 +138,7 @@ def _on_lifeline(loop: asyncio.AbstractEventLoop, supervisor: Supervisor) -> Non
 
 @contextlib.contextmanager
 def _registered(folder: str | None, home: Home) -> Iterator[None]:
-    """Record the system's folder in a file by this process's id, inside the block."""
+    """In this block, record the system's folder in a file that is named by this process's id."""
     if folder is None:
         yield
         return
@@ -152,7 +152,7 @@ def _registered(folder: str | None, home: Home) -> Iterator[None]:
 
 
 def _show(home: Home, content: dict[str, Any]) -> None:
-    from rich.console import Console  # noqa: PLC0415 - slow to import, and only people need it
+    from rich.console import Console  # noqa: PLC0415 - slow to import, and needed only for people
     from rich.table import Table  # noqa: PLC0415
 
     table = Table(title=f"Leman serves {content['database'] or 'the databases of its user'}")
@@ -178,4 +178,4 @@ if __name__ == "__main__":
         sys.exit(main())
     finally:
         if _WARM is not None:
-            _WARM.abandon()  # if it was started without use
+            _WARM.abandon()  # if it was not used

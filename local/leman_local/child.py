@@ -1,12 +1,13 @@
-"""One process of the local system, which dies with its supervisor.
+"""Run one process of the local system, which dies with its supervisor.
 
     python child.py PARENT_PID run MODULE [ARGUMENT...]      a Python module, in this process
     python child.py PARENT_PID exec PROGRAM [ARGUMENT...]    a program in place of this process (Linux)
     python child.py PARENT_PID watch PROGRAM [ARGUMENT...]   a program below this process (elsewhere)
     python child.py PARENT_PID warm DESCRIPTOR SOCKET [...]  the process that others are forked from (warm_process.py)
 
-On Linux the kernel kills it when the parent is gone. Everywhere standard input is a pipe whose other end only the
-parent holds, so its end is the parent's end. Standard library only, run by path, so that it starts in milliseconds.
+On Linux, the kernel kills this process when its parent dies. On all systems, standard input is a pipe whose other end
+only the parent has, so the pipe ends with the parent. This uses only the standard library and is run by its path, so
+that it starts in milliseconds.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _GRACE_SECONDS = 5.0
 
 
 def main(argv: list[str]) -> int:
-    """Run the process that the arguments name, and return its exit code."""
+    """Run the process that the arguments describe. Return its exit code."""
     parent, mode, *command = argv
     _take_rest()
     if sys.platform == "linux":
@@ -47,9 +48,9 @@ def main(argv: list[str]) -> int:
 
 
 def _take_rest() -> None:
-    """Read the rest of the environment from a pipe, so that /proc/PID/environ never shows a secret.
+    """Read the other environment variables from a pipe, so that /proc/PID/environ never shows a secret.
 
-    `leman_core.process.environment.give_rest` has written it.
+    `leman_core.process.environment.give_rest` writes them to the pipe.
     """
     descriptor = os.environ.pop("_LEMAN_ENVIRONMENT", "")
     if descriptor:
@@ -60,9 +61,9 @@ def _take_rest() -> None:
 
 
 def _die_with(parent: int) -> None:
-    """Ask the kernel for SIGKILL at the parent's death; this survives exec."""
+    """Ask the kernel to send SIGKILL when the parent dies. This also holds after exec."""
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it died before the request
+    if os.getppid() != parent:  # the parent died before the request
         os._exit(1)
 
 

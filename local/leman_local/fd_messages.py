@@ -1,4 +1,4 @@
-"""Messages between processes of one machine: a JSON document with open descriptors."""
+"""Exchange messages between processes of one machine. A message is a JSON document with open file descriptors."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ def encoded(document: dict[str, Any]) -> bytes:
 
 
 def send(connection: socket.socket, document: dict[str, Any], descriptors: Sequence[int] = ()) -> None:
-    """Send a message; the descriptors stay open here.
+    """Send a message. The descriptors also stay open in this process.
 
     Raises:
-        OSError: The other end is gone.
+        OSError: The other end is closed.
     """
     data = encoded(document)
     sent = socket.send_fds(connection, [data], descriptors) if descriptors else 0
@@ -31,12 +31,12 @@ def send(connection: socket.socket, document: dict[str, Any], descriptors: Seque
 
 
 def receive(connection: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
-    """Wait for a message, and return it with its descriptors.
+    """Wait for a message. Return it with its descriptors.
 
-    None if the other end is gone, or is silent for longer than the connection's timeout.
+    Return None if the other end is closed, or sends nothing for longer than the connection's timeout.
 
     Raises:
-        ValueError: It is not a message.
+        ValueError: The data is not a message.
     """
     data, descriptors = bytearray(), list[int]()
     try:

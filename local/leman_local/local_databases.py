@@ -1,11 +1,12 @@
-"""The databases that a local system serves: locks, service files, leftovers, and the control port.
+"""Serve the databases of a local system: their locks, service files and half-written files, and the control port.
 
-The control port asks the system to serve another database, or to end. A client sends one line of JSON and gets one:
+Through the control port, a client asks the system to serve another database, or to end. It sends one line of JSON and
+gets one line:
 
     {"token": "…", "do": "serve", "database": "/data/lake", "warm": true}     {"done": true}
     {"token": "…", "do": "stop", "within": 2.0, "if_idle": true}             {"done": true}
 
-or `{"done": false, "error": "…"}`. The token is in the system's service file, which only its user can read.
+or `{"done": false, "error": "…"}`. The token is in the system's service file, which only its owner can read.
 """
 
 from __future__ import annotations
@@ -34,15 +35,15 @@ from leman_local.service_file import (
 )
 from leman_local.tcp_ports import HOST
 
-#: Temporary names of the service file, and formerly of function definitions.
+#: Temporary names of the service file and, in earlier releases, of function definitions.
 _OURS = re.compile(r"\.[0-9a-f]{32}\.tmp|\.service\.json\.\d+")
 _OF_OTHERS = frozenset({"redis", "logs"})
 
 
 def sweep_leftovers(folder: Path, older_than: float = DAY) -> list[Path]:
-    """Delete half-written files that have not changed for `older_than` seconds, and return them.
+    """Delete half-written files that have not changed for `older_than` seconds. Return them.
 
-    Younger ones stay, as another executor may be using the database.
+    Younger files stay, because another executor may be using the database.
     """
     now = time.time()
     gone = []
@@ -67,7 +68,7 @@ _log = structlog.get_logger(__name__)
 
 
 class Announcement:
-    """The service file of a supervisor. The caller holds the folder's lock while it is used."""
+    """The service file of a supervisor. While this is used, the caller holds the folder's lock."""
 
     def __init__(self, home: Home) -> None:
         self._home = home
@@ -75,47 +76,47 @@ class Announcement:
         self._lock = 0
 
     def write(self, content: dict[str, Any]) -> None:
-        """Write the service file, and keep its content from now on."""
+        """Write the service file. From now on, `mend` restores this content."""
         self._lock = self._home.lock_file.stat().st_ino if self._home.lock_file.exists() else 0
         self._content = content
         write_service_file(self._home, content)
 
     def mend(self) -> None:
-        """Rewrite the file if it is damaged or gone, as clients could not find the system.
+        """Rewrite the file if it is damaged or missing, because clients could otherwise not find the system.
 
-        Nothing happens before the first `write`, and in a database that was deleted and recreated: that one belongs to
-        others.
+        This does nothing before the first `write`, nor in a database that was deleted and recreated, which belongs to
+        another system.
         """
         if self._content is None or self._home.said() == self._content:
             return
         try:
             if self._home.lock_file.stat().st_ino == self._lock:
                 write_service_file(self._home, self._content)
-                _log.error("service file was damaged and is written again", file=str(self._home.service_file))
+                _log.error("the service file was damaged and is rewritten", file=str(self._home.service_file))
         except OSError as error:  # the next check retries
-            _log.error("service file is damaged", file=str(self._home.service_file), message=str(error))
+            _log.error("the service file is damaged", file=str(self._home.service_file), message=str(error))
 
     def remove(self) -> None:
         self._content = None
         remove_service_file(self._home)
 
 
-#: How long to wait for another supervisor that is ending.
+#: Seconds to wait for another supervisor that is ending.
 _LOCK_SECONDS = 15.0
 
 
 class ServedDatabases:
     """The databases of one system, on one event loop.
 
-    The executor reads `file`, takes over abandoned jobs in the databases listed there, and starts Spark if it is to be
-    warm.
+    The executor reads `file`. It takes over abandoned jobs in the databases listed there, and starts Spark if the file
+    says so.
     """
 
     def __init__(self, home: Home) -> None:
         self.file = home.folder / "databases.json"
         self._served: dict[Path, tuple[HomeLock, Announcement]] = {}
         self._content: dict[str, Any] | None = None
-        #: How often a database was added: after a deletion and recreation it is another one.
+        #: By path, how often a database was added. After a deletion and recreation it is another database.
         self._taken: dict[str, int] = {}
         self._unwritten = False
         self._warm = False
@@ -127,16 +128,16 @@ class ServedDatabases:
         return sorted(str(path) for path in self._served)
 
     def warm(self) -> None:
-        """Start Spark before a job needs it."""
+        """Start Spark before any job needs it."""
         self._warm = True
         self._write()
 
     async def add(self, database: Path, *, warm: bool) -> None:
-        """Serve a database; create its folder if it is missing.
+        """Serve a database. Create its folder if it is missing.
 
         Raises:
-            AlreadyRunning: Another system serves it.
-            OSError: Its folder cannot be written.
+            AlreadyRunning: Another system serves the database.
+            OSError: The database's folder cannot be written.
         """
         async with self._changing:
             database = await asyncio.to_thread(database.resolve)
@@ -154,7 +155,7 @@ class ServedDatabases:
         await _locked(lock)
         try:
             for path in sweep_leftovers(home.folder):
-                _log.info("half-written file of a killed process deleted", file=str(path))
+                _log.info("deleted a half-written file of a killed process", file=str(path))
             if self._content is not None:
                 announcement.write({**self._content, "database": str(database)})
         except BaseException:
@@ -162,19 +163,19 @@ class ServedDatabases:
             raise
         self._taken[str(database)] = self._taken.get(str(database), 0) + 1
         self._served[database] = lock, announcement
-        _log.info("database is served", database=str(database))
+        _log.info("a database is served", database=str(database))
 
     def announce(self, content: dict[str, Any]) -> None:
-        """Write the service file into each database; `content`: that of the system's own."""
+        """Write the service file into each database. `content` is that of the system's own service file."""
         self._content = content
         for database, (_, announcement) in self._served.items():
             try:
                 announcement.write({**content, "database": str(database)})
-            except OSError as error:  # such as a database that was just deleted: the others are still served
-                _log.warning("service file not written", database=str(database), error=str(error))
+            except OSError as error:  # such as a deleted database: the others are still served
+                _log.warning("the service file could not be written", database=str(database), error=str(error))
 
     def look(self) -> None:
-        """Repair service files, and release databases that were deleted."""
+        """Repair service files, and stop serving databases that were deleted."""
         for database, (lock, announcement) in list(self._served.items()):
             if not lock.is_in_force():
                 self._let_go(database)
@@ -183,20 +184,20 @@ class ServedDatabases:
             try:
                 announcement.mend()
             except OSError as error:
-                _log.warning("service file not fixed", database=str(database), error=str(error))
+                _log.warning("the service file could not be repaired", database=str(database), error=str(error))
         if self._unwritten:
             try:
                 self._write()
                 self._unwritten = False
             except OSError as error:
-                _log.warning("list of databases not written", file=str(self.file), error=str(error))
+                _log.warning("the list of databases could not be written", file=str(self.file), error=str(error))
 
     def _let_go(self, database: Path) -> None:
-        _log.warning("database is gone", database=str(database))
+        _log.warning("a database was deleted", database=str(database))
         self._served.pop(database)[0].release()
 
     def release(self) -> None:
-        """Release all."""
+        """Stop serving all databases."""
         for lock, announcement in self._served.values():
             announcement.remove()
             lock.release()
@@ -208,10 +209,10 @@ class ServedDatabases:
 
 
 async def _locked(lock: HomeLock) -> None:
-    """Take a lock in a thread. If the caller is cancelled, the lock is not taken later.
+    """Acquire a lock in a thread. If the caller is cancelled, the lock is not acquired later.
 
     Raises:
-        AlreadyRunning: raised by `HomeLock.acquire`.
+        AlreadyRunning: As `HomeLock.acquire` raises.
     """
     taking = asyncio.ensure_future(asyncio.to_thread(lock.acquire, _LOCK_SECONDS))
     try:
@@ -230,7 +231,7 @@ class Stop(Protocol):
     """Ends the system."""
 
     def __call__(self, within: float | None = None) -> None:
-        """Ask the system to end; `within`: in this many seconds, even if it is busy."""
+        """Ask the system to end. If `within` is given, it ends within this many seconds, even if it is busy."""
         ...
 
 

@@ -1,8 +1,8 @@
-"""The supervisor: run Redis, planner, commit coordinator and executor for local databases, and restart them.
+"""Supervise the processes of a local system: run Redis, planner, commit coordinator and executor, and restart them.
 
-Each is a process of its own and may be killed alone: it is restarted on the same port. When all are up, the service
-file is written. The supervisor ends when it is asked to, or when no service was needed for the idle time, and leaves no
-process behind. Services are forked from a warm process; if that ends, another one replaces it.
+Each runs in its own process. If one is killed, it is restarted on the same port. When all are up, the service file is
+written. The supervisor ends when it is asked to, or if no service was needed for the idle time. It leaves no process
+behind. Services are forked from a warm process, which is replaced if it ends.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ from leman_local.service_process import Running, Spec
 from leman_local.tcp_ports import HOST, HeldPort
 from leman_local.warm_parent import WarmParent, reap_orphan
 
-#: Warm processes of one system at most: if they keep ending, services are started as new processes.
+#: Maximum number of warm processes of one system. If they keep ending, services are started as new processes instead.
 _MOST = 5
 
 log = structlog.get_logger(__name__)
 
 
 class WarmParents:
-    """The warm processes of one system, of which at most one runs.
+    """The warm processes of one system. At most one of them runs at a time.
 
     Args:
-        folder: Of the system's files.
-        first: One that is already running.
+        folder: The folder of the system's files.
+        first: A warm process that already runs.
     """
 
     def __init__(self, folder: Path, first: WarmParent | None) -> None:
@@ -60,11 +60,13 @@ class WarmParents:
 
     @property
     def pids(self) -> set[int]:
-        """Its own processes."""
+        """The ids of the running warm process and its own children."""
         return self._there.pids if self._there is not None else set()
 
     def get(self) -> WarmParent | None:
-        """Return the running warm process, starting one if needed. None: start services as new processes."""
+        """Return the running warm process. Start one if needed. Return None if services must be started as new
+        processes.
+        """
         if self._there is not None:
             self._there.look()
         self.look()
@@ -74,9 +76,9 @@ class WarmParents:
         return self._there
 
     def look(self) -> None:
-        """Forget a warm process that has ended."""
+        """Forget the warm process if it has ended."""
         if self._there is not None and self._there.is_gone:
-            log.warning("the warm process is gone", why=self._there.last_words.strip())
+            log.warning("the warm process has ended", why=self._there.last_words.strip())
             self._there = None
 
     async def end(self) -> None:
@@ -91,20 +93,20 @@ _FIRST_PAUSE_SECONDS = 0.1
 _LONGEST_PAUSE_SECONDS = 10.0
 _SETTLED_SECONDS = 30.0
 _LOOK_SECONDS = 1.0
-#: Seconds without a call or a job after which a system of another release is replaced.
+#: Seconds without a call or a job after which a system of another release may be replaced.
 _QUIET_SECONDS = 5.0
-#: Seconds beyond their own grace that services get to end.
+#: Seconds that services get to end in addition to their own grace period.
 _EXTRA_GRACE_SECONDS = 3.0
-#: The services' share of the time for ending; the rest is for killing what they leave.
+#: The services' share of the time for ending. The rest is for killing processes that they leave.
 _SERVICES_PART = 0.7
 
 
 class Supervisor:
-    """One local system. The caller holds the lock of its folder.
+    """One local system. The caller holds the lock of the system's folder.
 
-    `database` is the one that it is for; None: databases are added later, and Spark starts with the first job that
-    needs it. `on_ready` is called with the service file's content when everything is up for the first time. `warm`: an
-    already running warm process.
+    `database` is the one that the system is for. If it is None, databases are added later, and Spark starts with the
+    first job that needs it. `on_ready` is called with the service file's content once everything is up. `warm` is a
+    warm process that already runs.
     """
 
     def __init__(
@@ -143,7 +145,7 @@ class Supervisor:
         self._announced = False
 
     def stop(self, within: float | None = None) -> None:
-        """Ask the system to end, in `within` seconds if given; a second request ends it at once."""
+        """Ask the system to end, within `within` seconds if given. A second request ends it at once."""
         self._within = within
         if self._stopping.is_set():
             for running in self._running.values():
@@ -151,7 +153,7 @@ class Supervisor:
         self._stopping.set()
 
     async def run(self) -> None:
-        """Run until it is asked to end, is idle, or its database is deleted.
+        """Run until the system is asked to end, is idle, or its database is deleted.
 
         Raises:
             LemanError: A process cannot be started at all.
@@ -211,12 +213,14 @@ class Supervisor:
         return self._logging(spec)
 
     def _logging(self, spec: Spec) -> Spec:
-        """Add the settings of log files to a spec."""
+        """Add the settings for log files to a spec."""
         log = self._settings.log
         return replace(spec, log_bytes=log.file_max_mb << 20, logs_kept=log.files_kept)
 
     def _environment(self, name: str) -> dict[str, str]:
-        """Return a process's environment, which carries secrets: all users of the machine can read command lines."""
+        """Return the environment of a process. It contains the secrets, because all users of the machine can read
+        command lines.
+        """
         redis_url = self._redis.url if self._redis else self._settings.redis.url.get_secret_value()
         ours = {
             "LEMAN_SERVER__HOST": HOST,
@@ -227,7 +231,7 @@ class Supervisor:
             "LEMAN_SERVER__TOKEN": self._token,
             "LEMAN_PEERS__TOKEN": self._token,
             "LEMAN_REDIS__URL": redis_url,
-            **({"LEMAN_REDIS__WORKERS_URL": ""} if self._redis else {}),  # it is of another Redis
+            **({"LEMAN_REDIS__WORKERS_URL": ""} if self._redis else {}),  # it is for another Redis
             "LEMAN_SPARK__PASS_ENV": json.dumps(self._settings.spark.of_own_user().pass_env),
             "LEMAN_EMBEDDED__DATABASE": str(self._database or ""),
             "LEMAN_EMBEDDED__DATABASES_FILE": "" if self._database else str(self.databases.file),
@@ -245,7 +249,7 @@ class Supervisor:
     # ------------------------------------------------------------------------------ keeping up
 
     async def _keep(self, spec: Spec) -> None:
-        """Start a process repeatedly; raise its error if it has never come up."""
+        """Start a process, and restart it whenever it ends. If it has never come up, raise its error."""
         failures = 0
         while True:
             begun = time.monotonic()
@@ -258,7 +262,7 @@ class Supervisor:
             except LemanError as error:
                 if not self._mend(spec.name) and not self._announced:
                     raise
-                log.warning("not started", process=spec.name, message=error.message)
+                log.warning("a process could not be started", process=spec.name, message=error.message)
                 await running.stop(0)
             await running.clean_up()
             failures = 0 if time.monotonic() - begun > _SETTLED_SECONDS else failures + 1
@@ -275,9 +279,9 @@ class Supervisor:
         return running
 
     def _mend(self, name: str) -> bool:
-        """Start a Redis that cannot load its data without them. Return whether that was done.
+        """If Redis cannot load its data, let it start without the data. Return whether that was done.
 
-        The loss costs work, never a value.
+        The loss costs work, but never a value.
         """
         return name == REDIS and self._redis is not None and self._redis.set_data_aside()
 
@@ -291,7 +295,7 @@ class Supervisor:
         if not self._announced:
             self._announced = True
             self._on_ready(content)
-            release_free_memory()  # memory that starting used
+            release_free_memory()  # free the memory that the start used
 
     def _content(self) -> dict[str, Any]:
         pids = {name: running.pid for name, running in self._running.items()}
@@ -314,20 +318,20 @@ class Supervisor:
     # ---------------------------------------------------------------------------------- ending
 
     async def _home_gone(self) -> None:
-        """Wait until the system's folder is deleted; until then keep the service files intact."""
+        """Wait until the system's folder is deleted. Until then, repair the service files if they are damaged."""
         while self._home.lock_file.exists():
             self._announcement.mend()
             self.databases.look()
             while reap_orphan(self._children()):
                 pass
             await asyncio.sleep(_LOOK_SECONDS)
-        log.warning("the system's folder is gone", folder=str(self._home.folder))
+        log.warning("the system's folder was deleted", folder=str(self._home.folder))
 
     def _children(self) -> set[int]:
         return self._warm.pids | {running.pid for running in self._running.values()}
 
     def _is_idle(self) -> bool:
-        """Return whether all services last reported that they had no calls for a while."""
+        """Return whether all services last reported that they have had no calls for a while."""
         return len(self._idle) == len(self._commands) and min(self._idle.values()) >= _QUIET_SECONDS
 
     def _on_line(self, name: str, line: dict[str, Any]) -> None:
@@ -339,10 +343,10 @@ class Supervisor:
             self.stop()
 
     async def _end_all(self) -> None:
-        """End all processes, the executor first: it still calls the others.
+        """End all processes, starting with the executor, which still calls the others.
 
-        Redis is killed: its replies are in its log, and an ordered end would unlink its socket, which may be a
-        successor's.
+        Redis is killed: its replies are in its log. If it were asked to end, it would delete its socket, which may
+        already belong to a successor.
         """
         log.info("stopping")
         grace = self._settings.server.grace_seconds + _EXTRA_GRACE_SECONDS
@@ -358,7 +362,7 @@ class Supervisor:
         if redis is not None:
             redis.kill()
             await redis.stop(grace)
-            if self._redis is not None and self._home.lock_file.exists():  # otherwise it may be a successor's
+            if self._redis is not None and self._home.lock_file.exists():  # else the socket may be a successor's
                 self._redis.remove_socket()
         await self._warm.end()
         for held in (*self._ports.values(), *((self._http,) if self._http else ())):

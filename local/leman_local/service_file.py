@@ -1,6 +1,6 @@
-"""The lock and the service file of a local system, in its own folder and in each database that it serves.
+"""Manage the lock and the service file of a local system, in its own folder and in each database that it serves.
 
-`service.json`, readable by its owner alone, exists while the system can be called:
+`service.json`, which only its owner can read, exists while the system can be called:
 
     {"pid": 12, "token": "…", "planner": "127.0.0.1:4001", "executor": "127.0.0.1:4002",
      "commit_coordinator": "127.0.0.1:4003", "http": null, "redis_pid": 13, "pids": {"planner": 14, …},
@@ -8,10 +8,11 @@
      "home": "/home/me/.local/state/leman/systems/3f…", "python": "/data/.venv/bin/python",
      "control": "127.0.0.1:4004", "control_token": "…"}
 
-`database`: the one that the file lies in; empty in the system's own folder, unless that is a database's. `home`: the
-system's own folder, with its logs and its Redis. `control`: the control port (`local/leman_local/local_databases.py`).
-`http`: the address of JSON over HTTP, if enabled (`LEMAN_SERVER__HTTP_PORT`). `redis_pid` is null with an external
-Redis. A killed supervisor leaves the file behind, so readers check that its `pid` lives and that a service answers.
+`database` is the database in which the file is; in the system's own folder it is empty, unless that folder belongs to a
+database. `home` is the system's own folder, with its logs and its Redis. `control` is the control port
+(`local/leman_local/local_databases.py`). `http` is the address of JSON over HTTP, if that is enabled
+(`LEMAN_SERVER__HTTP_PORT`). `redis_pid` is null if Redis is external. A killed supervisor leaves the file behind, so
+readers check that its `pid` is alive and that a service answers.
 """
 
 from __future__ import annotations
@@ -31,13 +32,13 @@ _POLL_SECONDS = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """A folder with these files: a system's own, or `_leman` of a local database."""
+    """A folder with these files: a system's own folder, or the `_leman` folder of a local database."""
 
     folder: Path
 
     @classmethod
     def of(cls, database: Path) -> Home:
-        """Return the folder of a database."""
+        """Return the folder for a database."""
         return cls(database / "_leman")
 
     @property
@@ -57,13 +58,13 @@ class Home:
         return self.folder / "logs" / f"{name}.log"
 
     def create(self) -> None:
-        """Create missing folders."""
+        """Create the folders that are missing."""
         for folder in (self.folder, self.folder / "logs"):
             folder.mkdir(parents=True, exist_ok=True)
         self.redis.mkdir(mode=0o700, exist_ok=True)
 
     def said(self) -> dict[str, Any]:
-        """Return the content of the service file; empty if it is missing or unreadable."""
+        """Return the content of the service file. Return {} if it is missing or unreadable."""
         try:
             content = json.loads(self.service_file.read_bytes())
         except (OSError, ValueError):
@@ -72,11 +73,13 @@ class Home:
 
 
 class AlreadyRunning(Exception):
-    """Another supervisor has this folder, and serves its database."""
+    """Another supervisor has this folder and serves its database."""
 
 
 class HomeLock:
-    """The lock that lets at most one supervisor have a folder: an OS lock, which ends with its process."""
+    """A lock on a folder, which at most one supervisor can hold. It is a lock of the operating system, which ends with
+    its process.
+    """
 
     def __init__(self, home: Home) -> None:
         self._home = home
@@ -84,9 +87,10 @@ class HomeLock:
         self._given_up = False
 
     def is_in_force(self) -> bool:
-        """Return whether the held lock file is the one in the folder: a lock on a deleted file excludes no one.
+        """Return whether the lock file that we hold is still the one in the folder. A lock on a deleted file excludes
+        no one.
 
-        If the file cannot be read, the last result holds.
+        If the file cannot be read, return the previous result.
         """
         try:
             there = self._home.lock_file.stat()
@@ -98,14 +102,14 @@ class HomeLock:
         return (there.st_dev, there.st_ino) == (held.st_dev, held.st_ino)
 
     def give_up(self) -> None:
-        """Make another thread that waits for the lock give up."""
+        """Stop the wait of another thread that waits for the lock."""
         self._given_up = True
 
     def acquire(self, timeout_seconds: float) -> None:
-        """Take the lock, waiting for another holder that is starting or ending.
+        """Acquire the lock. Wait for another holder that is starting or ending.
 
         Raises:
-            AlreadyRunning: The other holder can be called, or the time is over.
+            AlreadyRunning: The other holder can be called, or the time limit has passed.
         """
         self._fd = os.open(self._home.lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         deadline = time.monotonic() + timeout_seconds
@@ -117,7 +121,7 @@ class HomeLock:
         except BaseException:
             self.release()
             raise
-        # Only a killed supervisor leaves the file behind, as nothing else holds the lock.
+        # Nothing else holds the lock, so a killed supervisor left this file.
         self._home.service_file.unlink(missing_ok=True)
 
     def _who(self) -> str:
@@ -147,7 +151,7 @@ class HomeLock:
 
 
 def write_private(path: Path, text: str) -> None:
-    """Write a file that only its owner can read, atomically."""
+    """Write a file atomically. Only its owner can read it."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     temporary.unlink(missing_ok=True)
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -166,7 +170,7 @@ def write_service_file(home: Home, content: dict[str, Any]) -> None:
 
 
 def remove_service_file(home: Home) -> None:
-    """Remove our own file, but not a successor's, in a database that was deleted and recreated."""
+    """Remove our own file. In a database that was deleted and recreated, do not remove a successor's file."""
     with contextlib.suppress(OSError, ValueError):
         if json.loads(home.service_file.read_text())["pid"] == os.getpid():
             home.service_file.unlink()

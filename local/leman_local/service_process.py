@@ -1,6 +1,6 @@
-"""One supervised process: its start, readiness, end and log file. The supervisor restarts it.
+"""Run one supervised process: its start, readiness, end and log file. The supervisor restarts it.
 
-The log file is rotated at a certain size, and the oldest is deleted.
+When the log file reaches a certain size it is rotated, and the oldest rotated file is deleted.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from leman_local.warm_parent import Process, WarmParent
 
 
 class LogFile(TextIOBase):
-    """A log file that only its owner can read; rotated files have a number at the end, 1 is the latest."""
+    """A log file that only its owner can read. The names of rotated files end with a number; 1 is the latest."""
 
     def __init__(self, path: Path, largest_bytes: int, kept: int) -> None:
         self._handler = _Private(
@@ -38,7 +38,7 @@ class LogFile(TextIOBase):
         self._handler.terminator = ""
 
     def write(self, text: str) -> int:
-        """Write whole lines, at once."""
+        """Write whole lines, without buffering."""
         self._handler.emit(logging.LogRecord("", logging.INFO, "", 0, text, None, None))
         return len(text)
 
@@ -56,26 +56,26 @@ class _Private(RotatingFileHandler):
 _CHILD = str(Path(child_module.__file__).resolve())
 _PROBE_SECONDS = 0.005
 _TAIL_LINES = 12
-#: Time for the last output of a dead process to arrive.
+#: Seconds to wait for the last output of a dead process.
 _LAST_WORDS_SECONDS = 2.0
 _LONGEST_LINE = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spec:
-    """What to run."""
+    """What to run, and how."""
 
     name: str
-    #: From `module_command` or `program_command`.
+    #: The command, from `module_command` or `program_command`.
     command: list[str]
     environment: Mapping[str, str]
     log: Path
     ready_seconds: float = 120.0
     #: The size at which the log is rotated.
     log_bytes: int = 16 << 20
-    #: Rotated logs that are kept.
+    #: Number of rotated log files to keep.
     logs_kept: int = 3
-    #: Returns whether the process is up; None: it prints its readiness line itself.
+    #: Returns whether the process is up. If None, the process prints a readiness line instead.
     probe: Callable[[], Awaitable[bool]] | None = None
 
 
@@ -107,7 +107,7 @@ class Running:
         """Wait until the process is up.
 
         Raises:
-            Unavailable: START_FAILED – it ended first, or took longer than `ready_seconds`.
+            Unavailable: START_FAILED – the process ended, or took longer than `ready_seconds`.
         """
         ending = asyncio.ensure_future(self.process.wait())
         up = asyncio.ensure_future(self._probed() if self.spec.probe else self.ready.wait())
@@ -126,11 +126,11 @@ class Running:
             up.cancel()
 
     async def wait(self) -> str:
-        """Wait for the end of the process, and return how it ended."""
+        """Wait until the process ends. Return how it ended."""
         return _how(await self.process.wait())
 
     async def stop(self, grace_seconds: float) -> None:
-        """Send SIGTERM, then SIGKILL after the grace, and kill everything that the process started."""
+        """Send SIGTERM and, after the grace period, SIGKILL. Then kill everything that the process started."""
         with contextlib.suppress(ProcessLookupError):
             self.process.send_signal(signal.SIGTERM)
         try:
@@ -146,7 +146,7 @@ class Running:
             self.process.kill()
 
     async def clean_up(self) -> None:
-        """Kill what a dead process left behind: everything in its session, a JVM for example."""
+        """Kill everything that is left in the session of a dead process, for example a JVM."""
         for pid in psutil.pids():
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 if pid != self.pid and os.getsid(pid) == self.pid:
@@ -157,24 +157,24 @@ class Running:
 
     async def _probed(self) -> None:
         assert self.spec.probe is not None
-        while not await self.spec.probe():  # noqa: ASYNC110 - there is no one to set an event
+        while not await self.spec.probe():  # noqa: ASYNC110 - nothing could set an event
             await asyncio.sleep(_PROBE_SECONDS)
 
 
 async def start_process(
     spec: Spec, on_line: Callable[[dict[str, Any]], None], warm: WarmParent | None = None
 ) -> Running:
-    """Start a process in a session of its own, so that Ctrl-C reaches the supervisor alone.
+    """Start a process in a new session, so that Ctrl-C reaches only the supervisor.
 
     Args:
-        on_line: Called with every JSON line that the process prints about itself.
-        warm: The process that modules are forked from, if it runs.
+        on_line: Called with each JSON line that the process prints about itself.
+        warm: The warm process from which modules are forked, if it runs.
     """
     log = LogFile(spec.log, spec.log_bytes, spec.logs_kept)
     is_module = spec.command[0] == "run"
     process: Process | None = await warm.start(spec) if warm is not None and is_module else None
     if process is None:
-        # -P: modules in the folder that the system was started in must not shadow our packages.
+        # -P: modules in the working directory must not replace our packages.
         flags = ["-P"] if is_module else ["-I", "-S"]
         shown, rest = environment.split(spec.environment)
         reading, writing = os.pipe()
@@ -203,7 +203,7 @@ async def start_process(
 
 
 async def _pump(process: Process, log: LogFile, on_line: Callable[[dict[str, Any]], None]) -> None:
-    """Split the output of a process: status lines go to the supervisor, all else to its log."""
+    """Split the output of a process: its status lines go to the supervisor, all other lines to its log."""
     assert process.stdout is not None
     assert process.stderr is not None
     try:
@@ -241,7 +241,7 @@ def _announced(line: bytes) -> dict[str, Any] | None:
 
 
 def log_tail(path: Path) -> str:
-    """Return the last lines of a log; empty if it cannot be read."""
+    """Return the last lines of a log; "" if it cannot be read."""
     try:
         return "\n".join(path.read_text(errors="replace").splitlines()[-_TAIL_LINES:])
     except OSError:

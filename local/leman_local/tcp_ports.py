@@ -10,14 +10,14 @@ HOST = "127.0.0.1"
 
 
 class HeldPort:
-    """A port that is bound here without listening.
+    """A port to which this process is bound, without listening.
 
-    The service binds it too (`server.reuse_port`), so callers always find it at this port, and no other process takes
-    the port between two runs of the service.
+    The service binds the same port (`server.reuse_port`). So callers always find the service at this port, and no other
+    process takes the port while the service restarts.
     """
 
     def __init__(self, port: int = 0) -> None:
-        """Bind the port; 0: any free one.
+        """Bind the port; 0 for any free port.
 
         Raises:
             FailedPrecondition: PORT_IN_USE – another process uses the port.
@@ -39,7 +39,7 @@ class HeldPort:
 
 
 def free_port() -> int:
-    """Return a port that is free now."""
+    """Return a port that is free at present."""
     with socket.socket() as probe:
         probe.bind((HOST, 0))
         return int(probe.getsockname()[1])
@@ -48,7 +48,7 @@ def free_port() -> int:
 def _check_free(port: int) -> None:
     """Raise FailedPrecondition (PORT_IN_USE) if another process uses the port.
 
-    The check binds without sharing: shared binding would succeed next to a process that shares too.
+    This binds the port without sharing it. A shared bind would succeed even if another process shares the port.
     """
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

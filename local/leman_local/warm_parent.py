@@ -1,8 +1,8 @@
-"""The supervisor's side of the warm process that services are forked from (`warm_process`). Standard library only.
+"""Start and use the warm process from which services are forked (`warm_process`). Standard library only.
 
-`begin_early` starts it before anything else is imported. Spark's daemon is requested at a socket file; each supervisor
-has its own, as two may start in one folder before one of them has its lock. Forked services are children of this
-process that asyncio did not start (`AdoptedProcess`).
+`begin_early` starts the warm process before anything else is imported. Spark requests its daemon at a socket file. Each
+supervisor has its own socket file, because two supervisors may start in one folder before one of them has the lock.
+Forked services become children of this process, although asyncio has not started them (`AdoptedProcess`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class Process(Protocol):
-    """The used part of `asyncio.subprocess.Process`."""
+    """The part of `asyncio.subprocess.Process` that is used."""
 
     stdout: asyncio.StreamReader | None
     stderr: asyncio.StreamReader | None
@@ -43,11 +43,11 @@ class Process(Protocol):
     def returncode(self) -> int | None: ...
 
     async def wait(self) -> int:
-        """Wait for its end."""
+        """Wait until the process ends."""
         ...
 
     def send_signal(self, signal: int) -> None:
-        """Send it a signal; raises ProcessLookupError if it has ended."""
+        """Send a signal. Raises ProcessLookupError if the process has ended."""
         ...
 
     def kill(self) -> None:
@@ -56,7 +56,7 @@ class Process(Protocol):
 
 
 class AdoptedProcess:
-    """A child that asyncio did not start. `descriptors`: our ends of its pipes 0, 1 and 2."""
+    """A child process that asyncio has not started. `descriptors` are our ends of its pipes 0, 1 and 2."""
 
     stdout: asyncio.StreamReader | None = None
     stderr: asyncio.StreamReader | None = None
@@ -68,14 +68,14 @@ class AdoptedProcess:
         self._stdin = -1
         try:
             self._pidfd = os.pidfd_open(pid)
-        except ProcessLookupError:  # it has ended, and was reaped as an orphan
+        except ProcessLookupError:  # the process has ended and was reaped as an orphan
             self._pidfd, self._returncode = -1, -signal.SIGKILL
             self._ended.set()
         else:
             asyncio.get_running_loop().add_reader(self._pidfd, self._reap)
 
     async def talk(self, stdin: int, stdout: int, stderr: int) -> None:
-        """Take over our ends of its pipes."""
+        """Take over our ends of the process's pipes."""
         self._stdin = stdin
         self.stdout, self.stderr = await _reader(stdout), await _reader(stderr)
 
@@ -93,10 +93,10 @@ class AdoptedProcess:
         return self._returncode
 
     def send_signal(self, number: int) -> None:
-        """Send it a signal.
+        """Send a signal.
 
         Raises:
-            ProcessLookupError: It has ended.
+            ProcessLookupError: The process has ended.
         """
         if self._returncode is not None:
             raise ProcessLookupError(self._pid)
@@ -124,7 +124,7 @@ async def _reader(descriptor: int) -> asyncio.StreamReader:
 
 
 def reap_orphan(known: set[int]) -> bool:
-    """Reap one dead child that is not `known`: an adopted orphan. Return whether there was one."""
+    """Reap one dead child that is not in `known`, such as an adopted orphan. Return whether there was one."""
     with contextlib.suppress(ChildProcessError):
         dead = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         if dead is not None and dead.si_pid not in known:
@@ -137,12 +137,12 @@ _NAME = re.compile(r"warm-(\d+)(-\d+)?\.sock")
 
 
 def warm_socket_name(supervisor: int, place: int = 0) -> str:
-    """Return the name of a supervisor's socket, by its process id; `place`: the number of its warm process."""
+    """Return the name of a supervisor's socket, by its process id. `place` is the number of its warm process."""
     return f"warm-{supervisor}-{place}.sock" if place else f"warm-{supervisor}.sock"
 
 
 def sweep_warm_sockets(folder: Path) -> None:
-    """Delete the sockets of supervisors that are gone."""
+    """Delete the sockets of supervisors that have ended."""
     with contextlib.suppress(OSError):
         for file in folder.iterdir():
             found = _NAME.fullmatch(file.name)
@@ -161,19 +161,19 @@ def _lives(pid: int) -> bool:
 
 
 _CHILD = str(Path(child.__file__).resolve())
-#: Starts Spark's JVM while everything else is imported.
+#: A module that starts Spark's JVM while everything else is imported.
 _EARLY_JVM = "leman_executor.spark.early_jvm"
-#: Spark's environment for its workers, which are forked from there: Python and numpy read these when they start. The
-#: seed is that of a worker that is not a fork, the environment's.
+#: The environment in which Spark's forked workers must start, because Python and numpy read it at their start. The hash
+#: seed is the one that a worker would have that is not forked.
 _ENVIRONMENT = {"PYTHONHASHSEED": os.environ.get("PYTHONHASHSEED", "0"), "OMP_NUM_THREADS": "1"}
 _END_SECONDS = 3.0
-#: Seconds for an answer to the first request for a service, which includes importing it, and to later ones, which only
-#: fork.
+#: Seconds to wait for the answer to the first request for a service, which includes importing it, and to later
+#: requests, which only fork.
 _ANSWER_SECONDS, _LATER_SECONDS = 60.0, 5.0
 
 
 class WarmParent:
-    """One warm process. Without it, as after a kill, services are started as new processes."""
+    """One warm process. If there is none, for example after a kill, services are started as new processes."""
 
     def __init__(self, process: subprocess.Popen[bytes], control: socket.socket, file: Path) -> None:
         self._first: subprocess.Popen[bytes] | None = process
@@ -182,19 +182,20 @@ class WarmParent:
         self._file = file
         self._asking = asyncio.Lock()
         self._stays: AdoptedProcess | None = None
-        #: Services that it has started, and so imported.
+        #: Services that the warm process has started, and so has imported.
         self._imported: set[str] = set()
         self.is_gone = False
-        #: Its last output, if it ended early.
+        #: The last output of the warm process, if it ended early.
         self.last_words = ""
 
     @classmethod
     def begin(cls, folder: Path, *, with_jvm: bool, place: int = 0) -> WarmParent | None:
-        """Start it, for a system whose files are in `folder`; None if that is impossible, as on macOS.
+        """Start a warm process for a system whose files are in `folder`. Return None if that is impossible, as on
+        macOS.
 
         Args:
-            with_jvm: Start Spark's JVM before anything else.
-            place: Its number among the warm processes of this supervisor; earlier forks do not look for it.
+            with_jvm: Whether to start Spark's JVM before anything else.
+            place: Its number among the warm processes of this supervisor. Forks of earlier ones do not look for it.
         """
         if sys.platform != "linux" or not hasattr(os, "pidfd_open"):
             return None
@@ -202,7 +203,7 @@ class WarmParent:
         ours, theirs = socket.socketpair()
         shown, rest = environment.split({**os.environ, **_ENVIRONMENT})
         reading, writing = os.pipe()
-        # By process id, as another supervisor may be about to take the folder's lock.
+        # The name has our process id, because another supervisor may be about to get the folder's lock.
         file = folder / warm_socket_name(os.getpid(), place)
         with theirs:
             arguments = [str(theirs.fileno()), str(file), *([_EARLY_JVM] if with_jvm else [])]
@@ -221,18 +222,18 @@ class WarmParent:
 
     @property
     def pids(self) -> set[int]:
-        """Its own processes."""
+        """The ids of the warm process and of its own children."""
         first = {self._first.pid} if self._first is not None else set()
         return first | ({self._stays.pid} if self._stays is not None else set())
 
     def look(self) -> None:
-        """Notice that it has ended."""
+        """Notice whether the warm process has ended."""
         ended = self._first.poll() is not None if self._first is not None else False
         if ended or (self._stays is not None and self._stays.returncode is not None):
             self._lose()
 
     async def start(self, spec: Spec) -> AdoptedProcess | None:
-        """Start a service; None: start it as a new process."""
+        """Start a service. Return None if it must be started as a new process instead."""
         async with self._asking:
             if self.is_gone:
                 return None
@@ -241,20 +242,20 @@ class WarmParent:
                 async with asyncio.timeout(seconds):
                     becomes = spec.name == "executor" and self._first
                     started = await (self._become(spec) if becomes else self._fork(spec))
-            except TimeoutError:  # it hangs, and would not end by itself
+            except TimeoutError:  # the warm process hangs, and would not end by itself
                 self._kill(seconds)
                 return None
             except (OSError, ValueError, asyncio.IncompleteReadError):
                 self._lose()
                 return None
-            except asyncio.CancelledError:  # the pending answer would be read as that of the next request
+            except asyncio.CancelledError:  # the pending answer would be taken for that of the next request
                 self._lose()
                 raise
             self._imported.add(spec.name)
             return started
 
     async def _become(self, spec: Spec) -> AdoptedProcess:
-        """Turn the first process into the executor, whose JVM may be its child already."""
+        """Turn the first warm process into the executor, because Spark's JVM may already be its child."""
         process, self._first = self._first, None
         assert process is not None
         try:
@@ -268,7 +269,7 @@ class WarmParent:
         for pipe in (process.stdin, process.stdout, process.stderr):
             if pipe is not None:
                 pipe.close()
-        process.returncode = 0  # `found` waits for it
+        process.returncode = 0  # from now on, `found` waits for the process
         await found.talk(*pipes)
         return found
 
@@ -289,10 +290,10 @@ class WarmParent:
         return found
 
     async def _ask(self, spec: Spec, descriptors: Sequence[int], *, become: bool = False) -> int:
-        """Send a request, and return the process id in its answer.
+        """Send a request. Return the process id in the answer.
 
         Raises:
-            OSError, ValueError, IncompleteReadError: The process is gone.
+            OSError, ValueError, IncompleteReadError: The warm process has ended.
         """
         environment: Mapping[str, str] = spec.environment
         request = {"command": spec.command[1:], "name": spec.name, "environment": dict(environment), "become": become}
@@ -313,7 +314,7 @@ class WarmParent:
         return data
 
     async def end(self) -> None:
-        """End it and its leftovers."""
+        """End the warm process and everything that it left."""
         self.abandon()
         if self._stays is not None:
             with contextlib.suppress(TimeoutError):
@@ -324,12 +325,12 @@ class WarmParent:
             await self._stays.wait()
 
     def abandon(self) -> None:
-        """End a process that has become no service."""
+        """End a warm process that has not become a service."""
         self.is_gone = True
         self._control.close()
         if self._first is not None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self._first.pid, signal.SIGKILL)  # an early JVM below it has its pipes too
+                os.killpg(self._first.pid, signal.SIGKILL)  # an early JVM, which is its child, has its pipes too
             with contextlib.suppress(subprocess.TimeoutExpired):
                 said = self._first.communicate(timeout=_END_SECONDS)[1].decode(errors="replace")
                 self.last_words = said or self.last_words
@@ -338,7 +339,7 @@ class WarmParent:
             self._file.unlink()
 
     def _kill(self, seconds: float) -> None:
-        """Kill it after it did not answer."""
+        """Kill the warm process, because it did not answer."""
         if self._stays is not None:
             with contextlib.suppress(ProcessLookupError):
                 self._stays.kill()
@@ -346,15 +347,15 @@ class WarmParent:
         self._lose()
 
     def _lose(self) -> None:
-        """Let it end by itself; services forked from it continue."""
+        """Let the warm process end by itself. Services that were forked from it continue."""
         self.abandon()
 
 
 def begin_early(arguments: Sequence[str]) -> WarmParent | None:
     """Start the warm process, with Spark's JVM if that is needed anyway.
 
-    None if the arguments do not start a system, its folder does not exist yet, or another system has it: then it is
-    started later, or not at all.
+    Return None if the arguments do not start a system, if its folder does not exist yet, or if another system has the
+    folder. The warm process is then started later, or not at all.
     """
     environment.raise_open_files_limit()
     places = dict(itertools.pairwise(arguments))
@@ -363,7 +364,7 @@ def begin_early(arguments: Sequence[str]) -> WarmParent | None:
         return None
     try:
         home = Home(Path(folder)) if folder is not None else Home.of(Path(database or "").expanduser())
-    except RuntimeError:  # of `~NAME`
+    except RuntimeError:  # from expanding `~NAME`
         return None
     if not home.folder.is_dir() or _is_held(home.lock_file):
         return None

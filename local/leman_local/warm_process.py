@@ -1,23 +1,25 @@
-"""The warm process that other processes of the local system are forked from, with their imports in memory (Linux).
+"""Fork other processes of the local system from a warm process, which has their imports in memory (Linux).
 
     python child.py PARENT_PID warm DESCRIPTOR SOCKET [MODULE...]
 
-Importing what a service needs takes seconds of CPU and a hundred megabytes. It is done once, here: a service, or the
-daemon of Spark's Python workers, is a fork, which starts in milliseconds and shares the memory. The supervisor sends
-requests through a socket, whose number is DESCRIPTOR, one after the other:
+Importing what a service needs takes seconds of CPU time and a hundred megabytes. It is done once, in this process. A
+service, or the daemon of Spark's Python workers, is then a fork, which starts in milliseconds and shares the memory.
+The supervisor sends requests one after another, through the socket with the file descriptor DESCRIPTOR:
 
     {"command": ["leman_planner"], "name": "planner", "environment": {…}}
         fork a service, with the three descriptors of the request as its 0, 1 and 2
     {"command": ["leman_executor"], "name": "executor", "environment": {…}, "become": true}
         this process itself becomes the service; a fork of it answers from then on
 
-and the answer is {"pid": 17}. The supervisor adopts forked services as its children. The process of the first service
-does the importing, as Spark's JVM must be its child and start before anything: MODULE is imported first, and its
-`begin()` called; a fork calls its `forget()`, and a process that ends without becoming a service its `end()`. SOCKET is
-a file: there Spark's daemon is requested (`_fork_daemon`).
+and the answer is {"pid": 17}. The supervisor adopts forked services as its children.
 
-No thread is started here, no user code is run, no dataset opened and no gRPC object created, so a fork is as clean as a
-new process. It ends with the supervisor.
+The process of the first service does the importing, because Spark's JVM must be its child and start before everything
+else: each MODULE, a "prelude", is imported first, and its `begin()` called. In a fork, its `forget()` is called; if the
+process ends without becoming a service, its `end()` is called. SOCKET is the path of a socket file, at which Spark
+requests its daemon (`_fork_daemon`).
+
+This process starts no thread, runs no user code, opens no dataset and creates no gRPC object, so a fork is as clean as
+a new process. It ends with the supervisor.
 """
 
 from __future__ import annotations
@@ -41,7 +43,8 @@ from leman_core.process.blocked_imports import HEAVY, blocked_imports
 from leman_core.process.environment import adopt_orphans, die_with, show_name
 from leman_local import fd_messages
 
-#: Names the socket for Spark's daemon. Not one of Leman's settings: the JVM does not inherit those.
+#: The environment variable with the path of the socket for Spark's daemon. It is not named as a setting of Leman,
+#: because the JVM does not inherit those.
 SOCKET_VARIABLE = "_LEMAN_WARM_PROCESS"
 #: Modules to import before a module is run.
 _PRELOADED: Mapping[str, Sequence[str]] = {
@@ -51,17 +54,17 @@ _PRELOADED: Mapping[str, Sequence[str]] = {
 }
 _DAEMON = "leman_executor.spark.daemon"
 _END_SECONDS = 2.0
-#: How long a client of the socket file may be silent during its request.
+#: Maximum seconds for which a client of the socket file may send nothing during its request.
 _REQUEST_SECONDS = 2.0
 _LOOK_SECONDS = 0.01
 _ADOPTION_SECONDS = 0.0005
 
 
 def main(supervisor: int, control: int, socket_file: str, preludes: Sequence[str]) -> tuple[list[str], bool]:
-    """Serve requests. Return in each process that is to run a module.
+    """Serve requests. Return only in a process that should run a module.
 
     Returns:
-        The command, and whether it is a service, whose standard input is the supervisor's.
+        The command, and whether it is a service. The standard input of a service comes from the supervisor.
     """
     warnings.filterwarnings("ignore", message="lance is not fork-safe")
     warnings.filterwarnings("ignore", message=".* found in sys.modules after import of package", module="runpy")
@@ -72,7 +75,7 @@ def main(supervisor: int, control: int, socket_file: str, preludes: Sequence[str
 
 
 class _ServiceAsked(Exception):
-    """This process is to run a service."""
+    """This process should run a service."""
 
     def __init__(self, command: list[str]) -> None:
         super().__init__(command)
@@ -80,7 +83,7 @@ class _ServiceAsked(Exception):
 
 
 class WarmProcess:
-    """The server of the requests, see the module."""
+    """The server of the requests that the module's docstring describes."""
 
     def __init__(self, supervisor: int, control: socket.socket, socket_file: Path) -> None:
         self._supervisor = supervisor
@@ -93,11 +96,11 @@ class WarmProcess:
         self._imported: set[str] = set()
         self._poll = select.poll()
         self._actions: dict[int, Callable[[], None]] = {}
-        #: Spark's daemons, which are children of this process.
+        #: Process ids of Spark's daemons, which are children of this process.
         self._daemons: set[int] = set()
 
     def begin(self, preludes: Sequence[str]) -> None:
-        """Start the preludes, which run while the services are imported."""
+        """Start the preludes. They run while the services are imported."""
         if self._listener is not None:
             os.environ[SOCKET_VARIABLE] = str(self._file)
         with blocked_imports(*HEAVY):
@@ -109,7 +112,7 @@ class WarmProcess:
             importlib.import_module("leman_core.process.environment").guard()
 
     def serve(self) -> list[str]:
-        """Serve requests; return the command for this process once it became a service, or was forked as one."""
+        """Serve requests. Return the command for this process once it has become a service, or was forked as one."""
         self._on(self._control.fileno(), self._take)
         try:
             while True:
@@ -135,12 +138,12 @@ class WarmProcess:
                     importlib.import_module(name)
             self._imported.update(names)
             gc.collect()
-            gc.freeze()  # a collection would touch, and so copy, shared memory
+            gc.freeze()  # a collection would write to shared memory, and so copy it
 
-    # services
+    # Services.
 
     def _take(self) -> None:
-        """Serve one request of the supervisor; exit without one."""
+        """Serve one request of the supervisor. If there is none, exit."""
         asked = fd_messages.receive(self._control)
         if asked is None:
             self._end()
@@ -163,7 +166,7 @@ class WarmProcess:
         fd_messages.send(self._control, {"pid": pid})
 
     def _fork_child_of_supervisor(self) -> int:
-        """Fork a process that the supervisor adopts, as its parent ends at once; returns 0 in that process."""
+        """Fork a process that the supervisor adopts, because its parent ends at once. Returns 0 in that process."""
         read, write = os.pipe()
         between = os.fork()
         if between == 0:
@@ -184,7 +187,7 @@ class WarmProcess:
             return int(said.read())
 
     def _take_over(self, request: dict[str, Any], descriptors: Sequence[int] | None, command: list[str]) -> None:
-        """Turn this process into the service of a request; raises `_ServiceAsked`."""
+        """Turn this process into the service of a request. Raises `_ServiceAsked`."""
         self._let_go()
         if descriptors is not None:
             for number, descriptor in enumerate(descriptors):
@@ -197,7 +200,7 @@ class WarmProcess:
         raise _ServiceAsked(command)
 
     def _let_go(self) -> None:
-        """Close what only serving requests needs."""
+        """Close what is only needed to serve requests."""
         for descriptor in list(self._actions):
             self._off(descriptor)
             if descriptor not in (self._control.fileno(), self._listener.fileno() if self._listener else -1):
@@ -211,10 +214,10 @@ class WarmProcess:
             prelude.forget()
         self._preludes.clear()
 
-    # Spark's daemon
+    # Spark's daemon.
 
     def _stay(self) -> None:
-        """Continue to serve requests in a fork, as this process becomes a service."""
+        """Let a fork continue to serve requests, because this process becomes a service."""
         os.setsid()
         self._forget_preludes()
         null = os.open(os.devnull, os.O_RDWR)
@@ -226,12 +229,12 @@ class WarmProcess:
             self._on(self._listener.fileno(), self._fork_daemon)
 
     def _fork_daemon(self) -> None:
-        """Serve one request for Spark's daemon, with its descriptors 0, 1 and 2:
+        """Serve one request for Spark's daemon. It comes with the descriptors 0, 1 and 2 for the daemon:
 
             {"command": [...], "environment": {…}, "path": [...]}
 
-        The answer is the process's id, and the connection is closed when it ends. If the client closes the connection,
-        because it was killed or gave up, the daemon is ended, or not forked at all.
+        The answer is the daemon's process id. The connection is closed when the daemon ends. If the client closes the
+        connection, because it was killed or gave up, the daemon is ended, or not forked at all.
         """
         assert self._listener is not None
         connection, _ = self._listener.accept()
@@ -243,7 +246,7 @@ class WarmProcess:
         pid = os.fork()
         if pid == 0:
             connection.close()
-            os.environ.pop(SOCKET_VARIABLE, None)  # it is the daemon itself, and requests none
+            os.environ.pop(SOCKET_VARIABLE, None)  # the daemon itself must request no daemon
             sys.path[:] = request["path"]
             most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
             resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # the limit that a JVM sets for its children
@@ -273,7 +276,7 @@ class WarmProcess:
         self._on(there, terminate)
 
     def _end(self) -> NoReturn:
-        """End this process and its children, as the supervisor is gone or asks for it."""
+        """End this process and its children, because the supervisor has ended or asks for it."""
         adopt_orphans()
         for prelude in self._preludes:
             prelude.end()
@@ -292,11 +295,11 @@ class WarmProcess:
 
 
 def _request(connection: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
-    """Return the request of a client that still waits for an answer, or None if there is no valid one."""
+    """Return the request of a client that still waits for an answer. Return None if it sent no valid request."""
     connection.settimeout(_REQUEST_SECONDS)
     try:
         asked = fd_messages.receive(connection)
-    except Exception:  # noqa: BLE001 whatever a client sends, others are served
+    except Exception:  # noqa: BLE001 the other clients must still be served
         return None
     if asked is None:
         return None
@@ -310,7 +313,7 @@ def _request(connection: socket.socket) -> tuple[dict[str, Any], list[int]] | No
 
 
 def _listen(file: Path) -> socket.socket | None:
-    """Listen at a socket that only this user can reach; None if its path is too long."""
+    """Listen at a socket that only this user can reach. Return None if its path is too long."""
     listener = socket.socket(socket.AF_UNIX)
     try:
         file.unlink(missing_ok=True)

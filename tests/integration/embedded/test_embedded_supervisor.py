@@ -228,7 +228,7 @@ def test_services_are_forked_and_where_that_process_is_killed_from_another_one(t
             after = wait_for(lambda name=name: (c := up.content())["pids"][name] != content["pids"][name] and c)
             assert info(after, name).pid == after["pids"][name]
             assert psutil.Process(after["pids"][name]).name() == f"leman-{name}"
-        assert "the warm process is gone" in up.log("supervisor")
+        assert "the warm process has ended" in up.log("supervisor")
         (other,) = [child for child in psutil.Process(content["pid"]).children() if child.name() == "leman-warm"]
         assert other.pid != warm.pid
         assert up.end() == 0
