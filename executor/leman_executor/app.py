@@ -118,9 +118,7 @@ class Executor:
         return JobServicer(manager, self._draining, previews, self._others).add_to(server)
 
     async def _assemble(self) -> tuple[JobEnvironment, JobManager]:
-        """Choose the implementations of the protocols of `leman_executor.jobs.job_environment`, and create the job
-        manager.
-        """
+        """Choose implementations of the protocols of `jobs.job_environment`, and create the job manager."""
         settings = self._settings
         planner, coordinator = open_peer(settings, "planner"), open_peer(settings, "commit_coordinator")
         self._channels = [planner, coordinator]
@@ -223,9 +221,7 @@ def _leases(settings: Settings) -> JobLeases:
 
 
 def _embedded(settings: Settings) -> str:
-    """Return the database, or the file that lists the databases, of this process's local system. Return "" if it has
-    none.
-    """
+    """Return the database, or the file that lists the databases, of this process's local system, or ""."""
     return settings.embedded.database or settings.embedded.databases_file
 
 

@@ -64,9 +64,7 @@ class WarmParents:
         return self._there.pids if self._there is not None else set()
 
     def get(self) -> WarmParent | None:
-        """Return the running warm process. Start one if needed. Return None if services must be started as new
-        processes.
-        """
+        """Return the running warm process. Start one if needed. Return None if services must start as new processes."""
         if self._there is not None:
             self._there.look()
         self.look()
@@ -218,9 +216,7 @@ class Supervisor:
         return replace(spec, log_bytes=log.file_max_mb << 20, logs_kept=log.files_kept)
 
     def _environment(self, name: str) -> dict[str, str]:
-        """Return the environment of a process. It contains the secrets, because all users of the machine can read
-        command lines.
-        """
+        """Return the environment of a process. It has the secrets: all users can read command lines."""
         redis_url = self._redis.url if self._redis else self._settings.redis.url.get_secret_value()
         ours = {
             "LEMAN_SERVER__HOST": HOST,

@@ -141,9 +141,7 @@ def find_program() -> str:
 
 
 def _can_bind(path: Path) -> bool:
-    """Return whether a socket can be created at a path. The path may be too long, or the file system may not support
-    sockets.
-    """
+    """Return whether a socket can be created at a path. The path may be too long, or the file system unsuitable."""
     if len(str(path).encode()) > _LONGEST_SOCKET_PATH:
         return False
     path.unlink(missing_ok=True)

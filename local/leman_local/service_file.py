@@ -77,9 +77,7 @@ class AlreadyRunning(Exception):
 
 
 class HomeLock:
-    """A lock on a folder, which at most one supervisor can hold. It is a lock of the operating system, which ends with
-    its process.
-    """
+    """A lock of the operating system on a folder, for at most one supervisor. It ends with its process."""
 
     def __init__(self, home: Home) -> None:
         self._home = home

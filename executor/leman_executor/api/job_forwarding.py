@@ -122,9 +122,7 @@ class OtherExecutors:
             await asyncio.sleep(_AGAIN_SECONDS)
 
     async def ask(self, kind: type[ResponseT], request: JobRequestMessage, context: Context) -> ResponseT | None:
-        """Return the response of the executor that has the job. Return None if no other executor has it, or if it is
-        slow.
-        """
+        """Return the response of the executor that has the job. Return None if no other one has it, or it is slow."""
         address = await self.owner(request.database, request.job_id, context)
         if address:
             with contextlib.suppress(LemanError, _NoWordError):
@@ -132,9 +130,7 @@ class OtherExecutors:
         return None
 
     async def owner(self, database: str, job_id: str, context: Context) -> str:
-        """Return the address of the executor that has the job. Return "" if this call cannot be forwarded to another
-        executor.
-        """
+        """Return the address of the executor that has the job. Return "" if this call cannot be forwarded."""
         key = job_key(database, job_id)
         return "" if was_forwarded(context) else await self._holders.holder(key) or ""
 

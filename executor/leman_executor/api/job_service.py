@@ -382,9 +382,7 @@ def _oldest_first(order: int) -> bool:
 
 
 def _check_commit_rows(spec: BackfillSpec) -> None:
-    """Raise InvalidArgument (BAD_REQUEST) if the request does not allow commits of rows before their fragment is
-    finished.
-    """
+    """Raise InvalidArgument (BAD_REQUEST) if the request rules out commits of rows before their fragment is done."""
     with_ = {
         "where": spec.where,
         "failed_only": spec.failed_only,

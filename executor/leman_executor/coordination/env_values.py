@@ -214,9 +214,7 @@ class EnvValues:
         return found
 
     async def forget(self, key: str) -> None:
-        """Remove the values of an ended job from this process and the folder. `JobLeases.release` removes those in
-        Redis.
-        """
+        """Remove the values of an ended job from the folder. `JobLeases.release` removes those in Redis."""
         if self._in_folder is not None:
             await asyncio.to_thread(self._in_folder.forget, key)
 

@@ -314,9 +314,7 @@ class JobLeases:
             _log_failure("lease not released", error, job_id=id_in_key(key))
 
     async def open_jobs(self) -> dict[str, str] | None:
-        """Return the jobs that have a lease or whose executor died, with their databases. Return None if Redis cannot
-        be read.
-        """
+        """Return the jobs that have a lease or whose executor died, with their databases; None if they are unknown."""
         if self._client is None:
             return None
         try:

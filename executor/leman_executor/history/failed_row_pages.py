@@ -105,9 +105,7 @@ def _learn(fragments: Sequence[_Fragment], batches: Iterator[pa.RecordBatch]) ->
 
 
 def _stretches(addresses: _Numbers) -> Iterator[tuple[int, int]]:
-    """Yield the bounds of runs of ascending rows in one table fragment. If there are many runs, yield one for all
-    rows.
-    """
+    """Yield the bounds of runs of ascending rows in one table fragment. If there are many, yield one for all rows."""
     cuts = np.flatnonzero((np.diff(addresses) < 0) | (np.diff(addresses >> 32) != 0)) + 1
     marks = [0, *(cuts.tolist() if len(cuts) <= _CUTS else ()), len(addresses)]
     return itertools.pairwise(marks)
@@ -331,9 +329,7 @@ class FailedRowGroupPage(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FailedRowGroups:
-    """The failed rows of a job in one version of the store, grouped by cause. The examples in a group are positions of
-    rows.
-    """
+    """The failed rows of a job in one version of the store, grouped by cause. Examples are positions of rows."""
 
     snapshot: Snapshot
     groups: Sequence[ErrorGroup[int]]

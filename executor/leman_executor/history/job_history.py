@@ -117,9 +117,7 @@ class HistoryTailCache:
         return self._since(self._seen_at) < _LOOK_SECONDS
 
     def put(self, records: Sequence[str]) -> bool:
-        """Append records. Return False if another writer may have appended since the last read: then read, and
-        retry.
-        """
+        """Append records. Return False if another writer may have appended since the last read: read and retry."""
         return self._put(Entry(self._latest + 1, tuple(records)))
 
     def divided(self, known: Callable[[str], JobRecord]) -> tuple[list[str], list[str]]:
@@ -304,7 +302,6 @@ class JobHistory:
         return self._tail.has(job.job_id) or (self._tail.begins and job.job_id not in self._records)
 
     def _append(self, said: Sequence[_Text], own: dict[JobRecord, Job]) -> None:
-        """Append states to the table."""
         before = self._snapshot
         written = self._log.append([_row(job, text) for job, text in said], before)
         self._appended += 1
@@ -325,9 +322,7 @@ class JobHistory:
         self._count(record)
 
     def find(self, job_id: str) -> Job | None:
-        """Return the current state of a job, or None if the job does not exist. For a deleted job, return the record of
-        its deletion.
-        """
+        """Return the current state of a job, the record of its deletion, or None if it does not exist."""
         with self._lock:
             self._catch_up()
             record = self._records.get(job_id)

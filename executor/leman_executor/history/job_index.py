@@ -158,7 +158,6 @@ def _head(job: Job) -> JobHead:
 
 
 def _seconds_per_row(cost: CallCost) -> float | None:
-    """Return the cost of a row in seconds, or None if no function was called."""
     spent = cost.udf_seconds + cost.read_seconds
     return spent / cost.rows_evaluated if cost.rows_evaluated and spent else None
 

@@ -49,9 +49,7 @@ async def retry_unavailable(
 
 @contextlib.contextmanager
 def within_call_deadline() -> Iterator[None]:
-    """Limit `retry_unavailable` to one minute. If the peer was never reached, do not retry, because its address may be
-    wrong.
-    """
+    """Limit `retry_unavailable` to one minute. Do not retry if the peer was never reached: its address may be wrong."""
     before = _CALLER_WAITS.set(True)
     try:
         yield

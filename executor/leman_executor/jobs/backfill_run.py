@@ -472,9 +472,7 @@ class BackfillRun:
         self.status.update(stalls=tuple(stalls))
 
     async def _compare_inputs(self, plan: Plan) -> Plan:
-        """Compare the current inputs of rewritten rows with their earlier inputs. Return a plan without the unchanged
-        rows.
-        """
+        """Compare current and earlier inputs of rewritten rows. Return a plan without the unchanged rows."""
         while plan.compared:
             rows = sum(compared.rows for compared in plan.compared)
             if self._cost is not None and self._cost < _CHEAP_SECONDS and rows > _CHEAP_ROWS:
@@ -493,9 +491,7 @@ class BackfillRun:
         return plan
 
     async def _migrate_checkpoints(self, plan: Plan) -> Plan:
-        """Store the checkpoints of moved rows so that the next plan finds them. Repeat this for each compaction that
-        moved them.
-        """
+        """Store the checkpoints of moved rows for the next plan. Repeat this for each compaction that moved them."""
         while plan.migrated:
             stored = await self._services.checkpoints.migrate(plan, self._stop)
             self._check_stop()

@@ -165,9 +165,7 @@ def _part_key(migrated: MigratedRows, covered: RowRange) -> str:
 
 
 def _new_places(migrated: MigratedRows, part: RowRange, live: Mask) -> tuple[RowRange, Offsets]:
-    """Return the range to which a part of the source's rows moved, and the new offset of each row, or -1 for a deleted
-    row.
-    """
+    """Return the range to which a part of the source moved, and the new offset of each row, -1 for a deleted one."""
     first, last = part.start - migrated.from_rows.start, part.end - migrated.from_rows.start
     at = migrated.at + int(live[:first].sum())
     offsets = np.where(live[first:last], np.cumsum(live[first:last]) - 1 + at, -1)
@@ -349,9 +347,7 @@ class _Earlier:
         self._by_id: tuple[Offsets, Offsets] | None = None
 
     def offsets_of(self, now: _Rows, offsets: Offsets) -> Offsets:
-        """Return the earlier offsets of some rows. It is -1 for a row that was not in the fragment, or whose value was
-        not current there.
-        """
+        """Return the earlier offsets of some rows: -1 for a row that was not in the fragment, or not current there."""
         if self._earlier.same_offsets:
             found = offsets.copy()
         else:
@@ -445,9 +441,7 @@ class _AtHand:
     def _settle(
         self, at: Offsets, then: Offsets, places: Offsets, values: list[pa.Array], earlier: _Earlier, lost: _LostValues
     ) -> Offsets:
-        """Compare the rows `at` with the earlier rows at `places`. Return the rows for which no function needs to be
-        called now.
-        """
+        """Compare the rows `at` with the earlier rows at `places`. Return the rows that need no function call."""
         at = at[isin(then[at], places)]
         took = pa.array(np.searchsorted(places, then[at]))
         same = np.ones(len(at), np.bool_)
@@ -540,9 +534,7 @@ class TableVersions(Protocol):
 
 
 class CompactionWatch:
-    """When the table of a column has a new version, make a plan for the column, so that compactions are recorded in
-    time.
-    """
+    """When the table of a column has a new version, make a plan for the column, to record compactions in time."""
 
     def __init__(
         self, planner: Planner, checkpoints: CheckpointMaintenance, known: KnownColumns, tables: TableVersions

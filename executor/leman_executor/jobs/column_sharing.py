@@ -53,9 +53,7 @@ class SharedColumn:
 
     @property
     def is_simple(self) -> bool:
-        """Return whether the column can be shared: all rows of its version are computed, and any number of them may
-        fail.
-        """
+        """Return whether the column can be shared: it computes all rows of its version, and any number may fail."""
         header, plan = self.plan.header, self.plan
         others = header.where or header.failed_only or header.inputs_version or header.input_source
         bounded = header.udf.error_policy.errors_allowed(header.rows_total) is not None

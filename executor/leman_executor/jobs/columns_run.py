@@ -105,9 +105,7 @@ class ColumnsMetrics(JobMetrics):
         self._done_before = self._committed_before = 0
 
     def taken_over(self, plans: Mapping[str, Plan]) -> None:
-        """Count the work of earlier executors of the job: the work that their plans listed and that the new plans do
-        not list.
-        """
+        """Count the work of earlier executors of the job, which their plans listed and the new plans do not."""
         before, done, stored = self._attempts, 0, 0
         if not before.rows_planned:
             return
@@ -558,9 +556,7 @@ class ColumnsRun:
         self._settle(column)
 
     async def _compute_together(self, columns: Sequence[tuple[_Column, Plan]]) -> None:
-        """Compute SQL columns together: read each fragment once for all of them, and commit their files in one
-        version.
-        """
+        """Compute SQL columns together: read each fragment once for all, and commit their files in one version."""
         self._check_stop()
         runs = await self._read_shared(columns)
         self._check_stop()
@@ -578,9 +574,7 @@ class ColumnsRun:
             self._together.leave()
 
     async def _read_shared(self, columns: Sequence[tuple[_Column, Plan]]) -> list[tuple[_Column, Plan]]:
-        """Compute and commit whole fragments for several columns. Return a plan of the remaining work of each
-        column.
-        """
+        """Compute and commit whole fragments for several columns. Return a plan of each column's remaining work."""
         settings, status = self._services.settings, self.status
         if _divides_fragments(status.job.backfill):
             return list(columns)

@@ -75,9 +75,7 @@ _T = TypeVar("_T")
 
 
 class ProcessEnded(Exception):
-    """The function's process ended before its task did, or sent an unreadable message. The error's message says
-    which.
-    """
+    """The function's process ended before its task did, or sent an unreadable message. The message says which."""
 
 
 class PreviewPool:
@@ -155,7 +153,6 @@ class PreviewPool:
             raise
 
     def _ask(self, preview_id: str) -> socket.socket:
-        """Ask the pool for a process. Return the connection to it."""
         for _ in range(2):
             requests = self._started()
             ours, theirs = socket.socketpair()
@@ -405,9 +402,7 @@ class PreviewRecord:
         return tried
 
     def outputs(self, output: pa.DataType) -> pa.Array:
-        """Return the outputs of all rows. The output is NULL for a row that has none, or whose output is too large to
-        send.
-        """
+        """Return the outputs of all rows. It is NULL for a row that has none, or one too large to send."""
         rows = len(self.found.rows) if self.found is not None else 0
         storage = output.storage_type if isinstance(output, pa.BaseExtensionType) else output
         return concatenate([self._values.get(at, pa.nulls(1, storage)) for at in range(rows)] or [pa.nulls(0, storage)])
@@ -422,9 +417,7 @@ class PreviewRecord:
         return any(attempted.output and at not in self._values for at, (attempted, _) in self._tried.items())
 
     def seconds_per_row(self) -> float | None:
-        """Return the cost of a row. If there were several calls, the first does not count, because it includes
-        setup.
-        """
+        """Return the cost of a row. If there were several calls, the first does not count, as it includes setup."""
         if self._row_cost is not None:
             return self._row_cost
         if self.udf.kind is UdfKind.SQL or not self._calls:
@@ -548,9 +541,7 @@ class Previews:
         return PreviewResult(header=header, record=record, output=output, workers=workers)
 
     async def _try(self, udf: UdfDefinition, task: PreviewTask, seconds: float) -> PreviewRecord:
-        """Compute the rows. If a process ends before it has computed all of them, a new process continues with the next
-        row.
-        """
+        """Compute the rows. If a process ends before that, a new one continues with the next row."""
         record, preview_id = PreviewRecord(udf), f"preview-{uuid.uuid4().hex[:12]}"
         deadline = time.monotonic() + seconds
         while True:

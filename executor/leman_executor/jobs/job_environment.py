@@ -58,9 +58,7 @@ class Planner(Protocol):
         ...
 
     async def functions_of(self, spec: BackfillSpec) -> list[str]:
-        """Return `name@version` of the column's function, and of the earlier functions whose values the column
-        keeps.
-        """
+        """Return `name@version` of the column's function, and of earlier functions whose values the column keeps."""
         ...
 
     async def alter_column(self, spec: BackfillSpec, function: FunctionVersion, *, keep_values: bool) -> bytes:

@@ -45,9 +45,7 @@ class FailedRows:
 
     @property
     def inherited(self) -> bool:
-        """Return whether files have failed rows that no unit reported. An earlier, unfinished job then computed these
-        rows.
-        """
+        """Return whether files have failed rows that no unit reported. An earlier, unfinished job computed these."""
         return any(failed > self._said.get(fragment_id, 0) for fragment_id, failed in self._files.items())
 
     def report(self, report: ProgressReport) -> None:
@@ -248,9 +246,7 @@ class JobMetrics:
             self.budget_rows = max(plan.header.rows_to_compute, self._attempts.rows_planned)
 
     def inputs_computed(self, plan: Plan) -> None:
-        """Record a plan that was made after inputs were computed, before anything else was computed. More work may be
-        left.
-        """
+        """Record a plan that was made after inputs were computed, before anything else. More work may be left."""
         if not self.rows_evaluated:
             self.fragments_planned = len(plan.tasks)
         self.migrated(plan)
@@ -353,9 +349,7 @@ class JobMetrics:
 
     @property
     def budget_failed(self) -> int:
-        """The number of failed rows for the error policy. Each counts once, even if several executors worked on the
-        job.
-        """
+        """The number of failed rows for the error policy. Each counts once, even if several executors ran the job."""
         return self.rows_failed - self._failed_found
 
     @property
@@ -366,9 +360,7 @@ class JobMetrics:
 
     @property
     def failed_elsewhere(self) -> bool:
-        """Return whether other jobs recorded some of the failures: rows that failed before the job, or whose values
-        were already stored.
-        """
+        """Return whether other jobs recorded some failures: of rows that failed before, or were already stored."""
         return bool(self.rows_failed_before) or self._failed.inherited
 
     @property

@@ -61,9 +61,7 @@ def last_sequence(attempt: int) -> int:
 
 
 def events_known_after(attempt: int) -> int:
-    """Return the sequence number after which this executor has all events. Events of earlier attempts were on other
-    executors.
-    """
+    """Return the sequence number after which this executor has all events: earlier attempts ran elsewhere."""
     return first_sequence(attempt) if attempt > 1 else 0
 
 
@@ -257,9 +255,7 @@ class JobStatus:
 
     @property
     def progress(self) -> Progress:
-        """Return the progress. After a takeover, until the first plan, this is the last progress that the previous
-        executor reported.
-        """
+        """Return the progress: after a takeover, until the first plan, what the previous executor last reported."""
         taken_over = self.job.attempt > 1 and not self.metrics.rows_total
         progress = self.job.progress if taken_over else self.metrics.progress()
         return replace(progress, elapsed_seconds=max(0.0, time.time() - self.job.created_at))
@@ -325,9 +321,7 @@ class JobStatus:
         return JobUpdate(self.sequence, self._view(), events, events_missing=seen < self._kept_after)
 
     def _view(self) -> Job:
-        """Return the current job. All watchers get the same object until something changes, but for a second at
-        most.
-        """
+        """Return the current job. All watchers get one object until something changes, for a second at most."""
         now, key = time.monotonic(), (self.sequence, *self.expected(self.job.key))
         if self._viewed is None or self._viewed[0] != key or now - self._viewed[1] >= _VIEWED_SECONDS:
             self._viewed = key, now, self.snapshot()

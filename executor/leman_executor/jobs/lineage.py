@@ -98,9 +98,7 @@ def _event(kind: str, job: Job, lineage: LineageFacts, namespace: str, at: float
 
 
 def dataset_of(uri: str) -> dict[str, Any]:
-    """Return a table's OpenLineage name: for a file, namespace `file` and a path; otherwise a bucket and the path in
-    it.
-    """
+    """Return a table's OpenLineage name: namespace `file` and a path, or a bucket and the path in it."""
     parts = urlsplit(uri)
     if parts.scheme in ("", "file"):
         return {"namespace": "file", "name": parts.path if parts.scheme else uri}

@@ -190,9 +190,7 @@ class _Part:
 
 
 class WorkerFleet:
-    """Start, replace and await the workers of one plan. The workers get their work from `units`. Silent workers are
-    replaced.
-    """
+    """Start, replace and await the workers of one plan. `units` gives them work. Silent workers are replaced."""
 
     def __init__(
         self,
@@ -270,9 +268,7 @@ class WorkerFleet:
         return workers
 
     async def _something(self, workers: set[asyncio.Future[None]]) -> None:
-        """Wait until a worker ends, a worker should be started, the work is done, or the failure of a unit ends the
-        job.
-        """
+        """Wait until a worker ends or should be started, the work is done, or the failure of a unit ends the job."""
         changed = asyncio.ensure_future(self._units.changed.wait())
         either: list[asyncio.Future[Any]] = [*workers, self._units.failure, changed]
         try:

@@ -41,9 +41,7 @@ from leman_executor.scheduling.work_queue import WorkQueue
 
 
 class UnitSpans:
-    """The trace spans of units. A span begins when its unit is handed out, and ends with the unit's outcome or the
-    death of its worker.
-    """
+    """The trace spans of units, from the hand-out of a unit to its outcome or the death of its worker."""
 
     def __init__(self, job: Span | None) -> None:
         self._job = job if job is not None and job.traceparent else None
@@ -326,9 +324,7 @@ class PlanUnits:
         self._wake()
 
     def _rows_stored(self, unit: WorkUnit, crash: Crash) -> int | None:
-        """Return the number of rows that a dead worker had stored, or None if its checkpoints also contain other
-        rows.
-        """
+        """Return the number of rows that a dead worker had stored, or None if its checkpoints also have other rows."""
         if self._some_rows or any(work.task.deleted_rows for work in unit.works):
             return None
         stored = ((w, [ref.range for ref in crash.stored.get(w.fragment_id, ())]) for w in unit.works)

@@ -239,8 +239,6 @@ _MADE_SECONDS = 0.1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Asked:
-    """A request that asks for a job."""
-
     request: JobRequest
     request_id: str
     #: A digest of the whole request message.

@@ -85,9 +85,7 @@ class JobQueries:
         return await (await self._takeovers.open(path)).warnings()
 
     async def watch(self, path: str, job_id: str, after: int, heartbeat_seconds: float) -> AsyncGenerator[JobUpdate]:
-        """Yield all changes of a job, see `JobStatus.watch`. If another executor runs the job, read them from the
-        history.
-        """
+        """Yield all changes of a job (see `JobStatus.watch`), from the history if another executor runs the job."""
         seen = after
         while True:
             job = await self.get(path, job_id)

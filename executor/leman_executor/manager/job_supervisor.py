@@ -93,9 +93,7 @@ class CostEstimates:
         return self._known.get((job.udf_name, job.udf_version))
 
     def learn(self, job: Job | JobRecord, seconds_per_row: float | None) -> None:
-        """Record the cost of a row in a job that ended here or is in the history. It is None if the job called no
-        function.
-        """
+        """Record the cost of a row in a job that ended here or is in the history. None: it called no function."""
         if seconds_per_row is not None:
             self._known[job.udf_name, job.udf_version] = seconds_per_row
 
@@ -173,9 +171,7 @@ class Supervisor:
         task.add_done_callback(lambda _: self._running.tasks.pop(run.status.job.key, None))
 
     async def in_turn(self, run: JobRun, turn: asyncio.Future[bool]) -> None:
-        """Wait until the job leaves the queue, then make a new plan, as the table may have changed meanwhile, and run
-        it.
-        """
+        """Wait until the job leaves the queue, then plan again, as the table may have changed, and run it."""
         job = run.status.job
         if not turn.done() and job.state is not JobState.PENDING:
             await run.status.move(JobState.PENDING)

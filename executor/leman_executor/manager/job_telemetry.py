@@ -130,7 +130,6 @@ def job_kind(job: Job) -> str:
 
 
 def _counts(progress: Progress) -> dict[str, float]:
-    """Return the measured counts of a job's progress."""
     counts: dict[str, float] = {name: getattr(progress, field) for name, field in _ROWS.items()}
     counts |= {phase: getattr(progress, f"{phase}_seconds") for phase in _PHASES}
     return counts | {"fragments": progress.fragments_committed}

@@ -123,9 +123,7 @@ def equal_inputs(
 def _compared(
     then: SourceRows, now: SourceRows, inputs: Sequence[str], ids: Ids, stop: threading.Event
 ) -> Iterator[tuple[int, Mask]]:
-    """Compare the rows in parts. For each part, yield its start, and for each of its rows whether the inputs are equal
-    in both versions.
-    """
+    """Compare the rows in parts. For each part, yield its start, and whether the inputs of each row are equal."""
     at, step = 0, _FIRST_ROWS
     columns = plain_columns(inputs)
     while at < len(ids) and not stop.is_set():
@@ -147,9 +145,7 @@ class EarlierColumns:
         self._rows = SourceRows(uri, version)
 
     def values(self, column: str, own_ids: Ids, most_rows: int, most_bytes: int) -> Iterator[pa.Array]:
-        """Yield values in order, in parts of at most `most_rows` rows and, where sizes are known, about `most_bytes`
-        bytes.
-        """
+        """Yield values in order, in parts of at most `most_rows` rows and, if sizes are known, about `most_bytes`."""
         at, step = 0, _FIRST_ROWS
         columns: dict[str, str] = plain_columns([column])
         while at < len(own_ids):

@@ -154,9 +154,7 @@ class RefreshMetrics(JobMetrics):
         )
 
     def _safe_rows(self) -> int:
-        """Return the number of the step's stored rows. A row of which one of two functions was called counts as half a
-        row.
-        """
+        """Return the number of the step's stored rows. A row with one of two functions called counts as half."""
         step = self._step
         parts = [part.progress() for part in step.parts.values() if part.rows_total]
         missing = (part.rows_planned - part.rows_checkpointed for part in parts)

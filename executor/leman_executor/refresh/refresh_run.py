@@ -108,9 +108,7 @@ class RefreshRun:
         return 0
 
     def set_cost_estimate(self, seconds_per_row: float | None) -> None:
-        """Ignore the estimate. A refresh has several functions, and each backfill of its scratch table measures its own
-        cost.
-        """
+        """Ignore the estimate. Each backfill of the scratch table measures the cost of its own function."""
 
     async def plan(self) -> RefreshPlan:
         """Ask the planner for a plan. Retry while the planner is unreachable.
@@ -338,9 +336,7 @@ class RefreshRun:
         )
 
     async def _why_replan(self, error: Exception) -> str | None:
-        """If a step failed but may succeed with a new plan, return why it failed. Otherwise return None, or raise a
-        clearer error.
-        """
+        """Return why a step failed, if a new plan may help. Otherwise return None, or raise a clearer error."""
         if isinstance(error, Aborted | NotFound):  # the view or the source changed, or another refresh was faster
             return error.message
         if await self._work.scratch.is_lost():  # another refresh has dropped the scratch table of both
@@ -366,7 +362,6 @@ class RefreshRun:
         return await apply_delta(self._work, plan)
 
     async def _compute_inputs(self, plan: RefreshPlan) -> None:
-        """Compute those columns of the source that are not current."""
         query, job = plan.definition.query, self.status.job
         await begin_attempt_at(self._work.services.commits, job, plan.definition.source_uri)
         table = BackfillSpec(query.database, query.table, "", concurrency=self._work.spec.concurrency)

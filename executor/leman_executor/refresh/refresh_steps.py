@@ -319,9 +319,7 @@ class _Delta:
         return files[: len(cuts)], swapped
 
     async def _evictions(self) -> tuple[str, str]:
-        """Write a file with the evicted rows. Return its name and its digest, or two empty texts if no row is
-        evicted.
-        """
+        """Write a file with the evicted rows. Return its name and its digest, or two empty texts if none is evicted."""
         addresses = self._outcome.evict_addresses
         if not len(addresses):
             return "", ""

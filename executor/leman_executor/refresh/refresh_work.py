@@ -79,9 +79,7 @@ class RefreshWork:
         return self._once(plan, "comparison", lambda: run_storage_work(row_outcome, plan, partial(self._source, plan)))
 
     def recording(self, plan: RefreshPlan) -> asyncio.Task[RefreshPlan]:
-        """Return the task that records the target version of the source and returns the plan with that record. The
-        first call starts it.
-        """
+        """Return the task, started once, that records the target version of the source and returns the plan with it."""
         now = plan.definition
 
         def write() -> RefreshPlan:

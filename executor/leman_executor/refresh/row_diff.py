@@ -193,9 +193,7 @@ _MOST_PROBED = 1 << 8
 
 
 def view_row_ids(uri: str, version: int, wanted: Ids | None = None) -> tuple[Ids, Ids]:
-    """Return the sorted source row ids of a view's rows, and the rows' addresses. If `wanted` (sorted ids) is given,
-    return only these rows.
-    """
+    """Return the sorted source row ids and the addresses of a view's rows, or only of `wanted` (sorted ids)."""
     return _read(uri, version, wanted, "_rowaddr")
 
 
@@ -262,9 +260,7 @@ def _is_ordered(fragment: lance.LanceFragment, field_id: int) -> bool:
 
 
 def _positions(wanted: Ids, found: Ids) -> Ids | Mask:
-    """Return which of the found ids are wanted. The found ids are sorted, unless the view is shuffled or was
-    compacted.
-    """
+    """Return which of the found ids are wanted. They are sorted, unless the view is shuffled or was compacted."""
     if len(found) < 2 or not bool((found[1:] > found[:-1]).all()):
         return isin_sorted(wanted, found)
     begin, end = np.searchsorted(wanted, [found[0], found[-1] + 1])
@@ -392,8 +388,6 @@ class _Filter:
 
 
 class _Comparison:
-    """The comparison of two versions of the source, for one view."""
-
     def __init__(self, plan: RefreshPlan, source: OpenSource) -> None:
         query = plan.definition.query
         self._plan = plan
@@ -472,9 +466,7 @@ class _Comparison:
         )
 
     def _window(self, held: Ids) -> tuple[Ids, Ids]:
-        """Return the view's rows at the target version, and those changed rows among them that matched the filter
-        before.
-        """
+        """Return the view's rows at the target version, and the changed ones that matched the filter before."""
         low, high = int(held[0]), int(held[-1])
         found = self._differences()
         moves, asked = found.moves, found.asked

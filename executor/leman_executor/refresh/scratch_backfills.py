@@ -200,9 +200,7 @@ class ScratchTables:
         self._current = None
 
     async def drop_leftovers(self, plan: RefreshPlan) -> None:
-        """Drop the current scratch table. If no other job on the view is open, also drop the scratch tables that dead
-        refreshes left.
-        """
+        """Drop the scratch table and, if no other job on the view is open, those that dead refreshes left."""
         spec = self._spec
         try:
             await self.drop()
@@ -257,9 +255,7 @@ def _passing(error: LemanError) -> LemanError:
 
 
 def _columns(functions: Sequence[ResolvedFunction], source_uri: str, version: int, work: str) -> pa.Schema:
-    """Return the function columns of a scratch table, bound to their functions and to the source that the functions
-    read.
-    """
+    """Return the function columns of a scratch table, bound to their functions and to the source that these read."""
     fields = []
     for function in functions:
         column = ColumnBinding(

@@ -141,9 +141,7 @@ class Ancestry:
         )
 
     def made_of(self, fragment: Fragment) -> Iterator[tuple[Fragment, RowFacts]]:
-        """If compaction made this fragment, yield the fragments that it read, each with those rows whose values are
-        still the same.
-        """
+        """Yield the fragments from which compaction made this one, each with the rows whose values are the same."""
         file, changed = self._compacted(fragment)
         rewrite = self._compactions.rewrites.get(file)
         if rewrite is None:
@@ -164,9 +162,7 @@ class Ancestry:
             begin += old.live_rows
 
     def ancestors(self, fragment_id: int) -> Mapping[FilesRead, Ids]:
-        """Return, for each earlier set of files from which compactions read rows of this fragment, the sorted ids of
-        these rows.
-        """
+        """Return the sorted ids of this fragment's rows, by the earlier files from which compactions read them."""
         if fragment_id not in self._ancestors:
             found: dict[FilesRead, list[Ids]] = {}
             for state, ids in self._further(self.fragments[fragment_id]):
@@ -306,9 +302,7 @@ def common_origin(one: Ancestry, here: RowFacts, other: Ancestry, there: RowFact
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RowPairs:
-    """The rows that both versions have, sorted by id. Row `i` of one side is the same row as row `i` of the other
-    side.
-    """
+    """The rows that both versions have, sorted by id. Row `i` of one side is row `i` of the other side."""
 
     before: RowFacts
     now: RowFacts
@@ -396,9 +390,7 @@ class UnchangedRows:
         return self._other_columns or may_hide_updates(self._dataset, self._plan.definition.base_version, self._columns)
 
     def _only_moved(self, pairs: RowPairs, asked: Mask) -> Mask:
-        """Return which of the `asked` rows only compaction moved: from one version to the other, or to both from a
-        common earlier address.
-        """
+        """Return which `asked` rows only compaction moved: between the versions, or from a common earlier address."""
         found = np.zeros(len(asked), np.bool_)
         before, now = (self._base, pairs.before), (self._target, pairs.now)
         for (newer, here), (older, there) in ((now, before), (before, now)):
@@ -425,9 +417,7 @@ class UnchangedRows:
         return self._known_ancestries[side.version]
 
     def _patched(self, fragment_id: int) -> Ids | None:
-        """Return the offsets of those rows of a fragment that changed between the versions. Return None if any row may
-        have changed.
-        """
+        """Return the offsets of the rows of a fragment that changed between the versions; None if any may have."""
         old, new = self._base.fragments.get(fragment_id), self._target.fragments.get(fragment_id)
         return None if old is None or new is None else self._patched_between(old, new)
 

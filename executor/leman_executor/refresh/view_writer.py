@@ -293,18 +293,14 @@ class ViewWriter:
 
 
 def _fewer(part: ScratchValues, error: LemanError) -> int:
-    """If the error says that a batch cannot hold that many rows, return a smaller number to read at once. Otherwise
-    raise the error.
-    """
+    """If an error says that a batch cannot hold so many rows, return a smaller number to read. Otherwise raise it."""
     if len(part.ids) < 2 or not is_overflow(error):
         raise error
     return fewer_rows(len(part.ids))
 
 
 def _merged(batch: pa.RecordBatch, places: Ids, fresh: pa.Table) -> Iterator[pa.RecordBatch]:
-    """Yield the batch, with the rows at `places` (ascending) replaced. Yield it in parts if one array cannot hold the
-    values.
-    """
+    """Yield the batch with the rows at `places` (ascending) replaced, in parts if one array cannot hold the values."""
 
     def merged(part: RowRange) -> pa.RecordBatch:
         first, last = (int(n) for n in np.searchsorted(places, [part.start, part.end]))

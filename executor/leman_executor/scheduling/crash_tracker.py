@@ -195,9 +195,7 @@ class CrashTracker:
         self._in_vain.add((f, r) for f, rows in unsafe if f == known.fragment_id and (r := rows.intersect(tried)))
 
     def times(self, crash: Crash) -> int:
-        """Return how often workers died while they had the single row of a crash, or how often its call exceeded the
-        time limit.
-        """
+        """Return how often workers died over the single row of a crash, or its call exceeded the time limit."""
         if crash.row is None:
             return 0
         return (self._overran if crash.overran_seconds else self._held).times(*crash.row)
@@ -222,9 +220,7 @@ class CrashTracker:
 
 
 def rows_in_flight(unit: WorkUnit) -> list[FragmentRows]:
-    """Return the rows of a unit that are to be computed. For a fragment that is only to be assembled, return all its
-    rows.
-    """
+    """Return the rows of a unit that are to be computed. For a fragment only to be assembled, return all rows."""
     return [(w.fragment_id, rows) for w in unit.works for rows in w.ranges or (RowRange(0, w.task.physical_rows),)]
 
 
@@ -327,9 +323,7 @@ class ReassignedUnits:
         self._rows: dict[int, list[RowRange]] = {}
 
     def add(self, unit: WorkUnit, worker: str) -> None:
-        """Add a unit. From now on, its silent worker gets no other unit, and only the complete files of that worker are
-        used.
-        """
+        """Add a unit. From now on, its worker gets no other unit, and only its complete files are used."""
         for fragment_id, rows in _places(unit):
             self._rows.setdefault(fragment_id, []).append(rows)
         self._units.add(unit.unit_id)
@@ -413,9 +407,7 @@ class ServerBreaks:
         self._since = 0.0
 
     def heard(self, report: ProgressReport) -> Unavailable | None:
-        """Process the sums that a unit reports. If they show that the job must end, return the error
-        (FUNCTION_UNAVAILABLE).
-        """
+        """Process the sums that a unit reports. If the job must end, return the error (FUNCTION_UNAVAILABLE)."""
         before, now = self._heard.get(report.unit_id, _NOTHING), report.servers
         if now.answered <= before.answered and now.lost <= before.lost and now.broken <= before.broken:
             return None  # a duplicate, or an older report that arrived late

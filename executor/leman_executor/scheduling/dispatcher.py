@@ -91,8 +91,6 @@ class ExecutorEndpoint:
 
 @dataclass(frozen=True)
 class _OpenJob:
-    """A job whose workers may connect."""
-
     secret: str
     unit_source: UnitSource
     context: WorkContext
@@ -103,8 +101,6 @@ class _OpenJob:
 
 
 class _Link:
-    """The connection of one worker."""
-
     def __init__(self, worker: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._worker = worker
         self._reader = reader

@@ -34,9 +34,7 @@ class Cluster:
 
 @dataclass(frozen=True, slots=True)
 class SlotProfile:
-    """The resources of each worker in Spark. `executor_*` describe the Spark executors to start; they are 0 if none
-    are.
-    """
+    """The resources of each worker in Spark. `executor_*` describe the Spark executors to start; 0 if none are."""
 
     cpus: int = 1
     gpus: float = 0.0
@@ -49,9 +47,7 @@ class SlotProfile:
 
 @dataclass(frozen=True, slots=True)
 class TaskSlots:
-    """The task slots of a job: their number, the profile of each (None if it has no requirements), and a note for the
-    job.
-    """
+    """The task slots of a job: their number, the profile of each (None: no requirements), and a note for the job."""
 
     count: int
     profile: SlotProfile | None = None

@@ -82,9 +82,7 @@ class UnitSizes:
         return (self.seconds_per_row or 0.0) * rows + self.fixed_seconds * parts
 
     def target(self, rows_left: int, fragments_left: int) -> float:
-        """Return how many seconds the next unit should take: half a worker's share of the remaining work, within
-        limits.
-        """
+        """Return how many seconds the next unit should take: half a worker's share of the work left, within limits."""
         guided = self.seconds(rows_left, fragments_left) / (2 * self.workers)
         return min(max(guided, _LEAST_SECONDS, _LEAST_FIXED * self.fixed_seconds), _MOST_SECONDS)
 
@@ -611,9 +609,7 @@ class WorkQueue:
         return fragment.rows + self._fixed_rows <= rows * (1 if self._task_size else 1.25)
 
     def _part(self, fragment: OpenFragment, rows: int) -> FragmentWork:
-        """Return the first missing rows that together cost at most `rows`. Return all of them if dividing costs more
-        than it gains.
-        """
+        """Return the first missing rows that together cost at most `rows`. Return all if cutting does not pay."""
         if self._fits(fragment, rows) or (not self._task_size and self._sizes.mostly_storing):
             return self._whole(fragment)
         rows = max(1, rows - self._fixed_rows)

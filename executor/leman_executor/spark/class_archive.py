@@ -33,9 +33,7 @@ _PLAIN = re.compile(r"[\w./+@,=-]+")
 
 
 class ClassArchive:
-    """One archive, which may not exist yet. Its file name contains its size, because a truncated file would crash the
-    JVM.
-    """
+    """One archive, which may not exist yet. Its file name has its size, as a truncated file would crash the JVM."""
 
     def __init__(self, folder: Path, key: str) -> None:
         self._folder = folder
@@ -172,7 +170,6 @@ class ClassArchive:
 
 
 def _java_home() -> Path | None:
-    """Return Java's folder as Spark finds it."""
     if os.environ.get("JAVA_HOME"):
         return Path(os.environ["JAVA_HOME"]).resolve()
     java = shutil.which("java")
@@ -190,9 +187,7 @@ def _yield_cores(pid: int, ended: threading.Event) -> None:
 
 
 def _sweep(draft: Path) -> None:
-    """Delete the output of the process that writes the archive. The JVM leaves it in its working directory, under
-    varying names.
-    """
+    """Delete the output of that process, which the JVM leaves in its working directory under varying names."""
     for path in Path().glob("java_pid*_std???"):
         with contextlib.suppress(OSError):
             if str(draft) in path.read_text(errors="replace"):

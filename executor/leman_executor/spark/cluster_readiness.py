@@ -109,9 +109,7 @@ class CapacityWatch:
         self._full_until = self._clock()
 
     def check(self) -> None:
-        """Check the cluster, unless another thread does so now or did a moment ago. Blocks for a few seconds at
-        most.
-        """
+        """Check the cluster, unless another thread does so or has just done so. Blocks for a few seconds at most."""
         if not self._asking.acquire(blocking=False):
             return
         try:
@@ -152,9 +150,7 @@ class CapacityWatch:
         return self._clock() - self._full_until
 
     def seconds_without(self, since: float) -> float:
-        """Return the seconds for which the cluster has been busy without interruption, but count none before
-        `since`.
-        """
+        """Return the seconds for which the cluster has been busy without interruption; count none before `since`."""
         return self._clock() - max(since, self._full_since) if self.busy is not None else 0.0
 
 

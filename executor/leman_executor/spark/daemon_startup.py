@@ -53,9 +53,7 @@ def relay_to_warm_process() -> None:
 
 
 def _wait_for_end(connection: socket.socket) -> None:
-    """Wait until the connection is closed. Where possible, exec a small program that waits, because an idle interpreter
-    takes 12 MB.
-    """
+    """Wait until the connection is closed. If possible, exec a small program for it: an idle Python takes 12 MB."""
     program = shutil.which("cat")
     if program is not None:
         os.dup2(connection.fileno(), 0)

@@ -63,9 +63,7 @@ def check_java() -> None:
 
 
 def _described(home: Path) -> tuple[int, set[str]]:
-    """Return the version and the modules in the `release` file of a Java; 0 and no modules if the file does not list
-    them.
-    """
+    """Return the version and the modules in the `release` file of a Java; 0 and none if it does not list them."""
     try:
         text = (home / "release").read_text(errors="replace")
     except OSError:
@@ -109,9 +107,7 @@ def prepare_environment(settings: Spark) -> None:
 
 
 def passed_variables(settings: Spark) -> tuple[str, ...]:
-    """Return patterns for the names of further environment variables that functions get, including those that Spark
-    sets.
-    """
+    """Return patterns of names of further environment variables that functions get, including those that Spark sets."""
     return (*settings.pass_env, *(key.removeprefix(_VARIABLES) for key in settings.conf if key.startswith(_VARIABLES)))
 
 
@@ -306,9 +302,7 @@ class LaunchedJvm:
         _kill_tree(self.process)
 
     def lives(self) -> bool:
-        """Return whether the process is alive and not about to end. A JVM's sockets close before its process has
-        ended.
-        """
+        """Return whether the process is alive and not about to end. A JVM's sockets close before its process ends."""
         try:
             self.process.wait(_DIES_SECONDS)
         except subprocess.TimeoutExpired:

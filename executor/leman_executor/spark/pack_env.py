@@ -67,9 +67,7 @@ def _entries() -> Iterator[Entry]:
 
 
 def _installed(into: str) -> Iterator[Entry]:
-    """Yield all installed packages except the standard library. Leman comes last, because only Leman uses its file
-    names.
-    """
+    """Yield all installed packages except the standard library. Leman comes last: only Leman uses its file names."""
     for folder in dict.fromkeys(Path(sysconfig.get_path(kind)) for kind in ("purelib", "platlib")):
         for path in sorted(folder.iterdir()):
             if path.suffix == ".pth":
@@ -104,7 +102,6 @@ def _path_entries(path: Path, into: str) -> Iterator[Entry]:
 
 
 def _has_ours(folder: Path) -> bool:
-    """Return whether a folder contains Leman's packages."""
     if (folder / "__init__.py").is_file():
         return False
     return any((folder / name / "__init__.py").is_file() for name in _OURS)

@@ -418,9 +418,7 @@ class SparkRunner:
             archive.abandon()
 
     def cluster(self, slots: int) -> Cluster:
-        """Return the resources that workers can get. If Spark runs only on this machine, `slots` is the number of its
-        workers.
-        """
+        """Return the resources that workers can get. `slots` is the number of workers if Spark runs only here."""
         master = self._settings.master or "local"
         if self._local and not master.startswith("local-cluster"):
             named = re.match(r"local\[(\d+)", master)
@@ -582,9 +580,7 @@ class SparkRunner:
     def _run_spark_job(
         self, tags: tuple[str, ...], worker_task: str, count: int, profile: SlotProfile | None = None
     ) -> None:
-        """Run a Spark job. Any of the tags cancels it: the first, its own, and those of the Leman jobs that get its
-        workers.
-        """
+        """Run a Spark job. Any tag cancels it: the first, its own, or that of a Leman job that gets its workers."""
         if tags[0] in self._cancelled:
             raise Cancelled(tags[0])
         context = self._context

@@ -76,9 +76,7 @@ def read_capacity(context: SparkContext, master: str) -> Capacity | None:
 
 
 def standalone_masters(url: str) -> Iterator[tuple[str, int]]:
-    """Yield the host and port of each master in a URL `spark://host:port,host:port`. Yield nothing for any other
-    URL.
-    """
+    """Yield the host and port of each master in a URL `spark://host:port,host:port`. Yield nothing for other URLs."""
     if url.startswith("spark://"):
         for host, port in re.findall(r"(\[[^]]+\]|[^:,/\[\]]+):(\d+)", url.removeprefix("spark://")):
             yield host, int(port)

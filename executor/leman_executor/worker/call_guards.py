@@ -157,9 +157,7 @@ class ForkedChildren:
 
     @contextlib.contextmanager
     def calling(self, arguments: list[list[Any]]) -> Iterator[None]:
-        """In a forked child that returns from a call in this block, empty `arguments`, so that the child has no more
-        rows.
-        """
+        """In a forked child that returns from a call in this block, empty `arguments`, so that it has no more rows."""
         self._arguments.append(arguments)
         try:
             yield

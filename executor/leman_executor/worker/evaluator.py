@@ -277,9 +277,7 @@ class Evaluator:
     def _convert_each(
         self, results: list[Any], failures: list[RowError], fragment_id: int, offsets: npt.NDArray[np.int64]
     ) -> pa.Array:
-        """Convert each result by itself, and apply the policy to each row whose result does not have the declared
-        type.
-        """
+        """Convert each result by itself. Apply the policy to each row whose result does not have the declared type."""
         columns = []
         for value, offset in zip(results, offsets, strict=True):
             one = value if type(value) is Converted else Converted(value, self._convert, user_errors.format_value)
@@ -345,9 +343,7 @@ class Evaluator:
     def _isolate(
         self, error: BaseException, fragment_id: int, offsets: npt.NDArray[np.int64], rows: pa.RecordBatch
     ) -> Evaluated:
-        """Evaluate the rows in halves. If each failing call ends a server, evaluate them in many parts, as a server's
-        restart is slow.
-        """
+        """Evaluate the rows in halves or, if each failing call ends a server, whose restart is slow, in many parts."""
         if self._notes is not None:
             self._notes.batch_split(user_errors.describe_error(error).splitlines()[0])
         parts = _PARTS_OF_DEADLY if isinstance(error, FunctionLost) else 2
@@ -394,9 +390,7 @@ def _as_anywhere(rows: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _python_values(column: pa.Array) -> list[Any]:
-    """Return the values of a column. If Python cannot represent one of them, return a list that begins with an
-    InputError.
-    """
+    """Return the values of a column. If Python cannot represent one, the list begins with an InputError."""
     try:
         values: list[Any] = column.to_pylist()
     except Exception as error:  # noqa: BLE001 such as dates beyond 9999, unknown time zones

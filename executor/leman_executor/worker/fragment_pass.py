@@ -234,9 +234,7 @@ class FragmentPass:
         return self._finish() if self._writer is not None else self._result(left=[])
 
     def _check_covered(self, work: FragmentWork) -> None:
-        """Check that all rows are computed here or stored. A finished fragment must not have NULL for a missing
-        value.
-        """
+        """Check that all rows are computed here or stored. A finished fragment has no NULL for a missing value."""
         stored = [r.range for r in work.checkpoints if r.settles]
         open_ranges = subtract_ranges([RowRange(0, work.task.physical_rows)], [*work.ranges, *stored])
         if open_ranges:
@@ -330,9 +328,7 @@ class FragmentPass:
                 self._writer.emit(chunk, [*pieces, *self._left_failed(chunk, pieces)])
 
     def _came_back(self, covered: RowRange, known: Sequence[Piece]) -> list[Piece]:
-        """Return rows that were deleted when the checkpoints of the range were stored, but that a restore of the table
-        has brought back.
-        """
+        """Return rows that a restore brought back after they were deleted when the range's checkpoints were stored."""
         gone = self._known.deleted(covered)
         if not len(gone):
             return []
@@ -396,15 +392,11 @@ class FragmentPass:
 
     @property
     def _seconds_again(self) -> float:
-        """Return the seconds that another unit would need to reach this point of the pass. This includes reading stored
-        rows.
-        """
+        """Return the seconds that another unit would need to reach this point, including reading stored rows."""
         return self._meter.fixed - self._fixed_before if self._writer is not None else 0.0
 
     def _seconds_left(self) -> float:
-        """Estimate the remaining seconds at the pace since the first call, as if all remaining rows needed
-        evaluation.
-        """
+        """Estimate the remaining seconds at the pace since the first call, as if all rows left needed evaluation."""
         evaluated, began = self._meter.fragment.evaluated, self._evaluation.began
         spent = self._runtime.clock() - began if began is not None else 0.0
         return (count_offsets(self._work.ranges) - evaluated) * spent / max(1, evaluated)
@@ -449,9 +441,7 @@ class FragmentPass:
 
 
 def _segments(work: FragmentWork) -> Iterator[tuple[RowRange, bool]]:
-    """Yield ranges, in order, each with whether to compute it. If the fragment should be finished, they cover all of
-    it.
-    """
+    """Yield ranges, in order, each with whether to compute it. To finish the fragment, they cover all of it."""
     if not work.finish:
         yield from ((r, True) for r in merge_ranges(work.ranges))
         return

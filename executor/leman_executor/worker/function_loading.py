@@ -136,7 +136,6 @@ def _not_loadable(ref: FunctionSpec, error: BaseException, *, without: str = "")
 
 
 def _read(ref: FunctionSpec) -> bytes | None:
-    """Return the bytes of a bundle, or None if it does not exist."""
     folder, _, name = ref.bundle_uri.rpartition("/")
     return DocumentFolder(folder, f"The bundle of function {ref.name}@{ref.version}").read(name, _SMALL_BYTES)
 

@@ -394,9 +394,7 @@ class FunctionPool:
         self._tell(process, why)
 
     def _tell(self, process: _Process, how: str) -> None:
-        """Tell the callers that wait for a process that it has ended. A caller that has an answer does not read
-        this.
-        """
+        """Tell the callers that wait for a process that it has ended. Callers that have an answer do not read this."""
         waiting = [*process.answered, *([] if process.caller is None else [process.caller])]
         for caller in waiting:
             with contextlib.suppress(OSError):

@@ -261,9 +261,7 @@ class Preview:
     def _one_by_one(
         self, evaluate: _Evaluate, offsets: npt.NDArray[np.int64], rows: pa.RecordBatch, error: JobFailing
     ) -> tuple[Evaluated, tuple[Attempted, ...]]:
-        """Call the function with each row of a call that would end a job. Return the rows that fail alone, or all rows
-        if none fails alone.
-        """
+        """Call the function with each row of a call that would end a job. Return the rows that fail alone, else all."""
         output = pa.ipc.read_schema(pa.py_buffer(self._context.output_schema)).field(0).type
         nothing = Evaluated(pa.nulls(1, output), None, ())
         results: list[Evaluated] = []
@@ -290,9 +288,7 @@ class Preview:
         return whole, tuple(attempted)
 
     def _evaluate(self, reader: FragmentReader, loaded: LoadedEvaluator, part: PreviewPart) -> _Evaluate:
-        """Return a callable that evaluates rows of a part. The values of a SQL expression are computed by Lance while
-        it reads.
-        """
+        """Return a callable that evaluates rows of a part. Lance computes a SQL expression's values while it reads."""
 
         def called(offsets: npt.NDArray[np.int64], rows: pa.RecordBatch) -> Evaluated:
             return loaded.evaluator(part.fragment_id, offsets, rows)

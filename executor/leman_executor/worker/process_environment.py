@@ -35,9 +35,7 @@ class MaskedValues:
         self._encoded: re.Pattern[bytes] | None = None
 
     def take(self, values: Iterable[str]) -> None:
-        """From now on, mask these values and each of their lines, also in the encodings of URLs, JSON and Python
-        source.
-        """
+        """From now on, mask these values and each of their lines, also as encoded in URLs, JSON and Python source."""
         parts = {part for value in values for part in _parts(value) if len(part) >= SHORTEST}
         forms = sorted({form for part in parts for form in _forms(part)}, key=len, reverse=True)
         if forms:
@@ -54,9 +52,7 @@ class MaskedValues:
 
 
 def _parts(value: str) -> Iterator[str]:
-    """Yield the parts of a value that a text may contain: the whole value, the value without surrounding space, and its
-    lines.
-    """
+    """Yield the parts of a value that a text may contain: all of it, it without surrounding space, and its lines."""
     yield value
     yield value.strip()
     yield from (line.strip() for line in value.splitlines())

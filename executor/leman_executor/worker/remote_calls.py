@@ -137,9 +137,7 @@ class SuspectLock:
 
     @contextlib.contextmanager
     def one(self) -> Iterator[None]:
-        """Wait until no other suspect batch is tried, and let none start in this block. If the process dies, the lock
-        is released.
-        """
+        """Wait until no other suspect batch is tried, and let none start in this block. A dead process has no lock."""
         self._folder.mkdir(mode=0o700, exist_ok=True)
         _remove_left(self._folder)
         with contextlib.ExitStack() as turns:
@@ -155,15 +153,11 @@ class SuspectLock:
         return self._rows > 0
 
     def is_part(self, rows: int) -> bool:
-        """Return whether the next batch is a part of a batch that broke connections. (A batch with the same number of
-        rows is a retry.)
-        """
+        """Return whether the next batch is a part of one that broke connections. With the same size, it is a retry."""
         return self.suspected and rows != getattr(self._mine, "lost_last", 0)
 
     def note_lost(self, rows: int) -> None:
-        """Note that a batch of this thread broke connections. If the error policy isolates its rows, its parts
-        follow.
-        """
+        """Note that a batch of this thread broke connections. If the policy isolates its rows, its parts follow."""
         self._mine.rows = max(self._rows, rows) if rows > 1 else max(0, self._rows - 1)
         self._mine.lost_last = rows
 
@@ -195,9 +189,7 @@ def _locked(path: Path) -> Iterator[None]:
 
 
 def _is_still(path: Path, fd: int) -> bool:
-    """Return whether the path still names the file that is locked. The previous holder of the lock may have removed
-    it.
-    """
+    """Return whether the path still names the file that is locked. The lock's previous holder may have removed it."""
     try:
         return os.path.samestat(os.fstat(fd), path.stat())
     except FileNotFoundError:
@@ -205,9 +197,7 @@ def _is_still(path: Path, fd: int) -> bool:
 
 
 def _remove_left(folder: Path) -> None:
-    """Remove the files of processes that died while they had the lock. A process that waits for such a file makes a new
-    one.
-    """
+    """Remove the files of processes that died while they had the lock. A process that waits for one makes a new one."""
     for path in folder.glob(f"*{_SUFFIX}"):
         with contextlib.suppress(OSError), path.open() as file:  # the file is removed or locked
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -219,9 +219,7 @@ class Checkpoints:
         self._pending.add_known(pieces)
 
     def cover(self, covered_to: int) -> None:
-        """Record that no rows before an offset remain to be evaluated. Store the collected rows if they take much
-        memory.
-        """
+        """Record that no rows before an offset remain to be evaluated. Store the rows if they take much memory."""
         self._pending.covered_to = covered_to
         if self._may_skip_checkpoint():
             self._skip_checkpoint()
@@ -229,9 +227,7 @@ class Checkpoints:
             self.flush()
 
     def failed(self, failures: Iterable[RowError]) -> None:
-        """Add rows on which the function failed. They are stored before the checkpoint or file that marks them as
-        failed.
-        """
+        """Add rows on which the function failed. They are stored before a checkpoint or file marks them as failed."""
         self._failures.extend(failures)
 
     def _due(self) -> bool:
@@ -313,9 +309,7 @@ class Checkpoints:
             yield CheckpointRef(key, part), batch.nbytes
 
     def _deleted(self, covered: RowRange) -> list[Piece]:
-        """Return the deleted rows of a range. A checkpoint contains them, so that they differ from rows that it does
-        not have.
-        """
+        """Return the deleted rows of a range. Checkpoints list them, to tell them from rows that they lack."""
         if not self._work.task.deleted_rows:
             return []
         offsets = covered.start + np.flatnonzero(~self._runtime.reader.live(self._work.fragment_id, covered))

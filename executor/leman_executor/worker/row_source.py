@@ -253,9 +253,7 @@ class RowSource:
 
 
 def function_input_types(input_schema: bytes) -> Sequence[pa.DataType]:
-    """Return the types that the function expects of its inputs. Return no types if it takes the inputs as they are
-    read.
-    """
+    """Return the types that the function expects of its inputs. Return none if it takes the inputs as read."""
     return pa.ipc.read_schema(pa.py_buffer(input_schema)).types if input_schema else ()
 
 

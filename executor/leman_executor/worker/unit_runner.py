@@ -256,9 +256,7 @@ class UnitRunner:
         )
 
     def _staged_meanwhile(self, work: FragmentWork) -> FragmentResult | None:
-        """Return a complete column file that another job or a dead attempt finished since the plan was made, or
-        None.
-        """
+        """Return a complete column file that another job or dead attempt finished since the plan was made, or None."""
         record = read_record(self._store, keys.record_key(work.task.checkpoint_prefix, work.fragment_id))
         if record is None or record.fingerprint != work.task.fingerprint:
             return None

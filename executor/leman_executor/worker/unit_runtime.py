@@ -241,17 +241,13 @@ class UnitMetrics:
             self._servers = replace(self._servers, answered=self._servers.answered + 1)
 
     def connection_broken(self, message: str) -> None:
-        """Count, and report at once, a connection that broke while computing a batch that the server had alone.
-        Callable from any thread.
-        """
+        """Count, and report at once, a connection that broke over a batch tried alone. Callable from any thread."""
         with self._counting_servers:
             self._servers = replace(self._servers, broken=self._servers.broken + 1, message=message)
         self._tell_of_servers()
 
     def row_lost(self, message: str) -> None:
-        """Count, and report at once, a row that was recorded as failed because connections broke. Callable from any
-        thread.
-        """
+        """Count, and report at once, a row that failed because connections broke. Callable from any thread."""
         with self._counting_servers:
             self._doubtful = True
             self._servers = replace(self._servers, lost=self._servers.lost + 1, message=message)
@@ -272,9 +268,7 @@ class UnitMetrics:
         self._sink.send(replace(self._told, servers=self._servers))
 
     def report(self, result: FragmentResult | None = None) -> None:
-        """Report the unit's progress to the executor. Reports contain sums, so the next report makes up for a lost
-        one.
-        """
+        """Report the unit's progress to the executor. Reports have sums, so the next one makes up for a lost one."""
         self._reported = time.monotonic()
         sums = self._sums()
         self._told = ProgressReport(

@@ -201,9 +201,7 @@ def _check_all(values: Iterable[Any], kind: pa.DataType) -> None:
 
 
 def _may_lose(values: Iterable[Any], kind: pa.DataType) -> bool:
-    """Return whether pyarrow might change a value without an error. This is cheap for values of the plain Python
-    type.
-    """
+    """Return whether pyarrow might change a value without an error. Cheap for values of the plain Python type."""
     kind = _bare(kind)
     if pt.is_nested(kind):
         return _nested_may_lose([value for value in values if value is not None], kind)
@@ -388,9 +386,7 @@ def _lists_may_lose(lists: list[Any], kind: pa.DataType) -> bool:
 
 
 def _fault(value: Any, kind: pa.DataType) -> str:
-    """Describe what a conversion would lose of a value. Return "" if it would lose nothing, or if pyarrow rejects the
-    value.
-    """
+    """Describe what a conversion would lose of a value. Return "" if it would lose nothing or pyarrow rejects it."""
     if isinstance(kind, pa.BaseExtensionType):
         return _fault(value, kind.storage_type)
     if pt.is_dictionary(kind):
@@ -524,7 +520,5 @@ _FAULTS: list[tuple[Callable[[pa.DataType], bool], Callable[[Any, pa.DataType], 
 
 
 def _items(lists: pa.Array) -> pa.Array:
-    """Return the values in lists, without those of NULL lists. pyarrow itself cannot do this if structs contain
-    extension types.
-    """
+    """Return the values in lists, except NULL lists. pyarrow cannot do this if structs contain extension types."""
     return (lists.drop_null() if lists.null_count else lists).flatten()

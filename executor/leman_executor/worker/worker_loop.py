@@ -116,9 +116,7 @@ class ExecutorConnection:
             return unit
 
     def _receive(self) -> WorkUnit | None:
-        """Wait for a unit, and apply the updates of store access that precede it. Return None if no units are left or
-        the executor has died.
-        """
+        """Wait for a unit; apply updates of store access. Return None if no units are left or the executor has died."""
         data = self._message()
         unit = None if data is None else _units.decode(data)
         if unit is not None and unit.stores:
