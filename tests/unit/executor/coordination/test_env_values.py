@@ -58,6 +58,6 @@ def test_a_redis_that_is_away_does_not_count_as_one_without_the_values():
     values = at("redis://h", {})
     client: Any = values._client
     client.get = AsyncMock(side_effect=RedisGone("refused"))
-    with pytest.raises(Unavailable, match="Redis could not return the job.s environment") as refused:
+    with pytest.raises(Unavailable, match="Redis could not return the job's environment") as refused:
         done(lambda: values.find("j"))
     assert refused.value.reason == "STORE_UNAVAILABLE"

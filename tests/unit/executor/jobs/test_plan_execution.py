@@ -570,6 +570,6 @@ def test_columns_that_wait_for_each_other_end_the_job():
     column = SimpleNamespace(name="y", waits={"z"}, plan=None, ended=False)
     other = SimpleNamespace(name="z", waits={"y"}, plan=None, ended=False)
     run = SimpleNamespace(_open=[column, other], _check_stop=lambda: None, _plan_missing=AsyncMock())
-    with pytest.raises(Aborted, match="each column waits for another one") as refused:
+    with pytest.raises(Aborted, match="each column now waits for another one") as refused:
         asyncio.run(ColumnsRun._work(run))
     assert refused.value.reason == "NO_PROGRESS"
