@@ -371,5 +371,5 @@ def _check(settings: Settings) -> None:
         raise InvalidArgument(
             "BAD_SETTING",
             "an embedded system serves this machine only: unset LEMAN_SERVER__HOST and the TLS settings, or run "
-            "planner, executor and commit_coordinator as services of their own",
+            "planner, executor and commit_coordinator as separate services",
         )

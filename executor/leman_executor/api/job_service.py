@@ -393,8 +393,8 @@ def _check_commit_rows(spec: BackfillSpec) -> None:
     if spec.commit_rows and name:
         raise InvalidArgument(
             "BAD_REQUEST",
-            f"commit_rows is {spec.commit_rows} and {name} is given: with it, the rows of a fragment become visible "
-            f"together. Leave commit_rows out, or {name}",
+            f"commit_rows is {spec.commit_rows} and {name} is given: with {name}, the rows of a fragment become "
+            f"visible together. Leave out commit_rows or {name}",
             field="commit_rows",
         )
 

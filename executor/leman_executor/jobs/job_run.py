@@ -100,8 +100,8 @@ def note_lost_commit(status: JobStatus, jobs: JobStore, version: int) -> None:
     status.note(
         "error",
         f"{kind} '{name}' is at version {version}, but job {lost.job_id} committed version {lost.table_version}: the "
-        "newest files in _versions are gone, and with them what was committed since. Restore them from a copy before "
-        "more is written; without one the lost values are computed again",
+        "newest files in _versions are missing, so the commits after them are lost. Restore these files from a copy "
+        "before more is written; without a copy, the lost values are computed again",
     )
 
 

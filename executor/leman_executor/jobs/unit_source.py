@@ -278,8 +278,7 @@ class PlanUnits:
             self._told_of_split = True
             self._status.note(
                 "error",
-                "a batch failed and is given to the function again in parts, until its failing rows stand alone: "
-                f"{report.split}",
+                f"a batch failed and is retried in smaller parts, to find the rows that fail: {report.split}",
             )
         if report.unit_id not in self._reassigned:
             self._status.metrics.report(report)

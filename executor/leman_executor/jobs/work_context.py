@@ -63,8 +63,9 @@ def check_functions_unchanged(
             listed = ", ".join(sorted(env))
             raise PermissionDenied(
                 "ENV_NOT_ALLOWED",
-                f"Column {column} {had} when the job was given environment variables ({listed}), and has {function} "
-                "now, which is given none. Finished work is kept; run it again with env if that one may have them",
+                f"Column {column} {had} when the job was given environment variables ({listed}). It now has "
+                f"{function}, which does not get them. Finished work is kept; to let this function have them, run the "
+                "job again with env",
                 column=column,
                 env_names=listed,
             )

@@ -84,8 +84,8 @@ async def retry_spec(planner: Planner, job: Job, retry: RetryOptions) -> tuple[B
     if job.request.columns and retry.udf_name:
         raise FailedPrecondition(
             "NOT_A_BACKFILL",
-            f"Job {job.job_id} filled several columns: leave the function out, or give it to its column with "
-            "CatalogService.AlterColumns, where keep_values keeps the other rows, and backfill that",
+            f"Job {job.job_id} filled several columns: retry without a function, or set the function of one column "
+            "with CatalogService.AlterColumns (keep_values keeps the values of other rows) and backfill that column",
             job_id=job.job_id,
         )
     if (retry.keep_others or retry.udf_version) and not retry.udf_name:
@@ -114,9 +114,8 @@ def _instead(job: Job) -> str:
     refreshed = f"Job {job.job_id} refreshed view {job.request.table}"
     if job.state in (JobState.DONE, JobState.DONE_WITH_ERRORS):
         return (
-            f"{refreshed}, and a refresh calls a function again for a row that failed when the row has changed in "
-            "the source, when CatalogService.AlterMaterializedView has given the column another function, or with "
-            "POLICY_FULL"
+            f"{refreshed}. A refresh calls a function again for a failed row only if the row has changed in the "
+            "source, if CatalogService.AlterMaterializedView has given the column another function, or with POLICY_FULL"
         )
     return f"{refreshed} and ended {job.state.value}: refresh the view again, which continues where the job stopped"
 

@@ -372,9 +372,9 @@ MOST_LOST = 32
 MOST_BROKEN = 32
 _NOTHING = ServerAnswers()
 _NEXT = (
-    "See in the servers' own logs why they end or hang up; once that is fixed, run the job again: it computes these "
-    "rows. Where a fragment was finished before the job ended, its rows count as failed (`row_states`): retry them. "
-    "Finished work is kept"
+    "See in the servers' own logs why they end or close connections. Once that is fixed, run the job again, which "
+    "computes these rows. In a fragment that was finished before the job ended, they count as failed (`row_states`): "
+    "retry them. Finished work is kept"
 )
 
 
@@ -424,8 +424,8 @@ class ServerBreaks:
             return None
         return Unavailable(
             "FUNCTION_UNAVAILABLE",
-            f"Servers of function {self._function} answer nothing: {what}, and no batch was answered in between. Of "
-            f"the last one: {now.message}. {_NEXT}",
+            f"Servers of function {self._function} answer nothing: {what}, and no batch was answered in between. The "
+            f"last error: {now.message}. {_NEXT}",
         )
 
     def _note_answered(self, unit_id: str) -> None:

@@ -357,7 +357,7 @@ class SparkRunner:
     def busy_for(self, job_key: str) -> str:
         """Return why the workers of a job wait for room in the cluster. Return "" if they do not wait."""
         if self.on_demand and not self.started:
-            return "Spark starts, which takes some seconds"
+            return "Spark is starting, which takes some seconds"
         trouble = self.trouble
         return self._readiness.busy or (trouble.message if trouble else "") or self._waits.get(job_key, "")
 

@@ -133,8 +133,8 @@ def _page(host: str, port: int) -> Mapping[str, Any]:
 #: Reason of ResourceExhausted.
 CLUSTER_BUSY = "CLUSTER_BUSY"
 _ADVICE = (
-    "Install Leman there under the same path, name the workers' own interpreter (LEMAN_SPARK__PYTHON), or ship this "
-    "environment: `leman pack-env`"
+    "Install Leman there under the same path, set LEMAN_SPARK__PYTHON to an interpreter there that has it, or ship "
+    "this environment with `leman pack-env`"
 )
 _ASK_LESS = "Ask for less (num_cpus, num_gpus, memory), or have larger workers. Finished work is kept"
 #: Spark's messages for an invalid master URL.
@@ -174,11 +174,11 @@ def unreachable(master: str, host: str, port: str, seconds: float, *, has_capaci
     Args:
         has_capacity: Whether the cluster is known to have free cores.
     """
-    see = "" if has_capacity else ", and see that the cluster has free cores"
+    see = "" if has_capacity else ", and check that the cluster has free cores"
     return Unavailable(
         "WORKERS_CANNOT_REACH_DRIVER",
         f"Spark's workers cannot reach the driver at {host}:{port}: none of {master} has called back within "
-        f"{seconds:g} s. Name an address of this machine that they reach (LEMAN_SPARK__DRIVER_HOST, "
+        f"{seconds:g} s. Set an address of this machine that they can reach (LEMAN_SPARK__DRIVER_HOST, "
         f"LEMAN_SPARK__CALLBACK_PORT){see}",
         retry_after_seconds=5.0,
         host=host,
@@ -194,8 +194,8 @@ def busy(master: str, capacity: Capacity) -> ResourceExhausted:
         why = f"all {capacity.cores} cores of {master} are in use by other applications"
     else:
         why = (
-            f"no worker of {master} has the cores and the memory free that an executor is to have "
-            "(spark.executor.cores, spark.executor.memory)"
+            f"no worker of {master} has enough free cores and memory for an executor (spark.executor.cores, "
+            "spark.executor.memory)"
         )
     return ResourceExhausted(CLUSTER_BUSY, why, retry_after_seconds=30.0, master=master)
 
@@ -241,9 +241,8 @@ def no_room(master: str, cpus: int, largest: int) -> FailedPrecondition:
     return FailedPrecondition(
         "RESOURCES_NOT_AVAILABLE",
         f"Each worker takes {_cores(cpus)} of one Spark executor, and the largest executor of {master} has "
-        f"{_cores(largest)}. Ask for fewer (num_cpus, spark.task.cpus), or have larger executors: spark.executor.cores "
-        "in LEMAN_SPARK__CONF says how large each is to be, and the cluster needs workers with so many free. "
-        "Finished work is kept",
+        f"{_cores(largest)}. Ask for fewer (num_cpus, spark.task.cpus), or set spark.executor.cores in "
+        "LEMAN_SPARK__CONF to more; the cluster then needs workers with as many free cores. Finished work is kept",
         master=master,
     )
 
@@ -260,8 +259,8 @@ def no_master(master: str) -> Unavailable:
     """Return SPARK_NOT_STARTED for a cluster whose masters did not respond."""
     return Unavailable(
         "SPARK_NOT_STARTED",
-        f"Spark did not start: the master {master} has not answered within a minute. Is it up, of the same release of "
-        "Spark, reached from here, and LEMAN_SPARK__MASTER right?",
+        f"Spark did not start: the master {master} has not answered within a minute. Check that it runs, has the same "
+        "release of Spark, and can be reached from here, and that LEMAN_SPARK__MASTER is right",
         master=master,
     )
 
@@ -281,13 +280,13 @@ def not_started(master: str, cause: str, *, local: bool, has_jvm: bool = True, o
             "that limit first"
         )
     elif _BAD_MASTER.search(cause):
-        advice = "See to LEMAN_SPARK__MASTER"
+        advice = "Check LEMAN_SPARK__MASTER"
     elif _SMALL_HEAP.search(cause):
-        advice = "See to LEMAN_SPARK__DRIVER_MEMORY"
+        advice = "Check LEMAN_SPARK__DRIVER_MEMORY"
     elif not has_jvm:
-        advice = "See to LEMAN_SPARK__DRIVER_MEMORY, LEMAN_SPARK__CONF, JAVA_HOME and SPARK_HOME"
+        advice = "Check LEMAN_SPARK__DRIVER_MEMORY, LEMAN_SPARK__CONF, JAVA_HOME and SPARK_HOME"
     elif local or _BAD_VALUE.search(cause):
-        advice = "See to LEMAN_SPARK__CONF"
+        advice = "Check LEMAN_SPARK__CONF"
     else:
-        advice = f"See to LEMAN_SPARK__CONF; and is the master {master} up, and LEMAN_SPARK__MASTER right?"
+        advice = f"Check LEMAN_SPARK__CONF, that the master {master} runs, and that LEMAN_SPARK__MASTER is right"
     return Unavailable("SPARK_NOT_STARTED", f"Spark did not start: {cause.rstrip('.')}. {advice}")

@@ -251,8 +251,8 @@ class Descriptors:
             if not same:
                 raise FailedPrecondition(
                     "UDF_BROKE_DESCRIPTORS",
-                    f"The function closed descriptor {fd} of its process, which may be a file of Lance by now. "
-                    "Redirect sys.stdout and sys.stderr with contextlib, or print to a file of its own",
+                    f"The function closed descriptor {fd} of its process. A file of Lance may have this number now. "
+                    "Redirect sys.stdout and sys.stderr with contextlib, or print to a separate file",
                 )
 
     def _lead(self, source: int, fd: int) -> None:

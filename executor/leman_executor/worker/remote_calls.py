@@ -373,7 +373,7 @@ class RemoteFunction:
         if len(rows) == 1:
             return (
                 f"the inputs of this row have {size}, and servers of function {self._name} take {most} MiB: let the "
-                "function read a smaller column, such as the value's place, or compute it in Python"
+                "function read a smaller column, such as the value's location, or compute it in Python"
             )
         return (
             f"a batch of {len(rows)} rows has {size}, and servers of function {self._name} take {most} MiB: give the "
@@ -389,7 +389,7 @@ class RemoteFunction:
             )
         return (
             f"connections to servers of function {self._name} broke {times} over this batch: {broken}. See the "
-            f"servers' log for what ended them. {found}, and a smaller `batch_size` helps where memory ran out"
+            f"servers' log for what ended them. {found}, and a smaller `batch_size` helps if memory ran out"
         )
 
     def _most_breaks(self, rows: int) -> int:

@@ -321,7 +321,7 @@ class RemoteServer:
         if not self._breaks:
             return last
         times = "once" if self._breaks == 1 else f"{self._breaks} times"
-        return f"{last} (it ended, or hung up, over batches {times} since it answered one: its own log may tell why)"
+        return f"{last} (since its last answer, it broke connections {times} while computing: its own log may say why)"
 
     @property
     def is_avoided(self) -> bool:

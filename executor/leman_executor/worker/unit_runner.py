@@ -293,7 +293,7 @@ class UnitRunner:
         message = f"{who} failed on {place}: {row.error_type}: {row.error_message.removeprefix(f'{who} ')}"
         if end - start > 1 and row.error_type != OutputError.__name__:  # the failing row was not isolated
             together = f"This is the first of {end - start:,} rows that the function was given together."
-            row = replace(row, error_message=f"{row.error_message}\n{together} It may be any of them.")
+            row = replace(row, error_message=f"{row.error_message}\n{together} Any of them may be the cause.")
         return UnitFailure("UDF_FAILED", message, row)
 
     def _inputs_of(self, row: RowError, reader: FragmentReader) -> str:

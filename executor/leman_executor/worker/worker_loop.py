@@ -104,7 +104,9 @@ class ExecutorConnection:
         """
         data = self._message()
         if data is None:
-            raise ConnectionAbortedError("the executor closed the connection: the job is over, or it is another job's")
+            raise ConnectionAbortedError(
+                "the executor closed the connection: the job is over, or the worker is another job's"
+            )
         return _contexts.decode(data)
 
     def next_unit(self) -> WorkUnit | None:

@@ -202,7 +202,7 @@ def test_a_batch_that_raises_says_that_nobody_knows_the_row(db):
         table.backfill("y", progress=False)
     (error,) = table.get_errors(job_id=db.jobs()[0].job_id)
     assert error.error_message.startswith("odd one: 52\nThis is the first of ")
-    assert error.error_message.endswith("It may be any of them.")
+    assert error.error_message.endswith("Any of them may be the cause.")
 
 
 def test_a_function_that_cannot_be_loaded(db):

@@ -237,7 +237,7 @@ def test_services_are_forked_and_where_that_process_is_killed_from_another_one(t
 
 @pytest.mark.parametrize("how", ["gone", "garbage", "empty", "other token", "other port"])
 def test_a_damaged_service_file_is_written_again(shared, how):
-    content, told = shared.content(), shared.log("supervisor").count("is written again")
+    content, told = shared.content(), shared.log("supervisor").count("is rewritten")
     damaged = {
         "garbage": b"\x00\xff{",
         "empty": b"",
@@ -256,7 +256,7 @@ def test_a_damaged_service_file_is_written_again(shared, how):
 
     wait_for(is_told)
     assert stat.S_IMODE(shared.file.stat().st_mode) == 0o600
-    wait_for(lambda: shared.log("supervisor").count("is written again") == told + 1)
+    wait_for(lambda: shared.log("supervisor").count("is rewritten") == told + 1)
 
 
 def test_a_second_supervisor_gives_way(shared):

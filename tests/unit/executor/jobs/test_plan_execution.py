@@ -370,7 +370,7 @@ def test_a_job_says_once_that_a_batch_is_given_to_the_function_again():
     status = JobStatus(JOB)
     assert asyncio.run(work(SplittingSpark(answered=True), status)) == (None, 2)
     (said,) = [event.message for event in status._events if event.kind == "error"]
-    assert said.startswith("a batch failed and is given to the function again in parts")
+    assert said.startswith("a batch failed and is retried in smaller parts")
     assert said.endswith(": ValueError: odd")
 
 

@@ -118,7 +118,7 @@ def test_more_than_the_largest_executor_has_is_refused_once_there_can_be_no_othe
 def test_memory_that_bounds_nothing_is_said_to():
     found = workers(replace(EXECUTORS, cores=0), memory_bytes=8 * GIB)
     assert found.profile == SlotProfile(1)
-    assert "bounds nothing" in found.note
+    assert "has no effect" in found.note
 
 
 @pytest.mark.parametrize(

@@ -101,7 +101,7 @@ def test_servers_that_a_loop_starts_again_end_the_job_once_the_patience_is_over(
     assert n == MOST_BROKEN
     assert time.now == 2.0 * (MOST_BROKEN - 1)
     assert "for 62 s connections to them broke, 32 times in succession" in error.message
-    assert "run the job again: it computes these rows" in error.message
+    assert "run the job again, which computes these rows" in error.message
 
 
 def test_servers_that_are_quick_to_come_back_may_break_more_connections_until_it_is_the_rows():

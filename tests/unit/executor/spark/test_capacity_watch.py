@@ -79,7 +79,7 @@ def test_of_several_masters_the_one_that_leads_is_heard(monkeypatch):
     [
         (FULL, "all 4 cores of spark://127.0.0.1:7077 are in use by other applications"),
         (Capacity(workers=0, cores=0, used=0, waits=True), "has no workers"),
-        (Capacity(workers=2, cores=4, used=1, waits=True), r"the cores and the memory free .*spark\.executor\.memory"),
+        (Capacity(workers=2, cores=4, used=1, waits=True), r"enough free cores and memory .*spark\.executor\.memory"),
     ],
 )
 def test_what_the_cluster_lacks_is_said(capacity, words):

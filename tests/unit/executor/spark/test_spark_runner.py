@@ -480,7 +480,7 @@ def test_a_jvm_that_does_not_begin_is_told_of_in_its_own_words(monkeypatch, tmp_
     runner._threads.shutdown()
     assert caught.value.reason == "SPARK_NOT_STARTED"
     words = "Invalid maximum heap size: -Xmx99999t; Error: Could not create the Java Virtual Machine"
-    assert f"Spark did not start: {words}. See to " in caught.value.message
+    assert f"Spark did not start: {words}. Check " in caught.value.message
     assert "LEMAN_SPARK__DRIVER_MEMORY" in caught.value.message
     assert "LEMAN_SPARK__MASTER" not in caught.value.message
 
@@ -570,7 +570,7 @@ def test_a_jvm_that_comes_up_after_all_says_nothing(monkeypatch, tmp_path):
 
 def test_a_session_that_is_for_the_first_job_is_told_to_start():
     runner = SparkRunner(Spark(on_demand=True))
-    assert runner.busy_for("job-1") == "Spark starts, which takes some seconds"
+    assert runner.busy_for("job-1") == "Spark is starting, which takes some seconds"
     runner._jvm.warm = True
     assert runner.busy_for("job-1") == ""
     runner._threads.shutdown()

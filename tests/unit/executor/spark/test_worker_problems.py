@@ -172,7 +172,7 @@ def test_sparks_own_words_say_why_it_does_not_start():
 def test_what_to_see_to_is_as_spark_says_why_it_does_not_start(why, local, has_jvm, named):
     error = worker_problems.not_started("yarn", why, local=local, has_jvm=has_jvm)
     assert error.reason == "SPARK_NOT_STARTED"
-    assert f"Spark did not start: {why}. See to " in error.message
+    assert f"Spark did not start: {why}. Check " in error.message
     assert {name for name in ("DRIVER_MEMORY", "CONF", "MASTER") if f"LEMAN_SPARK__{name}" in error.message} == named
 
 

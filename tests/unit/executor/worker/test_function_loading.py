@@ -59,7 +59,7 @@ def test_an_entrypoint_that_cannot_be_imported_is_told_without_where_its_module_
         (b"hello", "not a complete pickle of a function"),
         (cloudpickle.dumps(len)[:-5], "not a complete pickle of a function"),
         (b"cno_such_module\nf\n.", "Install the packages that it imports"),
-        (b"cbuiltins\neval\n(V1/0\ntR.", "Remove the cause"),
+        (b"cbuiltins\neval\n(V1/0\ntR.", "Fix this, on the workers or in the function"),
     ],
     ids=["junk", "cut off", "a module that is missing", "raises"],
 )

@@ -132,7 +132,7 @@ def test_a_server_that_died_over_batches_is_not_said_to_be_away_alone():
         door.shut()
         with pytest.raises(NoServer) as caught:
             function(batch(2))
-    assert "(it ended, or hung up, over batches 6 times since it answered one" in caught.value.error.message
+    assert "(since its last answer, it broke connections 6 times" in caught.value.error.message
     assert function.had_no_server
 
 
