@@ -23,7 +23,6 @@ class SqlExpression:
     error_handling: ErrorHandlingConfig | None = None
 
     def column(self, name: str) -> catalog_pb2.NewColumn:
-        """Return the expression as a new column for the wire."""
         policy = None if self.error_handling is None else self.error_handling.proto()
         return catalog_pb2.NewColumn(name=name, sql_expression=self.text, error_policy=policy)
 
@@ -123,7 +122,6 @@ class ColumnChange:
 
 
 def on_change_to_proto(on_change: str) -> catalog_pb2.OnChange.ValueType:
-    """Return the value for the wire. Raises InvalidArgument."""
     if on_change not in _ON_CHANGE:
         raise InvalidArgument(f"on_change is 'error', 'update' or 'keep', not {on_change!r}")
     return _ON_CHANGE[on_change]
@@ -148,7 +146,7 @@ def report_lost(
     outcomes: Iterable[catalog_pb2.ColumnOutcome],
     to: bool | Callable[[ColumnChange], object] | None,  # noqa: FBT001 - the argument of alter_columns, passed on
 ) -> None:
-    """Do what `report_changes` does, for columns whose finished rows are computed again."""
+    """Report, as `report_changes` does, the columns whose finished rows will be computed again."""
     report_changes((change for change in column_changes(outcomes) if change.rows_lost), to)
 
 
@@ -215,7 +213,7 @@ class BackfillParameters(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class BackfillOptions:
-    """`BackfillParameters`, checked. Raises InvalidArgument (a ValueError)."""
+    """Checked `BackfillParameters`. Raises InvalidArgument (a ValueError)."""
 
     where: str | None = None
     read_version: int | str | None = None
@@ -260,7 +258,6 @@ class BackfillOptions:
     def spec(
         self, table: catalog_pb2.TableRef, column: str, udf_name: str, udf_version: str
     ) -> planner_pb2.BackfillSpec:
-        """Return the parameters for the wire; what is not given is left out."""
         bounds = {name: getattr(self, name) for name in _BOUNDS}
         spec = planner_pb2.BackfillSpec(
             table=table,

@@ -190,7 +190,7 @@ class Verification:
 
     @property
     def complete(self) -> bool:
-        """True if all was checked."""
+        """True if everything was checked."""
         return not self.resume_token
 
     @property

@@ -101,7 +101,6 @@ def html_bar(parts: Sequence[Part], legend: bool = True) -> RawHtml:  # noqa: FB
 
 
 def row_states_html(states: RowStates) -> RawHtml:
-    """Return a bar of the states of a column's rows."""
     kept = sum(one.rows for one in states.kept)
     return html_bar(
         [
@@ -149,7 +148,6 @@ def view_html(info: ViewInfo) -> str:
 
 
 def database_html(uri: str, tables: Sequence[TableInfo], views: Sequence[ViewSummary], left_out: int) -> str:
-    """Return the tables and views of a database."""
     lines = [
         (info.name, info.row_count, info.version, ", ".join(column.name for column in info.computed_columns))
         for info in tables
@@ -202,7 +200,6 @@ def refresh_plan_html(made: RefreshPlan) -> str:
 
 
 def refresh_result_html(done: RefreshResult) -> str:
-    """Return what a refresh did."""
     failed = f": {str(done.state).lower()}" if done.rows_failed or done.rows_failed_before else ""
     return html_panel(f"Refresh{failed}", html_note(str(done)))
 
@@ -229,7 +226,6 @@ def jobs_html(found: Sequence[Job]) -> str:
 
 
 def job_html(one: Job) -> str:
-    """Return a job: its state, its rows, its speed."""
     progress = one.progress
     if one.state.terminal:
         lines = html_note(result_line(one))
@@ -245,7 +241,6 @@ def job_html(one: Job) -> str:
 
 
 def udf_html(info: UdfInfo) -> str:
-    """Return a registered function with its source."""
     source = f'<pre style="margin:4px 0">{_text(info.source)}</pre>' if info.source else ""
     inputs = ", ".join(info.input_columns)
     return html_panel(f"{info.name}@{info.version}", html_note(f"{info.kind}: ({inputs}) → {info.data_type}"), source)

@@ -247,7 +247,6 @@ class PreviewOptions:
             raise InvalidArgument(f"timeout is a number of seconds above 0, not {self.timeout!r}")
 
     def request(self, table: catalog_pb2.TableRef) -> jobs_pb2.PreviewFunctionRequest:
-        """Return the request without the function."""
         request = jobs_pb2.PreviewFunctionRequest(
             table=table,
             where=self.where or "",
@@ -292,7 +291,6 @@ def name_function(
 
 
 def call_preview(services: Services, request: jobs_pb2.PreviewFunctionRequest) -> Preview:
-    """Send the request and return the preview. Raises LemanError."""
     taken = seconds(request.timeout) if request.HasField("timeout") else _DEFAULT_SECONDS
     return _preview(request, services.jobs.PreviewFunction(request, timeout=taken + _MORE_SECONDS), taken)
 

@@ -406,5 +406,5 @@ class Relation(Shown):
         return _maintenance.from_wire(self._services.commits.CollectGarbage(request), dry_run=dry_run)
 
     def ref(self) -> catalog_pb2.TableRef:
-        """Return the table's name for the wire."""
+        """The table's name for the wire."""
         return catalog_pb2.TableRef(database=self._database, table=self.name)

@@ -330,7 +330,6 @@ class FunctionFlight(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow 
 
     @contextlib.contextmanager
     def _at_work(self) -> Iterator[None]:
-        """Count a batch as being computed for the duration of the block."""
         with self._counting:
             self.batches_at_work += 1
         try:

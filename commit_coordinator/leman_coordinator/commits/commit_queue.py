@@ -157,8 +157,6 @@ class Limits:
 
 @dataclass(slots=True, eq=False)
 class _Ticket:
-    """A request in a commit queue."""
-
     request: CommitRequest
     answer: asyncio.Future[CommitResult]
     candidates: Sequence[Candidate] = ()

@@ -172,11 +172,9 @@ class _Judge:
 
     @property
     def is_done(self) -> bool:
-        """Return whether the limit of rows is reached."""
         return not self._left
 
     def matching(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the rows that match, within the limit."""
         read = rows.select(self._columns)
         schema = pa.schema([field.remove_metadata() for field in read.schema])
         read = pa.Table.from_batches([pa.RecordBatch.from_arrays(read.columns, schema=schema)])
@@ -298,7 +296,6 @@ class _Reading:
         self._window = self._most = max(1, min(_BLOB_ROWS if self._blobs else _MOST_ROWS, int(_WINDOW_BYTES / widest)))
 
     def schema(self) -> pa.Schema:
-        """Return the schema of the rows."""
         return self._scanner().projected_schema
 
     def count(self) -> int | None:
@@ -310,7 +307,6 @@ class _Reading:
         return min(max(0, rows - self._offset), self._left)
 
     def windows(self, schema: pa.Schema) -> Iterator[list[pa.RecordBatch]]:
-        """Yield the rows, a window at a time."""
         for fragment in self._dataset.get_fragments():
             if not self._left:
                 return

@@ -311,7 +311,6 @@ class _Rewriting:
         return pa.schema([*own, *(read.field(name) for name in expressions), *constants])
 
     def _columns(self) -> dict[str, str]:
-        """Return the columns to read, as name → SQL."""
         return {
             _ROW_ID: _ROW_ID,
             **{column.name: _quoted(column) for column in self._kept},
@@ -661,7 +660,6 @@ def _failure(error: Exception, request: MergeRowsRequest, blamed: str) -> LemanE
 
 
 def _about_condition(text: str) -> str:
-    """Return why Lance cannot plan a condition."""
     if (found := _AMBIGUOUS.search(text)) is not None:
         name = excerpt(found[1])
         return f"{name} is a column of the rows that are sent and of the table: write source.{name} or target.{name}"

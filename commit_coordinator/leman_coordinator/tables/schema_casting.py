@@ -129,7 +129,6 @@ def _sizes(values: pa.Array) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
 
 
 def _null_bytes(kind: pa.DataType | None) -> int:
-    """Return the bytes that a NULL takes in an array of this type."""
     if kind is None:
         return _WORD
     if isinstance(kind, pa.BaseExtensionType):

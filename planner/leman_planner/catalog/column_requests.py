@@ -100,8 +100,6 @@ class ColumnWork:
 
 @dataclass(frozen=True, slots=True)
 class _Existing:
-    """A requested column that the table already has."""
-
     asked: NewColumn
     field: TableField
     bound: ColumnBinding

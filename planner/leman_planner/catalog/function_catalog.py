@@ -241,8 +241,6 @@ _OUTPUT = "output"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Resolved:
-    """A function with its input columns and its output."""
-
     udf: UdfDefinition
     inputs: tuple[TableField, ...]
     #: See `ResolvedRequest.names`.

@@ -211,15 +211,12 @@ class _TaskBatches:
 
 
 class _InputFiles:
-    """The files of the inputs in all fragments."""
-
     def __init__(self, resolved: ResolvedRequest, fragments: FragmentColumns) -> None:
         self._resolved = resolved
         self._fragments = fragments
         self._first, self._count = fragments.files_with(resolved.input_ids)
 
     def of(self, places: Numbers) -> pa.ListArray:
-        """Return the files of some fragments."""
         if self._resolved.past is None and bool((self._count[places] == 1).all()):
             files = self._fragments.paths_at(self._first[places])
             return pa.ListArray.from_arrays(pa.array(np.arange(len(places) + 1), pa.int32()), files)

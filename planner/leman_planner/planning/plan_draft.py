@@ -53,7 +53,6 @@ class _Totals:
     kept: dict[str, int] = field(default_factory=lambda: defaultdict(int))
 
     def count(self, codes: Codes, live: Numbers) -> None:
-        """Count fragments by their reasons."""
         fragments = np.bincount(codes, minlength=len(REASONS))
         rows = np.bincount(codes, live, len(REASONS)).astype(np.int64) if len(codes) else fragments
         for reason in np.flatnonzero(fragments).tolist():
@@ -150,8 +149,6 @@ def draft_plan(resolved: ResolvedRequest, statuses: Statuses, stored_work: Store
 
 
 class _Stored:
-    """The stored work of each fragment."""
-
     def __init__(self, resolved: ResolvedRequest, statuses: Statuses, stored_work: StoredWork) -> None:
         self._resolved = resolved
         self._statuses = statuses
@@ -173,7 +170,6 @@ class _Stored:
         self.codes, self.states = stored_work.decisions or decide_reuse(resolved, statuses, stored_work.states)
 
     def open(self, places: Numbers) -> dict[int, PendingFragment]:
-        """Return fragments with work, by their places."""
         pairs = zip(places.tolist(), self._statuses.take(places), strict=True)
         return {at: self._opened(at, status) for at, status in pairs}
 
@@ -219,7 +215,6 @@ class _Stored:
 
 
 def _rows_asked(resolved: ResolvedRequest, fragments: FragmentColumns) -> Numbers:
-    """Return `ResolvedRequest.rows_asked` of each fragment."""
     live = fragments.live_rows
     if resolved.past is not None:
         for at in np.flatnonzero(fragments.with_ids(resolved.past.moved)).tolist():
@@ -233,7 +228,6 @@ def _moved(statuses: Statuses) -> Iterator[FragmentStatus]:
 
 
 def _count_kept(resolved: ResolvedRequest, statuses: Statuses, stored: _Stored, totals: _Totals) -> None:
-    """Count the rows with values of earlier versions."""
     for at in stored.states:
         totals.keep(stored.kept_now(at))
     whole = statuses.reasons == CODE[Reason.REUSED]

@@ -64,7 +64,7 @@ class _Frame:
         self.operators = self.inner_depth = self.inner_work = self.betweens = 0
 
     def take(self, inner: _Frame, operators: int) -> None:
-        """Add a bracket or CASE that ends here to the term around it."""
+        """Add a bracket or CASE to the term around it, once it has ended."""
         self.operators += operators
         self.inner_depth = max(self.inner_depth, inner.depth)
         self.inner_work += inner.work

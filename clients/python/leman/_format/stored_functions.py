@@ -183,7 +183,6 @@ class Registered(NamedTuple):
 
     @property
     def file_name(self) -> str:
-        """Return the file name of the function's definition."""
         return f"{self.udf.name}@{self.udf.version}{ENDING}"
 
 

@@ -53,18 +53,14 @@ def position(row: Mapping[str, object]) -> int:
 
 
 def sql_quoted(text: str) -> str:
-    """Return a text as a SQL literal."""
     return "'" + text.replace("'", "''") + "'"
 
 
 def is_sealed(record: str) -> bool:
-    """Return whether a record carries a digest."""
     return not record.startswith("{")
 
 
 class Word(Protocol):
-    """The state of a job."""
-
     @property
     def terminal(self) -> bool: ...
 

@@ -174,7 +174,7 @@ def _read_metadata(metadata: Mapping[bytes, bytes] | None) -> None:
 
 
 def relabel(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Return the same values as `kind`, which may differ from their type only in field names. Copies nothing."""
+    """Return the same values with the type `kind`, which may differ only in field names. Copies nothing."""
     if values.type == kind:
         return values
     _, content = values.__arrow_c_array__()
@@ -263,12 +263,10 @@ def cast_advice(source: pa.DataType, target: pa.DataType) -> str:
 
 
 def is_text(kind: pa.DataType) -> bool:
-    """Return whether a type holds text."""
     return bool(pt.is_string(kind) or pt.is_large_string(kind) or pt.is_string_view(kind))
 
 
 def is_binary(kind: pa.DataType) -> bool:
-    """Return whether a type holds bytes."""
     wide = pt.is_binary(kind) or pt.is_large_binary(kind) or pt.is_binary_view(kind)
     return bool(wide or pt.is_fixed_size_binary(kind))
 

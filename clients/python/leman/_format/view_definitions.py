@@ -109,7 +109,6 @@ class EarlierState:
     last_fragment: int = -1
 
     def is_like(self, other: EarlierState) -> bool:
-        """Return whether both states hold the same values."""
         return (self.source_version, self.computed) == (other.source_version, other.computed)
 
 
@@ -126,7 +125,6 @@ class FailedNote:
 
     @property
     def total(self) -> int:
-        """Count the values that are missing."""
         return sum(self.rows.values())
 
 
@@ -273,7 +271,6 @@ def _stored(definition: ViewDefinition) -> dict[str, str]:
 
 
 def query_json(query: ViewQuery) -> dict[str, Any]:
-    """Return a query in its stored form."""
     return {
         "database": query.database,
         "table": query.table,

@@ -252,7 +252,6 @@ def pickled_form(value: Any, registered: Any, protocol: int) -> Any:
 
 
 def member_attributes(value: enum.Enum) -> dict[str, Any]:
-    """Return the attributes of an enum member other than its name and value."""
     return {name: item for name, item in vars(value).items() if not (name[:1] == name[-1:] == "_")}
 
 
@@ -602,7 +601,6 @@ def _add_names_of_class_bodies(code: CodeType) -> None:
 
 
 def _class_bodies(code: CodeType) -> Iterator[CodeType]:
-    """Yield the code of the class bodies inside a function."""
     for item in code.co_consts:
         if isinstance(item, CodeType):
             if not item.co_flags & inspect.CO_OPTIMIZED:
@@ -629,7 +627,6 @@ def _user_modules_by_value() -> Iterator[None]:
 
 
 def _imports(code: CodeType, package: str) -> Iterator[str]:
-    """Yield the names of modules that a function imports."""
     steps = list(dis.get_instructions(code))
     for index, step in enumerate(steps):
         if step.opname == "IMPORT_NAME":

@@ -88,7 +88,6 @@ def _is_named_by_metaclass(value: type) -> bool:
 
 
 def loaded_user_modules() -> list[ModuleType]:
-    """Return all loaded modules of the user except `__main__`."""
     return [module for name, module in list(sys.modules.items()) if _is_user(name, module)]
 
 
@@ -117,7 +116,6 @@ def _locations(name: str) -> list[str]:
 
 @functools.cache
 def _is_installed_path(path: str) -> bool:
-    """Return True for a file of the standard library or of an installed distribution."""
     if any(part in _INSTALLED_FOLDERS for part in Path(path).parts):
         return True
     return any(place.is_relative_to(folder) for place in {Path(path), Path(path).resolve()} for folder in _folders())
@@ -280,7 +278,6 @@ def _dotted(node: ast.AST) -> str:
 
 
 def names_in(text: str) -> set[str]:
-    """Return the names in a quoted annotation."""
     try:
         return {node.id for node in ast.walk(_tree(text.strip())) if isinstance(node, ast.Name)}
     except SyntaxError:

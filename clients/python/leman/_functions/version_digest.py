@@ -165,7 +165,6 @@ class _Walker:
         self.done: dict[int, tuple[Any, bytes]] = {}  # keeps the object too, as ids are unique only while it lives
 
     def digest(self, value: Any) -> bytes:
-        """Return the digest of any value."""
         content = plain(value)
         if content is not None:
             if type(value) is str and source_code.ANY_NAME in self.read and value.isidentifier():
@@ -690,7 +689,6 @@ def _registered(value: type) -> list[type]:
 
 
 def _is_own_code(item: Any) -> bool:
-    """Return whether a value is a user's function or class."""
     if isinstance(item, FunctionType):
         return not is_installed_code(item.__globals__)
     return isinstance(item, type) and not is_installed_class(item)
@@ -728,7 +726,6 @@ def _closure(function: FunctionType) -> Iterator[tuple[str, Any]]:
 
 
 def _is_plain(value: Any) -> bool:
-    """Return whether a value contains no other values."""
     kind = type(value)
     if kind in (tuple, frozenset):
         return all(map(_is_plain, value))

@@ -52,7 +52,6 @@ class StartLine:
             sys.stderr.flush()
 
     def look(self) -> None:
-        """Show the current state."""
         if not self._is_shown:
             return
         up = parts_up(self._log, self._before)
@@ -228,7 +227,6 @@ class Embedded(Locator):
         return self.locate() if was_killed and is_anyones else None
 
     def is_running(self) -> bool:
-        """Return whether the services run already."""
         return self._own.running() is not None or ServiceFile(self._folder()).running() is not None
 
     def _is_changing(self) -> bool:

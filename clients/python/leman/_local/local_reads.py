@@ -207,7 +207,7 @@ def _view_query(query: view_definitions.ViewQuery) -> ViewQuery:
 
 
 def _expression(column: view_definitions.ViewColumn) -> str:
-    """Return the SQL of a view's column. A renamed source column is its quoted source name."""
+    """Return the SQL of a view's column. For a renamed source column, that is its quoted source name."""
     if column.source_column == column.name:
         return column.source_column
     quoted = "`" + column.source_column.replace("`", "``") + "`"

@@ -37,7 +37,6 @@ MODULES = {"planner": "leman_planner", "executor": "leman_executor", "commit_coo
 
 
 def services_installed() -> bool:
-    """Return True if the services are installed in this Python environment."""
     return importlib.util.find_spec("leman_core") is not None
 
 
@@ -58,7 +57,6 @@ def services_checkout() -> Path:
 
 
 def services_command(module: str, *arguments: str) -> list[str]:
-    """Return the command that runs a module of the services in this Python."""
     return [sys.executable, "-P", "-m", module, *arguments]
 
 
@@ -103,7 +101,6 @@ class ServiceFile:
         return pid if isinstance(pid, int) else 0
 
     def is_held(self) -> bool:
-        """Return whether a supervisor holds the lock."""
         return self.lock.exists() and not self._is_free()
 
     def holder(self) -> int:
@@ -251,7 +248,6 @@ class System:
         return "shared" if self.home.resolve().parent == (state_folder() / "systems").resolve() else "session"
 
     def log(self, process: str) -> Path:
-        """Return the path of a process's log file."""
         return self.home / "logs" / f"{process}.log"
 
     def down(self, within: float = _DOWN_SECONDS) -> bool:

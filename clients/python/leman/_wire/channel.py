@@ -96,7 +96,6 @@ def is_repeatable(path: str) -> bool:
 
 
 def is_read(path: str) -> bool:
-    """Return whether a method only reads."""
     options = _options(path)
     return _level(path) == _LEVEL.Value("NO_SIDE_EFFECTS") or bool(options.Extensions[annotations_pb2.access].reads)
 
@@ -263,7 +262,6 @@ class Services:
         return conversions.from_rpc(error, service=service, address=getattr(endpoints, service, "?"))
 
     def patient(self) -> RetryBudget:
-        """Return a new budget for the retries of one call."""
         return RetryBudget(self._patience)
 
     def hear(self) -> float:
@@ -361,7 +359,6 @@ class Services:
                 self._endpoints = self._locator.locate_first()
 
     def expect_writes(self) -> None:
-        """Announce a call that writes."""
         self._locator.expect_writes()
 
     def reads_alone(self) -> bool:
@@ -403,7 +400,6 @@ class Services:
             self._channels.clear()  # not closed, so that calls of other threads on them can end
 
     def metadata(self) -> Metadata:
-        """Return the metadata of a call: the token, and a new id."""
         return metadata(self._endpoints.token if self._endpoints else "")
 
     def _stub_channel(self, service: str, timeout: float) -> grpc.Channel:
@@ -419,7 +415,6 @@ def _closed_error() -> InvalidArgument:
 
 
 def metadata(token: str | Token) -> Metadata:
-    """Return the metadata of a call."""
     carried = (("x-request-id", uuid.uuid4().hex), *_trace())
     text = token() if isinstance(token, Token) else token
     return (*carried, ("authorization", f"Bearer {text}")) if text else carried

@@ -366,7 +366,6 @@ def _kept(messages: Iterable[planner_pb2.KeptRows]) -> tuple[KeptRows, ...]:
 
 
 def schema(data: bytes) -> pa.Schema:
-    """Read the schema in an Arrow IPC schema message."""
     return pa.ipc.read_schema(pa.py_buffer(data))
 
 

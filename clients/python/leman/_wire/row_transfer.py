@@ -44,7 +44,6 @@ class _Incoming:
         return b"".join(parts)
 
     def close(self) -> None:
-        """Cancel the call."""
         self.closed = True
         self._answers.cancel()
 
@@ -68,7 +67,6 @@ class RowStream:
 
     @property
     def version(self) -> int:
-        """The version of the table that is read."""
         return self._incoming.version
 
     def reader(self) -> pa.RecordBatchReader:
@@ -187,7 +185,6 @@ def merge_rows(
 
 
 def ipc_stream(rows: pa.Table | pa.RecordBatchReader) -> bytes:
-    """Return rows as the bytes of an Arrow IPC stream."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, rows.schema) as writer:
         for batch in rows.to_batches() if isinstance(rows, pa.Table) else rows:
@@ -202,7 +199,6 @@ def _sent(
     rows: pa.Table | pa.RecordBatchReader,
     call: Callable[..., Answer],
 ) -> Answer:
-    """Make a call with a header and rows, in messages of one kind."""
     patience = services.patient()
     while True:
         messages = _Messages(message, header, rows)

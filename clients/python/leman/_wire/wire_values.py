@@ -28,7 +28,6 @@ def duration_message(value: float | None) -> duration_pb2.Duration | None:
 
 
 def time(message: timestamp_pb2.Timestamp) -> datetime.datetime:
-    """Return a time in UTC."""
     return message.ToDatetime(tzinfo=datetime.UTC)
 
 

@@ -108,7 +108,7 @@ _MARKUP: Literal["rich"] | None = "rich" if sys.stderr is not None and sys.stder
 
 
 class Commands(TyperGroup):
-    """The commands of `COMMANDS`."""
+    """Imports the module of a command only when the command is called."""
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 - as in click
         return list(COMMANDS)

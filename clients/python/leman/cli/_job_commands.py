@@ -47,8 +47,6 @@ if TYPE_CHECKING:
 
 
 class OnStaleInput(enum.StrEnum):
-    """The values of `BackfillParameters.on_stale_input`."""
-
     ERROR = "error"
     WARN = "warn"
     FIRST = "first"

@@ -104,7 +104,6 @@ class Connection:
         return connect(self.db, direct=None if direct else False)
 
     def remote(self) -> Database:
-        """Open the database through the services at the endpoint."""
         from leman._connect import connect  # noqa: PLC0415 - slow to import
 
         endpoint, credentials = self.endpoint or "", self._credentials()
@@ -113,7 +112,6 @@ class Connection:
         return connect(far_uri(self.db, "@…"), endpoint, **credentials)
 
     def registry(self) -> Databases:
-        """Open the registry of databases of the services at the endpoint."""
         from leman._connect import databases  # noqa: PLC0415 - slow to import
 
         return databases(self.endpoint or "", **self._credentials())
@@ -195,7 +193,6 @@ def _with_connection(
 
 
 def labels_of(given: list[str] | None) -> dict[str, str]:
-    """Return the labels that `--label` names."""
     pairs = [text.partition("=") for text in given or ()]
     for key, sign, _ in pairs:
         if not key or not sign:
@@ -204,7 +201,6 @@ def labels_of(given: list[str] | None) -> dict[str, str]:
 
 
 def env_of(given: list[str] | None) -> dict[str, str] | None:
-    """Return the environment variables that `--env` names."""
     if not given:
         return None
     found = {}
@@ -264,7 +260,6 @@ def _in_json(found: re.Match[str]) -> str:
 
 
 def print_line(text: str) -> None:
-    """Print text on standard output."""
     sys.stdout.write(_clean(text) + "\n")
 
 
@@ -279,7 +274,6 @@ def print_found(found: _Found, *, as_json: bool, show: Callable[[_Found], None] 
 
 
 def note(text: str) -> None:
-    """Print a remark on standard error."""
     sys.stderr.write(f"leman: {_clean(text)}\n")
     sys.stderr.flush()
 
