@@ -172,7 +172,9 @@ def _delta_from_proto(uri: str, message: submission_pb2.SubmitCommitRequest) -> 
     wanted = message.apply_view_delta
     if wanted.evictions_file and not keys.is_evictions_name(wanted.evictions_file):
         field = "apply_view_delta.evictions_file"
-        raise InvalidArgument("BAD_FILE_NAME", f"'{wanted.evictions_file}' is not the name of evictions", field=field)
+        raise InvalidArgument(
+            "BAD_FILE_NAME", f"'{wanted.evictions_file}' is not the name of a file of evictions", field=field
+        )
     if external := [key for key in wanted.metadata if not key.startswith(view_definitions.PREFIX)]:
         field = "apply_view_delta.metadata"
         raise InvalidArgument(

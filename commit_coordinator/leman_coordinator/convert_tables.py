@@ -295,7 +295,9 @@ def _altered(column: tables_pb2.PlainColumnAlteration) -> AlteredColumn:
         column.nullable if column.HasField("nullable") else None,
     )
     if found == AlteredColumn(column.name):
-        raise InvalidArgument("BAD_COLUMN", f"No change of column '{column.name}' is given", field="columns")
+        raise InvalidArgument(
+            "BAD_COLUMN", f"The request does not say how to alter column '{column.name}'", field="columns"
+        )
     if found.new_name is not None:
         check_column_name(found.new_name, "columns.new_name")
     return found

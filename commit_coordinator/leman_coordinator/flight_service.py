@@ -219,7 +219,7 @@ def _bounded(command: _Command) -> _Command:
 def _parse_command(raw: bytes, kind: type[_Command], field: str) -> _Command:
     is_json = raw.lstrip()[:1] == b"{"
     if is_json and len(raw) > _MOST_JSON_BYTES:
-        message = f"{field} has {len(raw)} bytes of JSON, and may have {_MOST_JSON_BYTES}: send it as bytes of protobuf"
+        message = f"{field} has {len(raw)} bytes of JSON; at most {_MOST_JSON_BYTES} are accepted: send it as protobuf"
         raise InvalidArgument("BAD_REQUEST", message, field=field)
     try:
         if is_json:

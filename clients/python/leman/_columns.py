@@ -237,7 +237,7 @@ class BackfillOptions:
         for name in parameters:
             if name not in names:
                 close = difflib.get_close_matches(name, names, 1)
-                hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(names)}"
+                hint = f"did you mean {close[0]}?" if close else f"its parameters are {', '.join(names)}"
                 raise TypeError(f"a backfill has no parameter {name!r}: {hint}")
         return cls(**parameters)
 

@@ -227,7 +227,7 @@ def connect(  # noqa: PLR0913 - each is an option of its own
     """
     if database is not None:
         if endpoint is not None:
-            raise InvalidArgument("with database= the first argument is the endpoint: leave endpoint= out")
+            raise InvalidArgument("with database=, the first argument is the endpoint: leave out endpoint=")
         endpoint, uri = os.fspath(path_or_uri), ""
     elif endpoint is None:
         uri = database_uri(path_or_uri)
@@ -241,7 +241,7 @@ def connect(  # noqa: PLR0913 - each is an option of its own
         if "://" in uri:
             raise InvalidArgument(f"{uri} is not a local folder: give endpoint='host:port' of running services")
         if plaintext or any(given is not None for given in (token, tls_ca, tls_cert, tls_key)):
-            raise InvalidArgument("token, tls_… and plaintext are for endpoint=: local services need none of them")
+            raise InvalidArgument("token, tls_… and plaintext need endpoint=: leave them out for local services")
         _locations.check_database_possible(uri)
         return Database(uri, Services(Embedded(uri, direct=by_itself), direct=by_itself))
     services = _remote(endpoint, token, tls_ca, tls_cert, tls_key, plaintext=plaintext, direct=by_itself)

@@ -221,7 +221,7 @@ class Database(DatabaseJobs, Shown):
         table = self._table(name)
         there = table.describe().schema
         if is_view(there.metadata or {}):
-            raise TableExists(f"'{name}' is a view: take another name, or drop it first")
+            raise TableExists(f"'{name}' is a view: choose another name, or drop it first")
         for field in schema:
             if field.name not in there.names:
                 raise ColumnNotFound(
@@ -253,7 +253,7 @@ class Database(DatabaseJobs, Shown):
             warn(f"table {name!r} gets no stable row ids: rows that an update or a compaction moves are computed again")
         if not self._services.direct or request_id is not None:
             if mode == "overwrite":
-                raise NotSupported("through the services a table is not overwritten: drop_table() it first")
+                raise NotSupported("a table cannot be overwritten through the services: call drop_table() first")
             return self._create(name, data, stable_row_ids, max_rows_per_file, request_id)
         local.create_table(
             self._table_uri(name),
@@ -553,9 +553,11 @@ class Database(DatabaseJobs, Shown):
 
 def _check_table_name(name: Any) -> None:
     if not isinstance(name, str) or not name[:1].isalnum():
-        raise InvalidArgument(f"{name!r} is no name for a table: it begins with a letter or digit")
+        raise InvalidArgument(f"{name!r} is not a valid table name: it must begin with a letter or a digit")
     if any(c in "/\\:" or not c.isprintable() for c in name):
-        raise InvalidArgument(f"{name!r} is no name for a table: no '/', '\\', ':' or control characters")
+        raise InvalidArgument(
+            f"{name!r} is not a valid table name: it may not contain '/', '\\', ':' or control characters"
+        )
 
 
 def _check_rows(max_rows_per_file: Any) -> None:

@@ -113,7 +113,7 @@ def rows_in_state(services: Services, table: catalog_pb2.TableRef, column: str, 
     Raises InvalidArgument.
     """
     if state not in STATES:
-        raise InvalidArgument(f"state is one of {', '.join(STATES)}, not {state!r}")
+        raise InvalidArgument(f"state must be one of {', '.join(STATES)}, not {state!r}")
     request = planner_pb2.GetRowStatesRequest(table=table, column=column, state=STATES[state], page_size=_PAGE)
     rows: dict[int, int | None] = {}
     while True:
@@ -143,7 +143,7 @@ def check_labels(labels: Any) -> dict[str, str]:
     if labels is None:
         return {}
     if not isinstance(labels, Mapping) or not all(isinstance(text, str) for item in labels.items() for text in item):
-        raise InvalidArgument(f"labels map names to values, all of them str, not {labels!r}", facts={"field": "labels"})
+        raise InvalidArgument(f"labels must map str to str, not {labels!r}", facts={"field": "labels"})
     return dict(labels)
 
 
@@ -194,7 +194,9 @@ def job_filter(
         wanted = [JobState(state) for state in states]
     except ValueError:
         known = ", ".join(JobState)
-        raise InvalidArgument(f"states are some of {known}, not {list(states)!r}", facts={"field": "states"}) from None
+        raise InvalidArgument(
+            f"states must be some of {known}, not {list(states)!r}", facts={"field": "states"}
+        ) from None
     return jobs_pb2.JobFilter(
         tables=[table] if table else [],
         states=[jobs_pb2.Job.State.Value(f"STATE_{state}") for state in wanted],

@@ -203,7 +203,7 @@ class Verification:
         left = sum(c.unverifiable for c in self.checked)
         found = f"{len(self.findings):,} finding{'' if len(self.findings) == 1 else 's'}"
         what = found if self.findings else "sound" if self.complete else "sound so far"
-        return f"{what}: {looked:,} things ({size:,} bytes) looked at, {left:,} of them not verifiable"
+        return f"{what}: {looked:,} things ({size:,} bytes) checked, {left:,} of them not verifiable"
 
 
 def verify(
@@ -236,7 +236,7 @@ def _messages(services: Services, database: str, token: str) -> Iterator[commit_
                 services.wait_or_raise("commit_coordinator", error, patience, repeatable=True)
             elif token == began_at:
                 raise DeadlineExceeded(
-                    f"the commit coordinator said nothing about {database} for {_STREAM_SECONDS:g} seconds"
+                    f"the commit coordinator sent nothing about {database} for {_STREAM_SECONDS:g} seconds"
                 ) from None
         finally:
             stream.cancel()

@@ -111,13 +111,15 @@ class Preview(Shown):
         failed = sum(row.state in ("failed", "fails") for row in self.rows)
         remarks = []
         if not self.rows:
-            late = f"no row was read within {self.timeout:g} s: give it more timeout="
+            late = f"no row was read within {self.timeout:g} s: raise timeout="
             remarks.append(late if self.timed_out else "there are no such rows")
         elif self.timed_out:
             left = sum(row.state == "unfinished" for row in self.rows)
-            remarks.append(f"time was over before {left:,} of {len(self.rows):,} rows were done: give it more timeout=")
+            remarks.append(
+                f"the timeout was reached before {left:,} of {len(self.rows):,} rows were done: raise timeout="
+            )
         if failed:
-            ends = "a backfill would end with that" if self.fails else "a backfill would leave them NULL and continue"
+            ends = "a backfill would fail on that" if self.fails else "a backfill would leave them NULL and continue"
             remarks.append(f"{failed:,} of {len(self.rows):,} rows failed: {ends}")
         if self.set_up_seconds is not None and self.set_up_seconds >= 1:
             remarks.append(f"setting the function up took {duration(self.set_up_seconds)}")
@@ -139,7 +141,7 @@ class Preview(Shown):
         """How long a backfill of the whole table would take, in a line."""
         rows = f"{self.rows_to_compute:,} rows to compute"
         if self.seconds_per_row is None or self.expected_seconds is None:
-            return f"{rows} in the whole table; how long that takes is not known"
+            return f"{rows} in the whole table; the time for them is not known"
         on = "1 core" if self.workers == 1 else f"{self.workers:,} cores"
         return f"about {duration(self.expected_seconds)} for {rows} on {on}, at {_took(self.seconds_per_row)} a row"
 

@@ -24,8 +24,8 @@ class OutputFailed(OSError):
 
     def __str__(self) -> str:
         return (
-            f"standard output cannot be written: {self.strerror}. What the command did stands; redirect its output to "
-            "where there is room [OUTPUT_FAILED]"
+            f"standard output cannot be written: {self.strerror}. The command has done its work; redirect its output "
+            "to a place with free space [OUTPUT_FAILED]"
         )
 
 

@@ -57,9 +57,9 @@ class ViewMaker(Protocol[View_co]):
     ) -> View_co: ...
 
 
-_JOINED = "a view reads one table. Bring the other's columns into it by key with merge_insert, or join what you read"
-_GROUPED = "a view has a row for each row of its source. Group what you read, for example to_arrow().group_by(...)"
-_SORTED = "rows of a view are in the order of its source, or shuffled. Sort what you read: to_arrow().sort_by(...)"
+_JOINED = "a view reads one table. Add the other table's columns by key with merge_insert, or join after reading"
+_GROUPED = "a view has a row for each row of its source. Group after reading, for example to_arrow().group_by(...)"
+_SORTED = "rows of a view are in the order of its source, or shuffled. Sort after reading: to_arrow().sort_by(...)"
 #: Advice for methods that queries of other libraries have.
 _OTHER_WAYS = {
     **dict.fromkeys(["join", "merge"], _JOINED),
@@ -406,5 +406,5 @@ class Relation(Shown):
         return _maintenance.from_wire(self._services.commits.CollectGarbage(request), dry_run=dry_run)
 
     def ref(self) -> catalog_pb2.TableRef:
-        """The table's name for the wire."""
+        """Return the table's name for the wire."""
         return catalog_pb2.TableRef(database=self._database, table=self.name)

@@ -479,8 +479,8 @@ class Table(Relation):
         for name in names:
             if name not in known:
                 raise ColumnNotDefined(
-                    f"Column {name} is not computed by a function: add it with add_columns() first. Computed are"
-                    f" {', '.join(known) or 'none'}"
+                    f"Column {name} is not computed by a function: add it with add_columns() first. The computed"
+                    f" columns: {', '.join(known) or 'none'}"
                 )
         return [name for name in inputs_first(computed) if name in names]
 

@@ -231,10 +231,10 @@ REASONS = {
     "INPUT_CHANGED": "computed from data that has changed since",
     "PARTIAL": "some rows computed, some not",
     "EXTERNAL_WRITE": "values that Leman did not compute, or that an update moved",
-    "REUSED_FILTER": "all that the filter asks for is computed",
+    "REUSED_FILTER": "all rows that the filter selects are computed",
     "REUSED_COMPACTED": "computed before compaction moved its rows",
-    "PAST_INPUT": "inputs have moved on: gets the values of read_version, the next plain run makes them current",
-    "HISTORY_LOST": "perhaps moved by compaction: the versions that would tell were cleaned away",
+    "PAST_INPUT": "inputs have changed since: gets values of read_version; a backfill without it makes them current",
+    "HISTORY_LOST": "possibly moved by compaction: the versions that would show it were cleaned up",
 }
 """The meaning of each reason for a fragment."""
 

@@ -261,4 +261,4 @@ def create_view(
 
 def _check_cascade(src_version: int | None) -> None:
     if src_version is not None:
-        raise InvalidArgument("cascade brings the source to its latest version: leave src_version out")
+        raise InvalidArgument("cascade refreshes the source to its latest version: leave out src_version")

@@ -197,8 +197,7 @@ def served(udf: UDF, *, input_types: Sequence[pa.DataType] | None = None, descri
     """
     if not isinstance(udf, UDF):
         raise UdfDefinitionError(
-            f"functions of a server are made by leman.udf, or by leman.functions.served: {_called(udf)} is"
-            " not, decorate it with @leman.udf"
+            f"{_called(udf)} was not made by leman.udf or leman.functions.served: decorate it with @leman.udf"
         )
     if udf.blob:
         raise UdfDefinitionError(f"UDF '{udf.name}' returns blobs, which a remote function cannot")
@@ -273,7 +272,7 @@ class FunctionFlight(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow 
     def __init__(self, functions: Sequence[Served], **options: Any) -> None:
         self._functions = {function.name: function for function in functions}
         if len(self._functions) != len(functions):
-            raise UdfDefinitionError("two functions have one name")
+            raise UdfDefinitionError("two functions have the same name")
         pa.array([])  # imports pandas, if installed, which takes seconds: now, before a caller waits
         #: Once set, no new stream begins, and each open one ends after its current batch.
         self.stopping = threading.Event()
@@ -360,7 +359,7 @@ class FunctionFlight(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow 
             asked = json.loads(descriptor.command)
             protocol, name, version = asked["protocol"], asked["function"], asked["version"]
         except (TypeError, ValueError, KeyError):
-            raise pa.ArrowInvalid(f"the descriptor's command is no JSON of {PROTOCOL}") from None
+            raise pa.ArrowInvalid(f"the descriptor's command is not JSON of {PROTOCOL}") from None
         if protocol != PROTOCOL:
             raise pa.ArrowInvalid(f"the protocol is {PROTOCOL}, not {protocol}")
         if name not in self._functions:
@@ -376,7 +375,7 @@ def _check_size(batch: pa.RecordBatch) -> None:
     size = batch.get_total_buffer_size()
     if size > MOST_BATCH_BYTES:
         raise pa.ArrowInvalid(
-            f"a batch has {size} bytes decompressed, at most {MOST_BATCH_BYTES} are taken: send fewer rows at once"
+            f"a batch has {size} bytes decompressed, and at most {MOST_BATCH_BYTES} are accepted: send fewer rows"
         )
 
 

@@ -505,7 +505,7 @@ def _failure(error: Exception) -> LemanError:
             f"It is not known whether the commit was made: {error}. Send the same request again.",
         )
     _log.error("commit failed", exc_info=error)
-    return Internal("INTERNAL_BUG", "The commit failed in a way that it should not")
+    return Internal("INTERNAL_BUG", "The commit failed because of a bug in Leman: its log has the error")
 
 
 COMMIT_THREADS = 8

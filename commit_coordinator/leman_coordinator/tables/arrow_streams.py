@@ -456,7 +456,7 @@ def _check_size(size: int, how: str = "") -> None:
         has = f"{size} bytes {how}".rstrip()
         raise InvalidArgument(
             "BATCH_TOO_LARGE",
-            f"A record batch has {has}, at most {MAX_BATCH_BYTES} are taken: send smaller ones",
+            f"A record batch has {has}, and at most {MAX_BATCH_BYTES} are accepted: send smaller ones",
             field="arrow_ipc",
         )
 

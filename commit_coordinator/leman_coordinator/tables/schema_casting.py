@@ -99,8 +99,8 @@ def in_parts(values: pa.Array, size: int, most: int) -> Iterator[pa.Array]:
     if len(ends) and ends[-1] > most:
         raise InvalidArgument(
             "BATCH_TOO_LARGE",
-            f"{len(values)} values, sent as {values.type}, have {ends[-1]} bytes, at most {most} are taken at once: "
-            "send smaller batches",
+            f"{len(values)} values, sent as {values.type}, have {ends[-1]} bytes, and at most {most} are accepted at "
+            "once: send smaller batches",
             field="arrow_ipc",
         )
     at = 0
@@ -258,7 +258,7 @@ def check_not_computed(names: Container[str], table: Sequence[TableField]) -> No
         if column.name in names and binding.read(column.arrow) is not None:
             raise FailedPrecondition(
                 "COLUMN_IS_COMPUTED",
-                f"Column '{column.name}' has the values of its function: leave it out, and change what it reads",
+                f"Column '{column.name}' is computed by its function: leave it out, and change its inputs instead",
                 column=column.name,
             )
 
@@ -318,7 +318,7 @@ def check_size(field: pa.Field, values: pa.Array) -> None:
         raise InvalidArgument(
             "BATCH_TOO_LARGE",
             f"{len(values)} values of column '{field.name}', sent as {values.type}, have {size} bytes as {field.type}, "
-            f"at most {MAX_BATCH_BYTES} are taken at once: send smaller batches",
+            f"and at most {MAX_BATCH_BYTES} are accepted at once: send smaller batches",
             field="arrow_ipc",
         )
 

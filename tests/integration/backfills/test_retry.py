@@ -226,7 +226,7 @@ def test_a_null_a_failed_and_a_missing_row_are_told_apart(db, flaky):
     missing = [(1 << 32) + i for i in range(4, 10)] + [(f << 32) + i for f in (2, 3) for i in range(10)]
     assert table.rows_in_state("y", "not_computed") == [*missing, last, last + 1]
     assert len(table.rows_in_state("y", "computed")) == 12
-    with pytest.raises(leman.errors.InvalidArgument, match="state is one of"):
+    with pytest.raises(leman.errors.InvalidArgument, match="state must be one of"):
         table.rows_in_state("y", "broken")
 
 

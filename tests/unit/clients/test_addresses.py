@@ -37,7 +37,7 @@ def test_addresses_are_taken_once_each(given: Any, meant: tuple[str, ...]):
         *[(wrong, r"is not host:port, such as 'leman.internal:7443'") for wrong in (" ", "a", "a:", ":1", "::1:7443")],
         *[(wrong, r"is not host:port, such as") for wrong in (b"a:1", 5, "a b:1", ["a:1,b:2"], ["a:1", ""], "a:1,")],
         *[([wrong], r"is not a str like host:port") for wrong in (None, b"a:1", 5)],
-        *[(f"a:{port}", r"has no possible port: one is from 1 to 65535") for port in (0, 65536, 99999)],
+        *[(f"a:{port}", r"has no valid port: give one from 1 to 65535") for port in (0, 65536, 99999)],
         ("https://a:1/", r"leave https:// out and give a:1 \(for TLS with tls_ca=\)"),
         ("dns://8.8.8.8/a:1", r"is a URL"),
     ],

@@ -98,7 +98,7 @@ def test_connect_takes_a_name_or_a_place(fake, databases):  # noqa: F811
         assert db.uri == "/data/lake"
     with pytest.raises(errors.NotFound, match="nowhere"):
         leman.connect(fake.address, database="nowhere")
-    with pytest.raises(errors.InvalidArgument, match="leave endpoint= out"):
+    with pytest.raises(errors.InvalidArgument, match="leave out endpoint="):
         leman.connect("/data/lake", fake.address, database="lake")
     with pytest.raises(errors.InvalidArgument, match="host:port"):
         leman.connect("/data/lake", database="lake")

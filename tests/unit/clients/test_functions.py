@@ -140,8 +140,8 @@ def test_an_error_is_told_and_the_stream_goes_on(client):
         (descriptor("total", "1"), column(1), pa.ArrowInvalid, "has version 2 here, not 1"),
         (descriptor("total", "2"), column(1), pa.ArrowInvalid, "reads int64, int64, and is sent int64"),
         (descriptor("total", "2", "other.v1"), column(1), pa.ArrowInvalid, "the protocol is leman.function.v1"),
-        (flight.FlightDescriptor.for_command(b"total"), column(1), pa.ArrowInvalid, "no JSON of leman.function.v1"),
-        (flight.FlightDescriptor.for_path("total"), column(1), pa.ArrowInvalid, "no JSON of leman.function.v1"),
+        (flight.FlightDescriptor.for_command(b"total"), column(1), pa.ArrowInvalid, "not JSON of leman.function.v1"),
+        (flight.FlightDescriptor.for_path("total"), column(1), pa.ArrowInvalid, "not JSON of leman.function.v1"),
     ],
 )
 def test_what_does_not_fit_is_refused_before_any_answer(client, asked, batch, kind, told):
@@ -163,7 +163,9 @@ def test_a_batch_that_is_large_once_it_is_decompressed_is_refused(client, monkey
     for rows in (1 << 10, (1 << 17) + 1):
         writer.write_batch(pa.record_batch([pa.array([0] * rows, pa.int64())], names=["x"]))
     assert reader.read_chunk().data.num_rows == 1 << 10
-    with pytest.raises(pa.ArrowInvalid, match="1048584 bytes decompressed, at most 1048576 are taken: send fewer rows"):
+    with pytest.raises(
+        pa.ArrowInvalid, match="1048584 bytes decompressed, and at most 1048576 are accepted: send fewer rows"
+    ):
         reader.read_chunk()
     with pytest.raises(pa.ArrowInvalid):
         writer.close()
@@ -254,8 +256,8 @@ def test_what_is_no_token_makes_no_server(token: Any):
         ([], {}, "^functions is empty"),
         (half, {}, "^functions is a list of functions, not a UDF"),
         (None, {}, "^functions is a list of functions, not a NoneType"),
-        ([len], {}, "^functions of a server are made by leman.udf.*'len' is not"),
-        ([5], {}, "^functions of a server are made by leman.udf.*a int is not"),
+        ([len], {}, "^'len' was not made by leman.udf"),
+        ([5], {}, "^a int was not made by leman.udf"),
     ],
 )
 def test_arguments_that_make_no_server_are_named(functions: Any, options: dict[str, Any], told: str):
@@ -268,7 +270,7 @@ def test_a_function_has_to_say_what_it_reads():
         FunctionServer([total], port=0)
     with pytest.raises(UdfDefinitionError, match="one for each of"):
         served(total, input_types=[pa.int64()])
-    with pytest.raises(UdfDefinitionError, match="two functions have one name"):
+    with pytest.raises(UdfDefinitionError, match="two functions have the same name"):
         FunctionServer([half, half], port=0)
 
 

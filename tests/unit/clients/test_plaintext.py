@@ -59,7 +59,7 @@ def test_services_that_an_endpoint_names_elsewhere_are_not_asked():
 def test_it_cannot_be_permitted_where_it_means_nothing():
     with pytest.raises(InvalidArgument, match="contradict"):
         leman.connect("/lake", "localhost:1", tls_ca="ca.pem", plaintext=True)
-    with pytest.raises(InvalidArgument, match="plaintext are for endpoint="):
+    with pytest.raises(InvalidArgument, match="plaintext need endpoint="):
         leman.connect("/lake", plaintext=True)
 
 

@@ -83,7 +83,7 @@ def test_a_failed_row_has_its_error_and_its_traceback():
     text = str(made)
     assert "ValueError: seven  10.1 ms" in text
     assert "    in score\n  ValueError: seven" in text
-    assert "1 of 2 rows failed: a backfill would end with that" in text
+    assert "1 of 2 rows failed: a backfill would fail on that" in text
     skipped = preview(row("failed", error=error))
     assert "a backfill would leave them NULL and continue" in str(skipped)
 
@@ -118,8 +118,8 @@ def test_an_error_without_a_traceback_is_shown_whole():
 def test_what_is_not_known_is_said():
     late = preview(row(), row("unfinished", output="", seconds=None), timed_out=True, seconds_per_row=None)
     assert "not finished in time" in str(late)
-    assert "time was over before 1 of 2 rows were done" in str(late)
-    assert "how long that takes is not known" in str(late)
+    assert "the timeout was reached before 1 of 2 rows were done" in str(late)
+    assert "the time for them is not known" in str(late)
     assert "there are no such rows" in str(preview())
     assert "| hello" in str(preview(row(), printed="hello\n", printed_bytes=6))
 
@@ -195,7 +195,7 @@ def test_a_text_is_a_computed_column_a_registered_function_or_an_expression(tabl
 
 
 @pytest.mark.parametrize(
-    ("timed_out", "said"), [(True, "no row was read within 0.5 s: give it more timeout="), (False, "no such rows")]
+    ("timed_out", "said"), [(True, "no row was read within 0.5 s: raise timeout="), (False, "no such rows")]
 )
 def test_an_answer_without_rows_has_no_columns_and_is_told(table, fake, timed_out, said):
     answer = fake.scripts["PreviewFunction"]

@@ -65,8 +65,8 @@ def test_output_that_cannot_be_written_is_a_failure(said):
 
 
 FULL = (
-    "leman: standard output cannot be written: No space left on device. What the command did stands; redirect its "
-    "output to where there is room [OUTPUT_FAILED]\n"
+    "leman: standard output cannot be written: No space left on device. The command has done its work; redirect its "
+    "output to a place with free space [OUTPUT_FAILED]\n"
 )
 
 

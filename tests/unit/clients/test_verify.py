@@ -84,7 +84,7 @@ def test_findings_make_exit_code_3(run):
     code, out, _ = run()
     assert code == 3
     assert "damaged column file (n; fragment 4, 10 rows): a is damaged: restore it" in out
-    assert out.splitlines()[-1] == "1 finding: 6 things (150 bytes) looked at, 3 of them not verifiable"
+    assert out.splitlines()[-1] == "1 finding: 6 things (150 bytes) checked, 3 of them not verifiable"
 
 
 def test_a_sound_database_is_exit_code_0(run, fake):

@@ -397,7 +397,7 @@ def test_lines_name_the_view():
 @pytest.mark.parametrize(
     ("name", "way"),
     [
-        ("join", "reads one table. Bring the other's columns into it by key with merge_insert"),
+        ("join", "reads one table. Add the other table's columns by key with merge_insert"),
         ("group_by", "to_arrow().group_by"),
         ("order_by", "to_arrow().sort_by"),
     ],

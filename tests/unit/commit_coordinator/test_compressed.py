@@ -73,7 +73,7 @@ def test_a_few_bytes_that_become_many_are_refused_before_they_do(monkeypatch, na
     content = stream(COLUMNS[name], compression)
     assert received(content) == ROWS
     monkeypatch.setattr(incoming_module, "MAX_BATCH_BYTES", max(len(content), 60_000))
-    with pytest.raises(InvalidArgument, match="bytes decompressed, at most") as caught:
+    with pytest.raises(InvalidArgument, match="bytes decompressed, and at most") as caught:
         received(content)
     assert caught.value.reason == "BATCH_TOO_LARGE"
 

@@ -169,7 +169,7 @@ def of_put(cmd: bytes) -> bytes:
             flight_service.descriptor_from_bytes,
             command(b"{" + b" " * (1 << 18)),
             "BAD_REQUEST",
-            "send it as bytes of protobuf",
+            "send it as protobuf",
         ),
         (
             flight_service.listing_from_bytes,

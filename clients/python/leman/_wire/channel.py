@@ -40,7 +40,7 @@ _LOSSES = 2  # lost connections of one call; equals the clients in other languag
 def check_timeout(timeout: float | None) -> None:
     """Raise InvalidArgument unless the timeout is None or a number of seconds that is not negative."""
     if timeout is not None and not timeout >= 0:  # false for NaN, too
-        raise InvalidArgument(f"timeout is a number of seconds from 0 on, or None, not {timeout:g}")
+        raise InvalidArgument(f"timeout must be None or a number of seconds, 0 or more, not {timeout:g}")
 
 
 class RetryBudget:
@@ -341,7 +341,7 @@ class Services:
             raise self.explain(service, error) from None
         self.heard_until = 0.0
         raise Unavailable(
-            f"the services have ended and were not restarted within {self._patience:g} s: the job goes on once they"
+            f"the services have ended and were not restarted within {self._patience:g} s: the job continues once they"
             " run, and the next call starts them"
         )
 
@@ -492,7 +492,7 @@ class Remote(Locator):
         self._endpoints = parse_addresses(endpoint)
         self._endpoint = self._endpoints[0]
         if bool(tls_cert) != bool(tls_key) or (tls_cert and not tls_ca):
-            raise InvalidArgument("tls_cert and tls_key go together, and with tls_ca")
+            raise InvalidArgument("tls_cert and tls_key need each other, and tls_ca: give all three")
         if plaintext and tls_ca:
             raise InvalidArgument("plaintext and tls_ca contradict each other: leave one of them out")
         self._token = token
@@ -578,7 +578,7 @@ def _no_contact(error: grpc.RpcError, endpoints: Sequence[str], *, tls: bool) ->
     address = " or ".join(endpoints)
     told = conversions.from_rpc(error, service="endpoint", address=address)
     if conversions.code_of(error) is grpc.StatusCode.UNIMPLEMENTED:
-        what = f"what answers at {address} is not a service of Leman, or is of another release: check the address"
+        what = f"the server at {address} is not a service of Leman, or is of another release: check the address"
         return NotSupported(f"{what}, and whether a proxy is in front of it")
     if conversions.code_of(error) not in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
         return told

@@ -71,11 +71,11 @@ def from_rpc(error: grpc.RpcError, *, service: str, address: str) -> errors.Lema
     where = f"the {service.replace('_', ' ')} at {address}"
     away = f"cannot reach {where}" + (f": {why}" if (why := tls_failure(error)) else "")
     if lost_connection(error):
-        away = f"{where} went away while it worked on the call: look at its log before you send the call again"
+        away = f"{where} ended during the call: check its log before you repeat the call"
     messages = {
         "UNAVAILABLE": away,
         "DEADLINE_EXCEEDED": f"no answer from {where} in time",
-        "UNIMPLEMENTED": f"{where} does not know this call; client and services are of different releases",
+        "UNIMPLEMENTED": f"{where} does not know this call: use the same release of client and services",
         "UNAUTHENTICATED": f"{where} refused the token" + (f": {details}" if details else ""),
         "CANCELLED": f"the call to {where} was cancelled",
     }

@@ -52,7 +52,7 @@ def _address(given: Any) -> str:
     if found is None:
         raise _bad(address, f"is not host:port, {_SUCH_AS}")
     if not 1 <= int(found[1]) <= _LARGEST_PORT:
-        raise _bad(address, f"has no possible port: one is from 1 to {_LARGEST_PORT}")
+        raise _bad(address, f"has no valid port: give one from 1 to {_LARGEST_PORT}")
     return address
 
 
@@ -94,7 +94,7 @@ class Token:
         if not isinstance(found, str):
             raise InvalidArgument(f"the source of tokens returned a {type(found).__name__}, not a text")
         if not found:
-            raise InvalidArgument("the source of tokens returned an empty one")
+            raise InvalidArgument("the source of tokens returned an empty token")
         self._last = checked_token(found)
         return True
 

@@ -204,7 +204,7 @@ def test_the_sdk_and_the_command_line_show_a_certificate(ours, shown, tmp_path):
 
     asyncio.run(scenario())
     for left_out in given:
-        with pytest.raises(errors.InvalidArgument, match="tls_cert and tls_key go together"):
+        with pytest.raises(errors.InvalidArgument, match="tls_cert and tls_key need each other"):
             leman.connect(tmp_path, "127.0.0.1:1", **{k: v for k, v in given.items() if k != left_out})
     with pytest.raises(errors.InvalidArgument, match="cannot be read"):
         leman.connect(tmp_path, "127.0.0.1:1", **(given | {"tls_key": "/nowhere/key.pem"}))
