@@ -1,9 +1,9 @@
-"""Clients of function servers, for planner and workers: the protocol, calls, and the meaning of refusals.
+"""A client of function servers, for planner and workers: the protocol `leman.function.v1`, and its errors.
 
-docs/remote_functions.md describes the protocol `leman.function.v1` over Arrow Flight. A server is asked for its
-functions before it gets work: the status of a refused stream is not used, as not every Flight library has every status.
-gRPC reports a missing server and a wrong use of TLS alike, so after a failed connection a handshake of our own finds
-the cause.
+docs/remote_functions.md describes the protocol, which runs over Arrow Flight. Callers ask a server for its functions
+before they send it batches, and find out so whether it can compute them. The status of a refused stream is no help,
+because not every Flight library can send every status. gRPC reports an absent server and a TLS error alike, so after
+a failed connection this module tries a TLS handshake itself to find the cause.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from leman_core.process.addresses import Address, parse_address
 PROTOCOL = "leman.function.v1"
 #: The action that asks a server for its functions.
 DESCRIBE = f"{PROTOCOL}.describe"
-#: Keys in the metadata of the schema that answers a stream.
+#: Keys in the metadata of the schema with which a server begins its side of a stream.
 FUNCTION_KEY, VERSION_KEY = b"leman.function", b"leman.version"
 _VERSION = re.compile(r"[A-Za-z0-9_.-]{1,128}")
-#: Most letters of an error's name that a server sends.
+#: Most characters of an error class's name that are kept, and most base classes.
 _LONGEST_NAME = 200
 _MOST_BASES = 64
 
@@ -69,14 +69,16 @@ class BatchError:
 
 
 def parse_stream(schema: pa.Schema) -> tuple[str, str]:
-    """Return the function and the version in the first schema of a stream.
+    """Return the function and its version that the schema of a server's stream names.
 
     Raises:
-        ProtocolError: It names none, or does not have one column.
+        ProtocolError: It does not name them, or does not have exactly one column.
     """
     told = schema.metadata or {}
     if len(schema) != 1 or FUNCTION_KEY not in told or VERSION_KEY not in told:
-        raise ProtocolError("a stream's schema lacks its function, its version or its one column")
+        raise ProtocolError(
+            "a stream's schema needs the function and its version as metadata, and exactly one column"
+        )
     try:
         return told[FUNCTION_KEY].decode(), told[VERSION_KEY].decode()
     except UnicodeDecodeError:
@@ -84,15 +86,15 @@ def parse_stream(schema: pa.Schema) -> tuple[str, str]:
 
 
 def stream_command(function: str, version: str) -> bytes:
-    """Return the command of a stream: the function of its batches."""
+    """Return the command that opens a stream for a function."""
     return json.dumps({"protocol": PROTOCOL, "function": function, "version": version}).encode()
 
 
 def parse_description(body: bytes) -> FunctionDescription:
-    """Parse one answer of `DESCRIBE`.
+    """Parse one result of the action `DESCRIBE`.
 
     Raises:
-        ProtocolError: It is invalid.
+        ProtocolError: It is not a valid description.
     """
     told = _object(body)
     output = _schema(told, "output")
@@ -102,21 +104,21 @@ def parse_description(body: bytes) -> FunctionDescription:
     if not _VERSION.fullmatch(version):
         raise ProtocolError("'version' is not 1 to 128 letters, digits, '_', '.' and '-'")
     if len(set(inputs.names)) < len(inputs):
-        raise ProtocolError("two fields of 'inputs' have one name")
+        raise ProtocolError("two fields of 'inputs' have the same name")
     if pa.types.is_null(output.field(0).type):
         raise ProtocolError("'output' is of type null: no value could be stored")
     return FunctionDescription(_text(told, "function"), version, inputs, output.field(0).type)
 
 
 def parse_error(metadata: bytes) -> BatchError:
-    """Parse the error in place of a batch.
+    """Parse the metadata that a server sends instead of a batch, if its function failed.
 
     Raises:
-        ProtocolError: It is invalid.
+        ProtocolError: It is not a valid error.
     """
     told = _object(metadata).get("error")
     if not isinstance(told, dict):
-        raise ProtocolError("neither a batch nor an error answers a batch")
+        raise ProtocolError("the server answered a batch with neither a batch nor an error")
     bases = told.get("bases", [])
     return BatchError(
         kind=_name(_text(told, "type")),
@@ -137,14 +139,14 @@ def _object(body: bytes) -> dict[str, Any]:
 
 
 def _name(told: str) -> str:
-    """Return a name for storage and display: of limited length, and without characters that move a cursor."""
+    """Return a server's text cut to a safe length, with `?` for control characters, for storage and terminals."""
     return "".join(letter if letter.isprintable() else "?" for letter in told[:_LONGEST_NAME])
 
 
 def _text(told: dict[str, Any], key: str) -> str:
     value = told.get(key)
     if not isinstance(value, str) or not value:
-        raise ProtocolError(f"'{key}' is missing, or not a text")
+        raise ProtocolError(f"'{key}' is missing, empty or not a string")
     return value
 
 
@@ -158,18 +160,22 @@ def _schema(told: dict[str, Any], key: str) -> pa.Schema:
 
 
 _SECONDS = 2.0
+#: gRPC's errors that a TLS problem may have caused.
 _SENTENCE = re.compile(r"failed to connect|handshake|empty address list", re.IGNORECASE)
-#: gRPC's errors of a failed handshake, and of a certificate for another name.
+#: gRPC's errors for a failed handshake, and for a certificate of another name.
 _HANDSHAKE = re.compile(r"(Ssl handshake failed|Peer name|Hostname verification|Cannot check peer).*", re.IGNORECASE)
 _FILE = "the file of LEMAN_UDF__REMOTE_CREDENTIALS"
 
 
 def tls_fault(access: ServerAccess, said: str) -> str | None:
-    """Return how TLS prevents a connection to a server, and advice; None: another cause, or unknown.
+    """Return what is wrong with TLS between this client and a server, and how to correct it.
 
     Args:
         access: The access to the server.
         said: gRPC's error.
+
+    Returns:
+        None if the connection failed for another reason, or for an unknown one.
     """
     if not _SENTENCE.search(said):
         return None
@@ -178,7 +184,7 @@ def tls_fault(access: ServerAccess, said: str) -> str | None:
         return _hidden_tls(address)
     if "empty address list" in said:
         return f"`ca`, `cert` or `key` are not valid PEM, or do not match: correct them in {_FILE}"
-    with contextlib.suppress(OSError):  # it is away, or hung up
+    with contextlib.suppress(OSError):  # the server is down, or closed the connection
         fault = _handshake_fault(address, access)
         if fault is not None:
             return fault
@@ -187,7 +193,7 @@ def tls_fault(access: ServerAccess, said: str) -> str | None:
 
 
 def _hidden_tls(address: Address) -> str | None:
-    """Return the problem of a server that uses TLS although its address does not say so."""
+    """Return the problem if the server uses TLS although its address has the scheme without it."""
     anyone = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     anyone.check_hostname, anyone.verify_mode = False, ssl.CERT_NONE
     try:
@@ -199,11 +205,11 @@ def _hidden_tls(address: Address) -> str | None:
     except OSError:
         return None
     there = Address("grpc+tls", address.host, address.port)
-    return f"the server speaks TLS, which this address does not say: register the function at {there}"
+    return f"the server speaks TLS, but its address is one without TLS: register the function at {there}"
 
 
 def _handshake_fault(address: Address, access: ServerAccess) -> str | None:
-    """Return the problem of a handshake; OSError: the server is away, or hung up."""
+    """Return why a TLS handshake fails, or None. Raises OSError if the server is down or closes the connection."""
     try:
         strict = ssl.create_default_context(cadata=access.ca or None)
     except (ssl.SSLError, ValueError):
@@ -221,16 +227,20 @@ def _handshake_fault(address: Address, access: ServerAccess) -> str | None:
                 return _asked_for_ours(access) or f"the server refuses TLS ({error.reason})"
             instead = Address("grpc", address.host, address.port)
             return (
-                f"the server does not speak TLS ({error.reason}): have it do so, or register the function at {instead}"
+                f"the server does not speak TLS ({error.reason}): set up TLS in it, or register the function at "
+                f"{instead}"
             )
         with secured:
             if secured.selected_alpn_protocol() != "h2":
-                return "the server does not agree to HTTP/2 over TLS (ALPN h2): no Flight server, or a proxy in front"
+                return (
+                    "the server does not accept HTTP/2 over TLS (ALPN h2): it is not a Flight server, or a proxy in "
+                    "front of it does not pass HTTP/2 on"
+                )
             return _refused_later(secured, access)
 
 
 def _refused_later(secured: ssl.SSLSocket, access: ServerAccess) -> str | None:
-    """Return the problem of a server that requires a client certificate: with TLS 1.3 it fails after the handshake."""
+    """Return the problem if the server requires a client certificate. In TLS 1.3 it says so only after a handshake."""
     secured.settimeout(_SECONDS)
     try:
         secured.recv(1)
@@ -240,14 +250,14 @@ def _refused_later(secured: ssl.SSLSocket, access: ServerAccess) -> str | None:
 
 
 def _asked_for_ours(access: ServerAccess) -> str | None:
-    if access.cert:  # our own handshake sends none
+    if access.cert:  # this module's handshake does not send it, so the refusal means nothing
         return None
-    return f"the server asks for a certificate: name `cert` and `key` for its address in {_FILE}"
+    return f"the server asks for a client certificate: add `cert` and `key` for its address to {_FILE}"
 
 
 def _verified(access: ServerAccess) -> str:
-    trusted = f"the `ca` that {_FILE} names" if access.ca else f"the system's authorities, as {_FILE} names no `ca`"
-    return f"It is checked with {trusted}: correct that, or give the server a certificate that it vouches for"
+    trusted = f"the `ca` in {_FILE}" if access.ca else f"the system's authorities, as {_FILE} has no `ca` for it"
+    return f"The certificate was checked with {trusted}: correct that, or give the server a certificate signed by it"
 
 
 def _is_alert(error: ssl.SSLError) -> bool:
@@ -258,34 +268,34 @@ def _connected(address: Address) -> socket.socket:
     return socket.create_connection((address.host.strip("[]"), int(address.port)), _SECONDS)
 
 
-#: Reason of the error if TLS prevents a connection to a server.
+#: The reason of the error for a connection that TLS prevents.
 TLS_FAILED = "FUNCTION_TLS_FAILED"
 
 #: A server that does not describe its functions within this time counts as unreachable.
 DESCRIBE_SECONDS = 5.0
-#: Servers may close a connection with keepalives more often than every five minutes.
+#: gRPC servers may close a connection whose client sends keepalives more often than every five minutes.
 _KEEPALIVE = [("grpc.keepalive_time_ms", 330_000), ("grpc.keepalive_timeout_ms", 20_000)]
-#: Larger answers are not read; gRPC ends the call before it has them.
+#: gRPC ends a call whose answer is larger.
 MOST_MESSAGE_BYTES = 256 << 20
-#: Servers take no larger batches: the helpers' gRPC would close the connection, as if the server had died of it.
+#: Largest batch to send: for a larger one a server's gRPC closes the connection, which looks like a crash.
 MOST_SENT_BYTES = MOST_MESSAGE_BYTES
-#: A failed connection must not prevent others.
+#: A pool for each client, so that the backoff after one failed connection does not delay others to the same server.
 _OPTIONS = [
     *_KEEPALIVE,
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.max_receive_message_length", MOST_MESSAGE_BYTES),
 ]
 _LONGEST = 500
-#: gRPC's form of a resolved address; in a uri `[` and `]` are escaped.
+#: gRPC's form of a resolved address. In a URI, `[` and `]` are escaped.
 _RESOLVED = re.compile(r"\bipv(?:4:[\d.]+|6:(?:\[|%5B)[\w:.%]+?(?:\]|%5D)):\d+")
 _MOST_DESCRIBED_BYTES = 4 << 20
 
 
 def connect_server(access: ServerAccess) -> flight.FlightClient:
-    """Return a client of a server; nothing is sent yet.
+    """Return a client of a server. It connects with its first call.
 
     Raises:
-        FailedPrecondition: FUNCTION_ACCESS_DENIED – the certificates cannot be used.
+        FailedPrecondition: FUNCTION_ACCESS_DENIED – the certificates are invalid.
     """
     try:
         return flight.FlightClient(
@@ -297,12 +307,12 @@ def connect_server(access: ServerAccess) -> flight.FlightClient:
         )
     except (pa.ArrowException, ValueError) as error:
         raise access_denied(
-            access.address, f"its certificates cannot be used: {short_error_text(error, access)}"
+            access.address, f"the certificates for it are invalid: {short_error_text(error, access)}"
         ) from None
 
 
 def call_options(access: ServerAccess, seconds: float | None = None) -> flight.FlightCallOptions:
-    """Return the options of a call: the token, and the timeout."""
+    """Return the options of a call: the server's token, and a timeout."""
     headers = [(b"authorization", f"Bearer {access.token}".encode())] if access.token else []
     return flight.FlightCallOptions(timeout=seconds, headers=headers)
 
@@ -311,10 +321,10 @@ def describe_function(client: flight.FlightClient, access: ServerAccess, functio
     """Return a server's description of a function.
 
     Raises:
-        Unavailable: FUNCTION_UNAVAILABLE – it cannot be reached.
-        NotFound: FUNCTION_NOT_FOUND – it has no function of that name.
-        FailedPrecondition: FUNCTION_ACCESS_DENIED – it refuses the credentials; FUNCTION_TLS_FAILED – TLS with it
-            fails; FUNCTION_PROTOCOL – it is not a function server.
+        Unavailable: FUNCTION_UNAVAILABLE – the server cannot be reached.
+        NotFound: FUNCTION_NOT_FOUND – the server has no function of that name.
+        FailedPrecondition: FUNCTION_ACCESS_DENIED – the server refuses the credentials; FUNCTION_TLS_FAILED – TLS with
+            the server fails; FUNCTION_PROTOCOL – it is not a function server.
     """
     address = access.address
     try:
@@ -332,7 +342,7 @@ def describe_function(client: flight.FlightClient, access: ServerAccess, functio
         return named[0]
     raise NotFound(
         "FUNCTION_NOT_FOUND",
-        f"The function server {address} has no function '{function}'. It has "
+        f"The function server {address} has no function '{function}'. Its functions: "
         f"{', '.join(sorted(each.function for each in described)) or 'none'}",
         address=address,
         function=function,
@@ -340,17 +350,17 @@ def describe_function(client: flight.FlightClient, access: ServerAccess, functio
 
 
 def _descriptions(client: flight.FlightClient, access: ServerAccess) -> Iterator[bytes]:
-    """Yield a server's descriptions of its functions, up to a size limit."""
+    """Yield a server's descriptions of its functions, and raise ProtocolError if they are too large together."""
     left = _MOST_DESCRIBED_BYTES
     for result in client.do_action(flight.Action(DESCRIBE, b""), call_options(access, DESCRIBE_SECONDS)):
         left -= len(result.body) + 1
         if left < 0:
-            raise ProtocolError(f"it describes its functions in more than {_MOST_DESCRIBED_BYTES >> 20} MiB")
+            raise ProtocolError(f"the descriptions of its functions exceed {_MOST_DESCRIBED_BYTES >> 20} MiB")
         yield result.body.to_pybytes()
 
 
 def check_version(address: str, told: FunctionDescription, version: str) -> None:
-    """Refuse a server that serves another version.
+    """Refuse a server that does not serve this version of the function.
 
     Raises:
         FailedPrecondition: FUNCTION_VERSION_MISMATCH.
@@ -359,7 +369,8 @@ def check_version(address: str, told: FunctionDescription, version: str) -> None
         raise FailedPrecondition(
             "FUNCTION_VERSION_MISMATCH",
             f"The function server {address} serves version {told.version} of function '{told.function}', not "
-            f"{version}. Register version {told.version} and give it to the column, or start servers of {version}",
+            f"{version}. Register version {told.version} and use it for the column, or start servers with version "
+            f"{version}",
             address=address,
             served=told.version,
             version=version,
@@ -369,7 +380,7 @@ def check_version(address: str, told: FunctionDescription, version: str) -> None
 def check_signature(
     address: str, told: FunctionDescription, inputs: tuple[pa.DataType, ...], output: pa.DataType
 ) -> None:
-    """Refuse a server whose function has other types; the names of its parameters do not matter.
+    """Refuse a server whose function has other types. Names of parameters may differ.
 
     Raises:
         FailedPrecondition: FUNCTION_SIGNATURE_MISMATCH.
@@ -377,19 +388,20 @@ def check_signature(
     if told.input_types != inputs or told.output != output:
         raise FailedPrecondition(
             "FUNCTION_SIGNATURE_MISMATCH",
-            f"At the function server {address} '{told.function}' is {_signature(told.input_types, told.output)}, not "
-            f"{_signature(inputs, output)}. Leave the types out, or correct them",
+            f"The function server {address} has '{told.function}' with the types "
+            f"{_signature(told.input_types, told.output)}, not {_signature(inputs, output)}. Leave the types out when "
+            "you register it, or correct them",
             address=address,
         )
 
 
 def server_unavailable(message: str) -> Unavailable:
-    """Return the error if no server answers."""
+    """Return the error for a function whose servers do not answer."""
     return Unavailable("FUNCTION_UNAVAILABLE", message)
 
 
 def _away(access: ServerAccess, error: Exception) -> LemanError:
-    """Return the error of an unreachable server: a cause that waiting does not fix is not called unavailable."""
+    """Return the error for a server that cannot be reached. A TLS problem is not UNAVAILABLE: a retry cannot help."""
     if isinstance(error, flight.FlightTimedOutError):
         return server_unavailable(f"The function server {access.address} did not answer for {DESCRIBE_SECONDS:g} s")
     fault = tls_fault(access, str(error)) if isinstance(error, flight.FlightUnavailableError) else None
@@ -403,7 +415,7 @@ def _away(access: ServerAccess, error: Exception) -> LemanError:
 
 
 def access_denied(address: str, what: str) -> FailedPrecondition:
-    """Return the error if a server refuses these credentials."""
+    """Return the error for a server that cannot be used with the configured credentials; `what` says why."""
     return FailedPrecondition(
         "FUNCTION_ACCESS_DENIED",
         f"The function server {address}: {what}. Correct its entry in the file of LEMAN_UDF__REMOTE_CREDENTIALS",
@@ -412,18 +424,19 @@ def access_denied(address: str, what: str) -> FailedPrecondition:
 
 
 def broken_protocol(address: str, what: str) -> LemanError:
-    """Return the error if something other than a function server answers."""
+    """Return the error for a server that violates the protocol; `what` says how."""
     return FailedPrecondition(
         "FUNCTION_PROTOCOL",
-        f"The server at {address} does not follow docs/remote_functions.md: {what}",
+        f"The server at {address} does not follow the protocol of docs/remote_functions.md: {what}. Correct the "
+        "address, or the server",
         address=address,
     )
 
 
 def short_error_text(error: Exception, access: ServerAccess) -> str:
-    """Return a Flight error for users, without gRPC's debugging details.
+    """Return the text of a Flight error for users, without gRPC's debugging details.
 
-    It may quote the request, so the token is masked. Resolved addresses are not shown.
+    The text may quote the request, so the token is masked. The server's address replaces resolved IP addresses.
     """
     text = str(error).partition(". gRPC client debug context")[0].partition(". Detail: Python exception")[0]
     text = _RESOLVED.sub(lambda _: access.address, text)

@@ -1,7 +1,4 @@
-"""A plan, what is left to do and why, and its summary as text.
-
-`leman plan` and a job's summary use the same text.
-"""
+"""A plan of a backfill: what is left to do and why. `summarize_plan` describes it, for `leman plan` and for jobs."""
 
 from __future__ import annotations
 
@@ -45,12 +42,12 @@ class ValueState(enum.Enum):
     NOT_COMPUTED = "not_computed"
 
 
-#: Reasons that leave nothing to do.
+#: The reasons of fragments that need no work.
 SETTLED = frozenset({Reason.REUSED, Reason.REUSED_FILTER, Reason.REUSED_COMPACTED})
 
 
 class OnStaleInput(enum.Enum):
-    """How a backfill treats inputs that are computed columns and not current; see the enum of the proto."""
+    """How a backfill treats inputs that are computed columns and stale; see `OnStaleInput` of the proto."""
 
     ERROR = "error"
     WARN = "warn"
@@ -59,7 +56,7 @@ class OnStaleInput(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class StaleInput:
-    """A computed input column, and how many of its rows are stale or were never computed."""
+    """A computed column that is an input, and how many of its rows are stale or were never computed."""
 
     column: str
     rows: int
@@ -76,7 +73,7 @@ class PreviewSpec:
     udf_version: str = ""
     definition: UdfDefinition | None = None
     sql_expression: str = ""
-    #: That of the expression; None: the registered one.
+    #: The error policy to preview `sql_expression` with; None: the registered one.
     error_policy: ErrorPolicy | None = None
     input_columns: tuple[str, ...] = ()
     where: str = ""
@@ -85,7 +82,7 @@ class PreviewSpec:
 
     @property
     def names_function(self) -> bool:
-        """Return whether a function is named, and not only a column."""
+        """Return whether the request itself has a function, not only a column that has one."""
         return bool(self.udf_name or self.sql_expression or self.definition is not None)
 
 
@@ -137,24 +134,24 @@ class StagedFile:
     physical_rows: int
     rows_computed: int
     rows_failed: int
-    #: The object store's ETag of these bytes; empty: unknown.
+    #: The object store's ETag of the file; empty if unknown.
     etag: str = ""
 
     @property
     def rows_skipped(self) -> int:
-        """Return how many live rows a filter left out."""
+        """Return how many rows a filter left out."""
         return max(0, self.physical_rows - self.rows_computed - self.rows_failed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FragmentReplacement:
-    """A column file to install in one fragment, with everything that its correctness depends on."""
+    """A column file to add to a fragment, with what must be unchanged for its values to be correct."""
 
     fragment_id: int
     staged: StagedFile
     #: The data files of the input columns that it was computed from.
     input_files: tuple[str, ...]
-    #: The output column's file that the plan saw; empty: none.
+    #: The output column's file when the plan was made; empty if it had none.
     replaces: str = ""
 
 
@@ -163,14 +160,15 @@ class CheckpointRef(NamedTuple):
 
     key: str
     range: RowRange
-    #: False if it holds rows of another filter: those rows are known, the others in its range are not.
+    #: Whether all rows in its range are known. False if a job with another filter wrote it: only rows that pass that
+    #: filter are known.
     settles: bool = True
-    #: The function version of its values, as an index into `PlanHeader.versions`; 0: the plan's own.
+    #: The function version of its values, as an index into `PlanHeader.versions`. Index 0 is the plan's own version.
     version: int = 0
 
 
 class FragmentTask(NamedTuple):
-    """The work for one fragment. Ranges are physical offsets."""
+    """The work for one fragment. Ranges are physical offsets, which count deleted rows."""
 
     fragment_id: int
     physical_rows: int
@@ -184,17 +182,18 @@ class FragmentTask(NamedTuple):
     missing: tuple[RowRange, ...] = ()
     checkpoints: tuple[CheckpointRef, ...] = ()
     staged: StagedFile | None = None
-    #: States of the current file if it has none itself; see `leman_core.model.row_states.encode_states`.
+    #: The states of the rows in the current file, encoded by `leman_core.model.row_states.encode_states`, if the file
+    #: itself does not hold them.
     row_states: bytes = b""
-    #: Rows of the current file that failed and stay failed.
+    #: How many rows of the current file failed earlier and are not retried.
     rows_failed_before: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TracedFile:
-    """A file that compaction wrote, and the states of a column's rows in it from the table's history.
+    """A file that compaction wrote, with the states of one column's rows in it, derived from the table's history.
 
-    The column is the requested one, or another computed one.
+    The column is the one that the plan is for, or another computed column of the table.
     """
 
     fragment_id: int
@@ -202,26 +201,26 @@ class TracedFile:
     physical_rows: int
     fingerprint: str
     input_files: tuple[str, ...]
-    #: See `leman_core.model.row_states.encode_states`; empty if every row is computed.
+    #: Encoded by `leman_core.model.row_states.encode_states`; empty if every row is computed.
     row_states: bytes
     rows_computed: int
     rows_failed: int
     column_id: str
     output_field_ids: tuple[int, ...]
-    #: Whether its rows were compared with their contents before others rewrote them; see `ComparedFile`.
+    #: Whether its rows were compared with their contents before another program rewrote them; see `ComparedFile`.
     compared: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EarlierRows:
-    """A fragment of an earlier version with rows of a current one, and values that were valid there."""
+    """A fragment of an earlier version with rows that a current fragment also has, and the values that they had then."""
 
     version: int
     fragment_id: int
     physical_rows: int
-    #: See `leman_core.model.row_states.encode_states`; empty: every row is computed.
+    #: Encoded by `leman_core.model.row_states.encode_states`; empty if every row is computed.
     row_states: bytes
-    #: The inputs and then the output, by their names in that version.
+    #: The names of the input columns, then of the output column, in that version.
     columns: tuple[str, ...]
     #: Whether each row has the same offset in both fragments; otherwise stable row ids match them.
     same_offsets: bool
@@ -229,21 +228,21 @@ class EarlierRows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparedFile:
-    """A fragment of rewritten rows: those with equal inputs and an unchanged value keep it."""
+    """A fragment whose rows another program rewrote. A row keeps its value if its inputs and its value are unchanged."""
 
-    #: What is known of the rows without reading values.
+    #: What is known about the rows before values are compared.
     known: TracedFile
     earlier: tuple[EarlierRows, ...]
-    #: Rows to compare at most.
+    #: How many rows to compare at most.
     rows: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MigratedRows:
-    """Rows to store again, as a checkpoint of the fragment that has them now.
+    """Stored rows to copy into a new checkpoint, which belongs to the fragment that has these rows now.
 
-    They are stored for a fragment that compaction removed, under earlier files of its inputs, or in a file that another
-    function's replaced.
+    Their present checkpoint or file cannot be used for that fragment: it belongs to a fragment that compaction removed,
+    to earlier files of its inputs, or to a file that another function's values have replaced.
     """
 
     #: The fragment of the new checkpoint.
@@ -251,22 +250,24 @@ class MigratedRows:
     #: The key of the new checkpoint, which covers `covered`.
     key: str
     covered: RowRange
-    #: Key of the checkpoint, or of the fragment record, that has the rows.
+    #: The key of the checkpoint, or of the fragment record, that holds the rows now.
     source: str
     from_fragment: int
     #: Their range in the source.
     from_rows: RowRange
-    #: The offset that their first live row gets; it lies before `covered` if another fragment has the first ones.
+    #: The offset that the first live row of the source gets. It is before `covered` if other fragments have the first
+    #: rows of the source.
     at: int
-    #: The version that determines which of them are live; 0: all.
+    #: The table's version that decides which rows of the source are live; 0 if all are.
     before: int = 0
-    #: A bit for each row of `covered`, as `numpy.packbits` packs them: those whose inputs have changed. Empty: none.
+    #: A bit for each row of `covered`, packed by `numpy.packbits`: set if the row's inputs have changed. Empty if no row
+    #: has changed.
     left_out: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
 class ReasonCount:
-    """Fragments with one reason, and their live rows."""
+    """The number of fragments with one reason, and of their live rows."""
 
     reason: Reason
     fragments: int
@@ -275,7 +276,7 @@ class ReasonCount:
 
 @dataclass(frozen=True, slots=True)
 class KeptRows:
-    """Rows with values of another function version, which the column keeps, or which a plan replaces."""
+    """A function version other than the plan's, and how many rows have its values. A plan keeps or replaces them."""
 
     function: FunctionVersion
     rows: int
@@ -283,7 +284,7 @@ class KeptRows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanHeader:
-    """Everything that holds for all fragments of a plan, see `protos/leman/internal/v1/plan.proto`."""
+    """The part of a plan that is the same for all fragments; see `protos/leman/internal/v1/plan.proto`."""
 
     uri: str
     read_version: int
@@ -293,8 +294,8 @@ class PlanHeader:
     udf: UdfDefinition
     bundle_uri: str
     where: str
-    #: Types of the inputs as the function gets them, even if fields of structs have other names in the version that is
-    #: read; empty: unchanged.
+    #: The types of the inputs that the function expects, if fields of structs have other names in the version that is
+    #: read. Empty if the types are the same.
     input_types: tuple[pa.DataType, ...] = ()
     reasons: tuple[ReasonCount, ...] = ()
     rows_total: int = 0
@@ -305,34 +306,35 @@ class PlanHeader:
     kept: tuple[KeptRows, ...] = ()
     failed_only: bool = False
     rows_not_computed: int = 0
-    #: First halves of fingerprints whose values count as current, the function's own first.
+    #: First halves of the fingerprints whose values count as current. The first one is the function's own.
     versions: tuple[str, ...] = ()
-    #: The functions whose values are kept, in the order of `versions` after the first.
+    #: The other functions whose values are kept. They belong to `versions[1:]`, in the same order.
     kept_functions: tuple[FunctionVersion, ...] = ()
-    #: If given, the one input column holds row ids of that table.
+    #: If given, the only input column holds row ids of that table, from which the function's inputs are read.
     input_source: InputSource | None = None
-    #: If given, rows are read from that version, in which the inputs are called `input_columns`.
+    #: If not 0, inputs are read from that version of the table, in which their names are `input_columns`.
     inputs_version: int = 0
-    #: Each comes before the columns that read it.
+    #: Inputs that are stale. Each comes before the columns that are computed from it.
     stale_inputs: tuple[StaleInput, ...] = ()
-    #: Values of other registered functions that are recomputed; with a filter, an upper bound.
+    #: Values of other registered functions that the plan replaces. With a filter, the counts are upper bounds.
     replaced: tuple[KeptRows, ...] = ()
     manifest: bytes = field(default=b"", repr=False)
-    #: Identifies `read_version` if the table has no incarnation; else empty.
+    #: Identifies the content of `read_version` if the table has no incarnation; otherwise empty.
     identity: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Header and the fragments with work, in the order of their ids. Planning changes nothing."""
+    """A plan. Making one changes nothing: what the next plan can use is stored when this one runs."""
 
     header: PlanHeader
+    #: The fragments that need work, in the order of their ids.
     tasks: Sequence[FragmentTask]
-    #: To be stored when the plan runs.
+    #: Row states to store when the plan runs.
     traced: tuple[TracedFile, ...] = ()
-    #: To be migrated when the plan runs, for the next plan.
+    #: Rows to copy when the plan runs, for the next plan.
     migrated: tuple[MigratedRows, ...] = ()
-    #: To be compared and recorded when the plan runs, for the next plan.
+    #: Files whose rows are compared when the plan runs, and the result recorded for the next plan.
     compared: tuple[ComparedFile, ...] = ()
 
 
@@ -356,7 +358,7 @@ def summarize_plan(plan: Plan) -> str:
     parts.append(f"{_rows(header.rows_reused)} reused")
     if rewritten := sum(compared.rows for compared in plan.compared):
         parts.append(
-            f"{_rows(rewritten)} rewritten by others: the job compares their inputs and computes those that differ"
+            f"{_rows(rewritten)} rewritten by others: the job compares their inputs and recomputes those that differ"
         )
     return "; ".join([*parts, *notes])
 
@@ -376,7 +378,7 @@ def _why(header: PlanHeader) -> str:
 
 
 def _notes(header: PlanHeader) -> list[str]:
-    """Return what stays unchanged although a user may expect otherwise."""
+    """Return remarks about rows that the plan treats otherwise than a user may expect."""
     notes = []
     if header.rows_failed_before:
         notes.append(f"{header.rows_failed_before:,} rows failed before and stay failed")
@@ -385,8 +387,8 @@ def _notes(header: PlanHeader) -> list[str]:
     past = sum(count.rows for count in header.reasons if count.reason is Reason.PAST_INPUT)
     if past:
         notes.append(
-            f"{past:,} rows get the values of version {header.inputs_version}, as inputs have moved on: the next run "
-            "without read_version makes them current"
+            f"{past:,} rows get the values of version {header.inputs_version}, although inputs have changed since: the "
+            "next run without read_version makes them current"
         )
     notes += [
         f"it depends on {stale.column}, in which {stale.rows:,} rows are stale or not computed yet"

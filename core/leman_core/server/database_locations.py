@@ -1,12 +1,13 @@
-"""Where the databases of a service are, and the places that a request names, in their canonical form.
+"""The databases that a service may use, and the places in a request, in their canonical form.
 
-Before a handler sees a request, the places in it are resolved, wherever in the message they stand, by field name: a
-text `database` is a database by path, URI or registered name; `root` is what is to become one; `uri` is a table's Lance
-dataset. So a request's digest, and everything that is remembered by place, is the same for all spellings of a place.
+Before a handler sees a request, this module replaces each place in it, at any depth of the message. The name of a
+string field says what it holds: `database` is the path, URI or registered name of a database, `root` is a folder that
+is to become a database, and `uri` is a table's Lance dataset. As all spellings of a place become one, a request's
+digest and everything that services keep by place do not depend on the spelling.
 
-A place is refused if it lies, or a link leads, where the service may not work, or if it is Leman's own: its folders,
-the registry of databases, the tables that refreshes compute in. Errors show the places as the caller sent them, never
-where links and names lead.
+A place is refused if it is, directly or through a symbolic link, outside of where the service may work, or if it is
+Leman's own: its folders, the registry of databases, the scratch tables of refreshes. Errors show places as the caller
+sent them, and never reveal where links and names lead.
 """
 
 from __future__ import annotations
@@ -46,20 +47,20 @@ _log = structlog.get_logger(__name__)
 
 
 class _StaleError(Exception):
-    """What is known of the registry is too old to answer: read it, and try again."""
+    """The registrations in memory are too old for a decision: read the registry, and try again."""
 
 
 class DatabaseLocations:
-    """The roots that databases lie below, and their registered names, for one event loop.
+    """The roots below which databases may be, and the registered databases, for one event loop.
 
-    Registrations that were read hold for `seconds`; a name that is unknown then is looked up at once. If the registry
-    cannot be read, known names stay valid: databases do not stop because their registry does.
+    While the registry cannot be read, names that are known stay valid, so that their databases stay usable.
 
     Args:
-        roots: Where databases may lie.
-        registry: None: databases have no names, and are given by path or URI.
-        alone: Accept only registered databases.
-        clock: Returns seconds.
+        roots: Where databases may be.
+        registry: The registered names. None: callers name databases by path or URI only.
+        seconds: How long registrations are used before they are read again. For an unknown name they are read at once.
+        alone: Whether only registered databases are accepted.
+        clock: Returns the time in seconds.
     """
 
     def __init__(
@@ -79,45 +80,48 @@ class DatabaseLocations:
         self._known: Registrations | None = None
         self._known_roots: frozenset[str] = frozenset()
         self._error: LemanError | None = None
-        #: When the last reading began.
+        #: When the last read began.
         self._read_at = float("-inf")
         self._reading = asyncio.Lock()
-        #: How many readings have begun.
+        #: How many reads have begun.
         self._readings = 0
 
     def registrations(self) -> Registrations:
-        """Read all registrations; none without a registry. Blocks, in any thread.
+        """Read all registrations; none without a registry. It blocks, and any thread may call it.
 
         Raises:
-            LemanError: the registry cannot be read.
+            LemanError: The registry cannot be read.
         """
         return Registrations() if self.registry is None else self.registry.read()
 
     async def resolve(self, request: Any, *, from_peer: bool) -> ResolvedLocations:
-        """Rewrite the places of a request in their canonical form; an empty field stays empty.
+        """Rewrite the places of a request in their canonical form. Empty fields stay empty.
 
         Args:
-            from_peer: Only services make this call. They give places, not names, so that a running job can go on if its
-                database loses its name, and they may name the tables that a refresh computes in.
+            request: The message, which is changed.
+            from_peer: Whether another service makes the call. Services send places, not registered names, so that a
+                running job continues if its database loses its name. They may also name scratch tables of refreshes.
 
         Raises:
-            LemanError: What `canonicalize` raises, or the registry cannot be read and never was.
+            LemanError: What `canonicalize` raises, or the registry cannot be read and has never been read.
         """
         found = ResolvedLocations()
         try:
             return self.canonicalize(request, found, from_peer=from_peer)
-        except _StaleError:  # places that were rewritten already are canonical, and stay as they are
+        except _StaleError:  # canonical places stay the same if they are rewritten again
             await self._read_again()
             return self.canonicalize(request, found, from_peer=from_peer, read_now=True)
 
     def canonicalize(
         self, request: Any, found: ResolvedLocations | None = None, *, from_peer: bool = False, read_now: bool = False
     ) -> ResolvedLocations:
-        """Rewrite the places of a request, as `resolve` does, with the registrations that are known.
+        """Rewrite the places of a request, as `resolve` does, with the registrations in memory.
 
         Args:
-            found: What an earlier pass found; it is added to, and returned.
-            read_now: The registrations were read for this request.
+            request: The message, which is changed.
+            found: The result of an earlier pass over the request, which is extended and returned.
+            from_peer: Whether another service makes the call.
+            read_now: Whether the registrations were just read for this request.
 
         Raises:
             InvalidArgument: BAD_DATABASE, RESERVED_DATABASE, RESERVED_NAME, BAD_TABLE_URI, BAD_TABLE_NAME.
@@ -136,11 +140,11 @@ class DatabaseLocations:
         return found
 
     def root_of(self, text: str, *, read_now: bool) -> str:
-        """Return the canonical place of a database that is given by name, path or URI. It may be no folder.
+        """Return the canonical place of the database with a name, path or URI. Whether it exists is not checked.
 
         Raises:
-            _StaleError: Not with `read_now`.
-            LemanError: The text names no database that callers may name, see `canonicalize`.
+            _StaleError: The registry has to be read first. Not raised with `read_now`.
+            LemanError: Callers may not use that database, or there is no such name; see `canonicalize`.
         """
         if self.registry is None or not is_database_name(text):
             place = resolved_database(text)
@@ -157,10 +161,16 @@ class DatabaseLocations:
         return known.get(text).root
 
     def check_registered(self, place: str, sent: str, *, read_now: bool) -> None:
-        """Refuse a canonical place that is no registered database, if only these are accepted; raises as `root_of`.
+        """Refuse a place that is not a registered database, if only registered ones are accepted.
 
         Args:
-            sent: How the caller named it, for the error.
+            place: The canonical place.
+            sent: The caller's text for it, which the error shows.
+            read_now: Whether the registrations were just read for this request.
+
+        Raises:
+            _StaleError: The registry has to be read first. Not raised with `read_now`.
+            LemanError: The place is not registered, or the registry cannot be read.
         """
         if not self._alone:
             return
@@ -173,12 +183,12 @@ class DatabaseLocations:
             raise self._error
         raise PermissionDenied(
             "DATABASE_NOT_ALLOWED",
-            f"'{excerpt(sent)}' is no registered database, and this service takes no other: name one that "
-            "ListDatabases has, or ask the operator of the service to register it",
+            f"'{excerpt(sent)}' is not a registered database, and this service accepts no others: use one that "
+            "ListDatabases returns, or ask the operator of the service to register it",
         )
 
     async def _read_again(self) -> None:
-        """Read the registry, unless a reading has begun since this was called."""
+        """Read the registry, unless another call has begun to read it since this one was made."""
         begun_before = self._readings
         async with self._reading:
             if self._readings > begun_before:
@@ -204,7 +214,7 @@ class DatabaseLocations:
 
 
 def configured_locations(server: Server) -> DatabaseLocations:
-    """Return where the settings say that databases are.
+    """Return the databases that the settings allow.
 
     Raises:
         InvalidArgument: BAD_SETTING.
@@ -230,9 +240,9 @@ def configured_locations(server: Server) -> DatabaseLocations:
 
 
 _PLACES = ("database", "uri", "root")
-#: Fields that may name a table in the `database` of the same message.
+#: Names of fields that may hold a table's name, in the `database` of the same message.
 _TABLES = ("table", "view", "name")
-#: Fields with a new name for the `table` of the same message.
+#: Names of fields that hold a new name for the `table` of the same message.
 _NEW_NAMES = ("new_name",)
 
 
@@ -240,13 +250,13 @@ _NEW_NAMES = ("new_name",)
 class LocationFields:
     """The fields of a message type that name places."""
 
-    #: Fields to rewrite.
+    #: Fields that hold a place, to be rewritten.
     own: tuple[str, ...] = ()
-    #: Fields that name tables in the message's `database`.
+    #: Fields that hold names of tables in the message's `database`.
     tables: tuple[str, ...] = ()
-    #: Fields that name tables in the database of the message's `table`.
+    #: Fields that hold names of tables in the database of the message's `table`.
     new_names: tuple[str, ...] = ()
-    #: Fields whose messages name places, and whether they are repeated.
+    #: Fields whose messages have such fields: name, whether it is repeated, and the fields of its message.
     below: tuple[tuple[str, bool, LocationFields], ...] = ()
 
 
@@ -257,19 +267,20 @@ _known: dict[str, LocationFields] = {}
 class ResolvedLocations:
     """The places that a request names."""
 
-    #: Places that were given by name, or that links lead to: canonical form → as the caller sent it.
+    #: The caller's text for each place whose canonical form differs from it, because it is a name or contains a link.
     linked: dict[str, str] = field(default_factory=dict)
-    #: The first object store among them, such as `gs://bucket`; empty: all places are on this machine.
+    #: The first object store among the places, such as `gs://bucket`; empty if all places are on this machine.
     store: str = ""
 
 
 def hide_links(error: LemanError, linked: Mapping[str, str]) -> None:
-    """Rewrite an error to show places as the caller sent them.
+    """Rewrite an error so that it shows places as the caller sent them.
 
     Args:
-        linked: As in `ResolvedLocations`.
+        error: The error, which is changed.
+        linked: See `ResolvedLocations`.
     """
-    places = sorted(linked.keys() - {"/"}, key=len, reverse=True)  # the place of one may lie below that of another
+    places = sorted(linked.keys() - {"/"}, key=len, reverse=True)  # a place may contain another, so longest first
     if not places:
         return
     any_place = re.compile(rf"(?<![\w./-])(?:{'|'.join(map(_spellings, places))})(?![\w-]|\.\w)")
@@ -282,9 +293,9 @@ def hide_links(error: LemanError, linked: Mapping[str, str]) -> None:
 
 
 def _spellings(place: str) -> str:
-    """Return a pattern, with one group, of a place as Lance, pyarrow and the operating system write it.
+    """Return a pattern with one group that matches a place as Lance, pyarrow and the operating system write it.
 
-    Lance writes a path without its first `/`. A single word counts only if more of the path follows.
+    Lance writes a path without its first `/`. If that leaves one word, it matches only if more of a path follows.
     """
     forms = []
     for form in dict.fromkeys((place, urllib.parse.quote(place, safe="/:@"))):
@@ -299,7 +310,7 @@ def _spellings(place: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Resolution:
-    """One pass over the places of a request."""
+    """What one pass over the places of a request uses, and what it has found."""
 
     locations: DatabaseLocations
     read_now: bool
@@ -307,7 +318,7 @@ class _Resolution:
     found: ResolvedLocations
 
     def canonical(self, name: str, sent: str) -> str:
-        """Return the canonical form of the place in a field, if the service may work there."""
+        """Return the canonical form of the place `sent` in the field `name`. Raise if the service may not use it."""
         database, table = database_and_table(sent) if name == "uri" else (sent, "")
         try:
             place = self._resolved(name, database)
@@ -336,16 +347,16 @@ class _Resolution:
         return place
 
     def check_table(self, database: str, table: str) -> None:
-        """Refuse a table in a request that names a database."""
+        """Refuse a table that is Leman's own, or outside of where the service may work."""
         if not self.from_peer:
             check_not_own(table)
         self.locations.roots.check_table(database, table, self.found.linked.get(database, ""))
 
 
 def location_fields_of(descriptor: Descriptor, above: tuple[str, ...] = ()) -> LocationFields:
-    """Return the fields of a message type that name places."""
+    """Return the fields of a message type that name places, at any depth."""
     if descriptor.full_name in above:
-        return LocationFields()  # no message contains both itself and a place
+        return LocationFields()  # no message of a recursive type has a place
     texts = {f.name for f in descriptor.fields if f.type == FieldDescriptor.TYPE_STRING and not f.is_repeated}
     own = tuple(name for name in _PLACES if name in texts)
     tables = tuple(name for name in _TABLES if name in texts) if "database" in texts else ()
@@ -393,7 +404,7 @@ def _check_table(look: _Resolution, database: str, table: str, path: str) -> Non
     try:
         look.check_table(database, table)
     except InvalidArgument as error:
-        holder = path.rpartition(".")[0]  # the whole TableRef is what is reserved
+        holder = path.rpartition(".")[0]  # only a name and its database together are reserved, so blame their TableRef
         field = holder if holder and error.reason != "BAD_TABLE_NAME" else path
         raise InvalidArgument(error.reason, error.message, field=field) from None
 

@@ -1,8 +1,8 @@
-"""Times in SQL: relative ones are pinned once for a job, and text is converted to the column's type.
+"""Times in SQL: relative times become literals once for a job, and text becomes a value of the column's type.
 
 Lance knows `now()` but no intervals, so `now() - interval '30 days'` is computed here and becomes a literal. Lance does
-not compare text with dates or times (`created_at > '2024-06-01'`), and reads `timestamp '…+00:00'` against a column
-with a time zone as local time of that zone. So the text is replaced by the number for the column's type.
+not compare text with dates or times (`created_at > '2024-06-01'`). If a column has a time zone, it reads `timestamp
+'…+00:00'` as local time of that zone. So the number that the column's type has for that time replaces the text.
 """
 
 from __future__ import annotations
@@ -41,10 +41,11 @@ _Interval = tuple[int, dt.timedelta]
 
 
 def pin_relative_times(where: str, now: dt.datetime) -> str:
-    """Return `where` with relative times replaced by literals; unchanged if it has none.
+    """Replace relative times in `where` by literals.
 
     Args:
-        now: In UTC.
+        where: The filter.
+        now: The time that `now()` means, in UTC.
 
     Raises:
         InvalidArgument: INVALID_FILTER – an interval is invalid, or the text is too long.
@@ -68,14 +69,14 @@ def pin_relative_times(where: str, now: dt.datetime) -> str:
 
 
 def is_clock(sql: str) -> bool:
-    """Return whether a text is only `now()` or another clock, with or without intervals."""
+    """Return whether an expression is `now()` or another clock alone, or one with intervals added."""
     found = tokenize(sql)
     after = _clock_end(found, 0) if found else None
     return after is not None and _shifted(dt.datetime(2000, 1, 1, tzinfo=dt.UTC), found, after)[1] == len(found)
 
 
 def _clock_end(found: list[Token], at: int) -> int | None:
-    """Return the index after the clock that begins at `at`, or None."""
+    """Return the index after the clock that begins at `at`; None if none begins there."""
     token = found[at]
     if token.kind is not Kind.WORD or token.lower not in CLOCKS:
         return None
@@ -85,7 +86,7 @@ def _clock_end(found: list[Token], at: int) -> int | None:
 
 
 def _shifted(moment: dt.date, found: list[Token], at: int) -> tuple[dt.date, int]:
-    """Add the following intervals; return the moment and the index after them."""
+    """Add the intervals that follow at `at` to a moment. Return the result and the index after them."""
     while (step := _interval(found, at)) is not None:
         (months, delta), after = step
         if after < len(found) and found[after].text in _TIGHTER:
@@ -95,7 +96,7 @@ def _shifted(moment: dt.date, found: list[Token], at: int) -> tuple[dt.date, int
             moment = _add(moment, sign * months, sign * delta)
         except (OverflowError, ValueError):
             raise invalid_filter(
-                "the interval leads to a time outside of the years 1 to 9999: make it shorter"
+                "the interval leads to a time outside the years 1 to 9999: make it shorter"
             ) from None
         at = after
     return moment, at
@@ -108,7 +109,7 @@ def _interval(found: list[Token], at: int) -> tuple[_Interval, int] | None:
         return None
     amount = found[at + 2]
     if amount.kind not in {Kind.STRING, Kind.NUMBER}:
-        raise invalid_filter("an interval is written like interval '30 days'")
+        raise invalid_filter("an interval is not valid: write it like interval '30 days'")
     if _PART.search(amount.name) is None and len(found) > at + 3:
         return _read(f"{amount.name} {found[at + 3].text}"), at + 4
     return _read(amount.name), at + 3
@@ -150,7 +151,7 @@ def _literal(moment: dt.date) -> str:
     return f"date '{moment.isoformat()}'"
 
 
-#: Type of an expression; None if Lance does not know it.
+#: A function that returns the type of an expression; None if Lance cannot tell it.
 TypeOf = Callable[[str], pa.DataType | None]
 
 _DATE = re.compile(
@@ -163,7 +164,7 @@ _OFFSET = re.compile(r"[+-]\d\d:?\d\d")
 _COMPARISONS = frozenset({"<", "<=", ">", ">=", "=", "==", "<>", "!="})
 #: Words that end an operand of a comparison, besides a comma or an unmatched bracket.
 _ENDS = frozenset({"and", "or", "not", "in", "between", "like", "ilike", "is"})
-#: After these words a bracket holds one expression; after `in` it holds a list, after other words arguments.
+#: A bracket after one of these words holds one expression. After `in` it holds a list, after other words arguments.
 _BEFORE_BRACKET = _ENDS - {"in"}
 _TYPED = frozenset({"timestamp", "date"})
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
@@ -173,24 +174,24 @@ _DAY = 86_400
 
 @dataclass(frozen=True, slots=True)
 class _Literal:
-    """A time in the text: tokens `[first, last]`, of which the last has its value."""
+    """A time in the text. It consists of the tokens `first` to `last`, both included; the last one is its string."""
 
     first: int
     last: int
-    #: Whether it is written `timestamp '…'`.
+    #: Whether it is written `timestamp '…'` or `date '…'`, not as a string alone.
     typed: bool
 
 
 def mentions_times(found: Sequence[Token]) -> bool:
-    """Return whether the text has times that may need conversion."""
+    """Return whether a text has times that `with_typed_times` may have to replace."""
     return any(True for _ in _literals(found))
 
 
 def with_typed_times(text: str, type_of: TypeOf) -> str:
-    """Return the text with times in the type of what they are compared with.
+    """Give each time in a text the type of the expression that it is compared with.
 
     Raises:
-        InvalidArgument: INVALID_FILTER – the type cannot represent a time.
+        InvalidArgument: INVALID_FILTER – a time is invalid, or that type cannot represent it.
     """
     found = tokenize(text)
     for literal in reversed(list(_literals(found))):
@@ -211,13 +212,12 @@ def _literals(found: Sequence[Token]) -> Iterator[_Literal]:
             yield _Literal(at - typed, at, typed)
 
 
-# what it is compared with
-
-
 def _compared(text: str, found: Sequence[Token], literal: _Literal, *, instant: bool) -> str:
-    """Return the expression on the other side of a comparison, BETWEEN or IN.
+    """Return the expression that a literal is compared with, by a comparison, BETWEEN or IN.
 
-    Empty: there is none, or there are two with an instant between them, which needs neither type.
+    Returns:
+        Empty if there is none. Also empty if the literal is an instant before BETWEEN, which is compared with two
+        expressions and needs the type of neither.
     """
     first, last = _with_brackets(found, literal)
     if first and found[first - 1].text in _COMPARISONS:
@@ -234,7 +234,7 @@ def _compared(text: str, found: Sequence[Token], literal: _Literal, *, instant: 
 
 
 def _with_brackets(found: Sequence[Token], literal: _Literal) -> tuple[int, int]:
-    """Return the bounds of the literal with the brackets around it alone: `((now()))`."""
+    """Return the first and the last token of the literal with the brackets that contain only it, as in `((now()))`."""
     first, last = literal.first, literal.last
     while first and last + 1 < len(found) and (found[first - 1].text, found[last + 1].text) == ("(", ")"):
         before = found[first - 2] if first > 1 else None
@@ -245,14 +245,14 @@ def _with_brackets(found: Sequence[Token], literal: _Literal) -> tuple[int, int]
 
 
 def _holds_more(before: Token) -> bool:
-    """Return whether a bracket after this token belongs to a call or a list."""
+    """Return whether a bracket after this token holds arguments or a list, and not one expression."""
     if before.kind is Kind.WORD:
         return before.lower not in _BEFORE_BRACKET
     return before.kind is Kind.QUOTED
 
 
 def _governing(found: Sequence[Token], first: int) -> int | None:
-    """Return the index of the BETWEEN or IN whose bound or item the literal is."""
+    """Return the index of the word BETWEEN if the literal is one of its bounds, or IN if it is one of its items."""
     if not first:
         return None
     before = found[first - 1].lower
@@ -268,7 +268,7 @@ def _governing(found: Sequence[Token], first: int) -> int | None:
 
 
 def _back(found: Sequence[Token], before: int, wanted: set[str]) -> Iterator[tuple[int, str]]:
-    """Yield the nearest wanted token before an index, skipping closed brackets."""
+    """Yield the nearest wanted token before an index and its word, outside of pairs of brackets; nothing if none."""
     depth = 0
     for at in range(before - 1, -1, -1):
         token = found[at]
@@ -291,7 +291,7 @@ def _right(text: str, found: Sequence[Token], begin: int) -> str:
 
 
 def _extent(found: Sequence[Token], places: range, opening: str, closing: str) -> int | None:
-    """Return the last of the places that belongs to an operand; None: the first does not."""
+    """Return the last of the consecutive `places` whose token belongs to an operand; None if the first does not."""
     depth, last = 0, None
     for at in places:
         token = found[at]
@@ -305,13 +305,13 @@ def _extent(found: Sequence[Token], places: range, opening: str, closing: str) -
     return last
 
 
-# what it is
-
-
 def _instant(said: str) -> str | None:
-    """Return `timestamp '…+00:00'` as an instant, for places without a known type, such as a call; None: no zone.
+    """Return SQL for `timestamp '…+00:00'` as an instant in UTC, for use where no type is known, such as in a call.
 
-    Lance reads it as local time, but converts an instant to any type.
+    Lance would read the text as local time, but converts an instant to any type.
+
+    Returns:
+        None if the text has no time zone.
     """
     match = _DATE.fullmatch(said)
     if match is None or not match["zone"]:
@@ -320,7 +320,7 @@ def _instant(said: str) -> str | None:
 
 
 def _number(said: str, kind: pa.DataType, *, typed: bool) -> str | None:
-    """Return the literal of that type; None if Lance reads it correctly, or it is not a time."""
+    """Return SQL for a time in the type `kind`; None if Lance reads the text correctly, or it is not such a time."""
     if typed and not (pt.is_timestamp(kind) and kind.tz):
         return None
     if pt.is_time(kind):
@@ -334,7 +334,7 @@ def _number(said: str, kind: pa.DataType, *, typed: bool) -> str | None:
     if match["clock"] is None:
         return f"date '{_day(match, said).isoformat()}'"
     if match["zone"]:
-        raise invalid_filter(f"'{said}' has a time zone, and what it is compared with is a date: leave the zone out")
+        raise invalid_filter(f"'{said}' has a time zone, and is compared with a date: leave the time zone out")
     return _cast(_moment(match, "", said), pa.timestamp("us"), said, typed=typed)
 
 
@@ -342,7 +342,7 @@ def _cast(nanoseconds: int, kind: pa.DataType, said: str, *, typed: bool) -> str
     number, rest = divmod(nanoseconds, _NANOSECONDS // _PER_SECOND[kind.unit])
     if rest and not typed:
         unit = ARROW_CAST_UNITS[kind.unit].lower()
-        raise invalid_filter(f"'{said}' is compared with {kind}, which has whole {unit}s: leave out what is finer")
+        raise invalid_filter(f"'{said}' is compared with {kind}, which has whole {unit}s: leave out finer digits")
     if not -(1 << 63) < number < 1 << 63:
         raise invalid_filter(f"'{said}' is out of the range of {kind}")
     return f"arrow_cast({number}, '{arrow_cast_name(kind)}')"
@@ -371,7 +371,7 @@ def _fraction(match: re.Match[str]) -> int:
 def _moment(match: re.Match[str], zone: str, said: str) -> int:
     """Return nanoseconds since 1970.
 
-    A time without a zone is local in the column's zone; a column without a zone counts as UTC, as in Lance.
+    A text without a zone is local time in the column's zone. A column without a zone counts as UTC, as in Lance.
     """
     day = _day(match, said)
     wall = dt.datetime(day.year, day.month, day.day)
@@ -402,5 +402,7 @@ def _offset_at(zone: str, wall: dt.datetime) -> int:
     try:
         offset = wall.replace(tzinfo=zoneinfo.ZoneInfo(zone)).utcoffset()
     except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
-        raise invalid_filter(f"the time zone {zone} is unknown: write times with an offset, like …T00:00Z") from None
+        raise invalid_filter(
+            f"the column's time zone {zone} is unknown here: write times with an offset, like …T00:00Z"
+        ) from None
     return 0 if offset is None else int(offset.total_seconds())

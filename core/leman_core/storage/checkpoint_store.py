@@ -1,7 +1,7 @@
 """The store of checkpoints, one Lance file for each key, and their removal.
 
-A file holds a batch with its key, a digest of its values, and one of the file's bytes. The files lie in the folder
-`_checkpoints` of a table, or in another place that the store's options name.
+A file holds a batch, its key, a digest of the batch's values, and a digest of the file's bytes. The files are in the
+folder `_checkpoints` of a table, or below the `checkpoint_uri` in the options of its object store.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ KEY, _DIGEST, FORMAT = "leman.key", "leman.digest", "leman.format"
 
 
 def write_batch_file(writer: LanceFileWriter, key: str, batch: pa.RecordBatch) -> None:
-    """Write and close a file. Raises what Lance raises for values that it refuses."""
+    """Write a batch under a key, and close the file. Raises Lance's error for values that it refuses."""
     writer.write_batch(batch.replace_schema_metadata(None))
     writer.add_schema_metadata(KEY, key)
     writer.add_schema_metadata(_DIGEST, batch_digest(batch))
@@ -47,9 +47,9 @@ def write_batch_file(writer: LanceFileWriter, key: str, batch: pa.RecordBatch) -
 
 
 def read_batch_file(path: str, key: str) -> pa.RecordBatch | None:
-    """Return the batch; None if it is not the one that was written under the key.
+    """Return the batch in a file; None if it is not the one that was written under the key.
 
-    Raises what Lance raises. Call it only for files whose bytes are whole.
+    Check the digest of the file's bytes first: Lance raises errors, or panics, for damaged bytes.
     """
     reader = LanceFileReader(path)
     schema, rows = reader.metadata().schema, reader.num_rows()
@@ -71,8 +71,8 @@ _SAFE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]*")
 _MAX_NAME = 200  # bytes; common file systems allow 255 with the ending
 _HASHED = "key-"
 _ENDING = ".lance"
-#: A batch up to this size is encoded in memory, also for a local disk. That halves the work for a fragment's record:
-#: its file is neither opened twice nor read again for its digest.
+#: A batch up to this size is encoded in memory even for a local disk. That halves the work for a fragment's record,
+#: because its file is opened once and need not be read again for its digest.
 _SMALL_BYTES = 1 << 20
 
 #: Name of the folder of a table's checkpoints.
@@ -80,15 +80,15 @@ CHECKPOINT_FOLDER = "_checkpoints"
 
 
 def checkpoint_root(uri: str) -> str:
-    """Return the folder of a table's checkpoints: in its own folder, or where the options of its store say."""
+    """Return the folder of a table's checkpoints, which is below `checkpoint_place`."""
     return f"{checkpoint_place(uri)}/{CHECKPOINT_FOLDER}"
 
 
 def checkpoint_place(uri: str) -> str:
-    """Return the folder below which checkpoints of a table or database lie: its own, or one elsewhere.
+    """Return the folder that holds the checkpoints of a table or database: its own, or one in another store.
 
-    With the root `s3://lake/teams` and the checkpoint_uri `s3://scratch`, `s3://scratch/db/t.lance` stands for
-    `s3://lake/teams/db/t.lance`.
+    If the options of the store with the root `s3://lake/teams` have the checkpoint_uri `s3://scratch`, the checkpoints
+    of `s3://lake/teams/db/t.lance` are in `s3://scratch/db/t.lance`.
     """
     place = uri.rstrip("/")
     options = options_of(place)
@@ -98,24 +98,24 @@ def checkpoint_place(uri: str) -> str:
 
 
 def in_own_folder(uri: str) -> bool:
-    """Return whether a table's checkpoints lie in its own folder, which has those of no other table."""
+    """Return whether a table's checkpoints are in its own folder, and not below another store's `checkpoint_uri`."""
     return checkpoint_place(uri) == uri.rstrip("/")
 
 
 class LanceCheckpointStore:
     """Checkpoints in Lance files; see `leman_core.model.work.CheckpointStore`.
 
-    A key that is not a safe file name is stored under its sha256, with the key in the file's metadata. Every file has a
-    digest of its bytes, checked before Lance reads them, and one of its values, which shows whether Lance returns what
-    it was given. A file that does not match is renamed to `*.damaged` and counts as absent. If the storage cannot be
-    used, all calls raise what `storage_failed` gives.
+    A key that is not a safe file name is stored under its sha256, with the key in the file's metadata. The digest of a
+    file's bytes is checked before Lance reads them. The digest of the values then shows whether Lance returns the
+    values that it was given. A file that does not match is renamed to `*.damaged` and counts as absent. If the storage
+    cannot be used, all calls raise the error that `storage_failed` returns.
     """
 
     def __init__(self, root: str) -> None:
         self._root = root.rstrip("/")
         self._session: LanceFileSession | None = None
         self._place: tuple[pafs.FileSystem, str] | None = None
-        #: The options of both: credentials are renewed while a store is in use.
+        #: The options of the session and the place. Credentials may be renewed while a store is in use.
         self._options = options_of(self._root)
 
     def __setitem__(self, key: str, value: pa.RecordBatch) -> None:
@@ -138,7 +138,7 @@ class LanceCheckpointStore:
             Path(unfinished).replace(self._path(key))
 
     def _upload(self, name: str, key: str, value: pa.RecordBatch) -> None:
-        """Store a checkpoint as an object, made in memory and put at once, because objects cannot be changed."""
+        """Store a checkpoint as an object. Its digest is written in memory first: an object cannot be changed later."""
         with as_file(_sealed(key, value)) as path:
             count_request(self._root, "lance", writes=True)
             self._files().upload_file(path, name)
@@ -148,7 +148,7 @@ class LanceCheckpointStore:
 
         Raises:
             KeyError: It is absent or damaged.
-            LemanError: What `storage_failed` gives.
+            LemanError: The storage cannot be used.
         """
         try:
             return self._read(key)
@@ -157,12 +157,12 @@ class LanceCheckpointStore:
             raise KeyError(key) from None
 
     def _read(self, key: str) -> pa.RecordBatch:
-        """Return the batch under a key. Nothing is changed.
+        """Return the batch under a key. Leave a damaged file where it is.
 
         Raises:
             KeyError: It is absent.
             DataLoss: CHECKPOINT_DAMAGED.
-            LemanError: What `storage_failed` gives.
+            LemanError: The storage cannot be used.
         """
         with self._available(key):
             try:
@@ -174,7 +174,7 @@ class LanceCheckpointStore:
                 raise _damaged(key, problem)
             batch = self._decoded(key, content)
         if batch is None:
-            raise _damaged(key, "it does not have the content that was stored under its key")
+            raise _damaged(key, "its content is not the one that was stored under its key")
         return batch
 
     def _bytes_of(self, name: str) -> bytes:
@@ -184,13 +184,14 @@ class LanceCheckpointStore:
             return bytes(file.read_at(file.size(), 0))
 
     def _decoded(self, key: str, content: bytes) -> pa.RecordBatch | None:
-        """Return what `read_batch_file` gives for a file whose bytes are whole.
+        """Return what `read_batch_file` returns for a file whose bytes match their digest.
 
-        An object is not read twice. A copy of a file on a local disk would cost more than reading it again.
+        Lance reads an object from `content`, so that it is fetched once. It reads a file on a local disk again, which
+        costs less than a copy.
 
         Raises:
-            OSError: The system refuses a temporary file.
-            DataLoss: CHECKPOINT_DAMAGED if Lance cannot read what it wrote.
+            OSError: A temporary file cannot be written.
+            DataLoss: CHECKPOINT_DAMAGED – Lance cannot read the file although its bytes are those that it wrote.
         """
         try:
             with panics_as_errors():
@@ -223,17 +224,16 @@ class LanceCheckpointStore:
         return sorted(keys)
 
     def modified(self, keys: Sequence[str]) -> list[float]:
-        """Return when each key was set, in seconds; 0: it is gone."""
+        """Return when each key was set, as seconds since 1970; 0 if it is absent."""
         filesystem, root = self._filesystem()
         with self._available():
             found = filesystem.get_file_info([f"{root}/{_file_name(key)}" for key in keys])
         return [info.mtime_ns / 1e9 if info.is_file else 0.0 for info in found]
 
     def files(self) -> list[StoredFile]:
-        """Return all files in the folder by name, with damaged ones and those of others.
+        """Return all files in the folder in the order of their names, including damaged and foreign ones.
 
-        The key of an older writer's file is its name, even if this store would name it otherwise: remove files by name,
-        not by key.
+        Remove files by name, not by key: an older release may have stored a key under another name than `_file_name`.
         """
         filesystem, root = self._filesystem()
         folder = root.rpartition("/")[2]
@@ -251,10 +251,10 @@ class LanceCheckpointStore:
         ]
 
     def read_file(self, name: str) -> pa.RecordBatch:
-        """Return the content of a file of `files`.
+        """Return the batch in a file that `files` returned.
 
         Raises:
-            KeyError: It is gone or damaged.
+            KeyError: It is absent or damaged.
         """
         key = self._key_of(name)
         if _file_name(key) != name:
@@ -262,14 +262,14 @@ class LanceCheckpointStore:
         return self[key]
 
     def check_file(self, name: str) -> pa.RecordBatch:
-        """Return what `read_file` does, and change nothing.
+        """Return the batch in a file that `files` returned. Leave a damaged file where it is.
 
         Raises:
             DataLoss: CHECKPOINT_DAMAGED.
         """
         key = self._key_of(name)
         if _file_name(key) != name:
-            raise _damaged(name, "its name is not that of its key")
+            raise _damaged(name, "its name is not the one that its key has")
         return self._read(key)
 
     def _key_of(self, name: str) -> str:
@@ -279,7 +279,7 @@ class LanceCheckpointStore:
 
     def _names(self) -> list[str]:
         filesystem, root = self._filesystem()
-        if isinstance(filesystem, pafs.LocalFileSystem):  # names only: the selector reads the size of every file
+        if isinstance(filesystem, pafs.LocalFileSystem):  # the selector would also read the size of every file
             with contextlib.suppress(FileNotFoundError):
                 return [name for name in os.listdir(root) if name.endswith(_ENDING)]  # noqa: PTH208 -- no Path each
             return []
@@ -287,7 +287,7 @@ class LanceCheckpointStore:
         return [f.base_name for f in filesystem.get_file_info(selector) if f.base_name.endswith(_ENDING)]
 
     def _key_in(self, name: str) -> str | None:
-        """Return the key in a file that is named after its hash; None if the file has another key or none."""
+        """Return the key in a file whose name is its key's hash; None if its key is missing or has another hash."""
         filesystem, root = self._filesystem()
         with self._available(name):
             try:
@@ -318,7 +318,7 @@ class LanceCheckpointStore:
 
     @contextlib.contextmanager
     def _available(self, what: str = "") -> Iterator[None]:
-        """Raise what `storage_failed` gives if the storage cannot be used."""
+        """Raise the error that `storage_failed` returns if the storage cannot be used."""
         try:
             yield
         except LANCE_ERRORS as error:
@@ -339,7 +339,7 @@ class LanceCheckpointStore:
 
 
 def _sealed(key: str, value: pa.RecordBatch) -> bytes:
-    """Return the file of a batch, made in memory."""
+    """Return the content of a checkpoint's file, with its digest."""
     schema = value.schema.remove_metadata()
     content = made_in_memory(_file_name(key), schema, lambda writer: write_batch_file(writer, key, value))
     at, digest = lance_files.seal_file(content)
@@ -357,12 +357,12 @@ def _file_name(key: str) -> str:
 
 
 def remove_leftovers(uri: str) -> None:
-    """Remove checkpoints and column files that lie without a table. If there is a table, do nothing.
+    """Remove the checkpoints and column files in a table's folder if there is no table.
 
-    Files of others stay, also those of a table that is created under the name at this moment.
+    Other files stay. If another process is creating a table of that name meanwhile, its files stay, too.
 
     Raises:
-        OSError: The folder cannot be read, or a file not be removed.
+        OSError: The folder cannot be read, or a file cannot be removed.
     """
     system, path = filesystem_of(uri)
     (versions,) = system.get_file_info([f"{path}/_versions"])
@@ -373,14 +373,14 @@ def remove_leftovers(uri: str) -> None:
         if keys.parse_column_file_name(info.base_name) is not None:
             system.delete_file(info.path)
     if isinstance(system, pafs.LocalFileSystem):
-        with contextlib.suppress(OSError):  # it is not empty
+        with contextlib.suppress(OSError):  # a folder is not empty
             for folder in (Path(path, "data"), Path(path)):
                 if folder.exists():
                     folder.rmdir()
 
 
 def remove_checkpoints_elsewhere(uri: str) -> None:
-    """Remove the checkpoints of a dropped table that do not lie in its folder.
+    """Remove the checkpoints of a dropped table if they are not in its own folder.
 
     Raises:
         OSError: A file cannot be removed.
@@ -400,7 +400,7 @@ def remove_checkpoints(uri: str) -> None:
     place = checkpoint_place(uri)
     if place != uri.rstrip("/"):
         system, path = filesystem_of(place)
-        # an emptied folder of a store may hold a marker object
+        # delete an empty folder: in an object store it may be a marker object
         if not system.get_file_info(pafs.FileSelector(path, allow_not_found=True)):
             with contextlib.suppress(FileNotFoundError):
                 delete_folder(system, path)

@@ -1,17 +1,17 @@
 """Single files of Lance: footers, files in memory, sealed files, and deletion files.
 
-Footers are read from a file's last bytes: opening a Lance reader takes ten times as long, and a plan may look into ten
-thousand files. Changed bytes raise an error here, whereas Lance's Rust may end the process.
+This module reads footers itself, from a file's last bytes: a plan may look into ten thousand files, and opening a Lance
+reader takes ten times as long. A damaged footer raises an error here, whereas Lance's Rust may end the process.
 
 A sealed file has a digest of its own bytes, because Lance keeps no checksums and some flipped bits make its Rust panic.
-The digest is the first global buffer of our own: xxh3-128 of all bytes but its own 16, which are blank until everything
-else is written. So Lance can read the file, and no second file is needed.
+The digest is the global buffer after Lance's own: xxh3-128 of all bytes except the digest's 16, which stay zero until
+everything else is written. So Lance can read the file, and no second file is needed.
 
 A deletion file has the offsets of all deleted rows of a fragment: one column of an Arrow file or, if they are many, a
 roaring bitmap in its portable format (https://github.com/RoaringBitmap/RoaringFormatSpec). Reading it is cheaper than a
-scan, which reads every row's id. Deletions only grow, except through a restore, which brings rows back under the same
-fragment and data files. A column file that was written while they were deleted lacks their values, so it states which
-rows it lacks (`Deletions`).
+scan, which reads every row's id. A restore can bring deleted rows back, in the same fragment and data files; otherwise
+rows stay deleted. A column file has no values for the rows that were deleted when it was written, so it records which
+those were (`Deletions`).
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ from leman_core.model.row_positions import RowRange
 from leman_core.storage.filesystems import filesystem_of
 
 _TAIL_BYTES = 1 << 16
-#: Offsets of column metadata, of their table, of the table of global buffers; numbers of buffers and columns; version.
+#: The last bytes of a file: the offsets of the columns' metadata, of the table of their places, and of the table of
+#: global buffers; the numbers of buffers and of columns; the format's version (two numbers); `_MAGIC`.
 _FOOTER = struct.Struct("<QQQIIHH4s")
 _PLACE = struct.Struct("<QQ")
 _MAGIC = b"LANC"
@@ -51,7 +52,7 @@ Value = TypeVar("Value")
 
 
 def read_buffer(filesystem: pafs.FileSystem, path: str, key: str) -> bytes | None:
-    """Return the global buffer whose number the file's schema metadata has under `key`; None: it has no such key.
+    """Return the global buffer whose number is in the file's schema metadata under `key`; None without such a key.
 
     Raises:
         OSError: The file cannot be read.
@@ -76,15 +77,15 @@ def read_rows(filesystem: pafs.FileSystem, path: str) -> int:
 
 
 def read_column_bytes(filesystem: pafs.FileSystem, path: str) -> list[int]:
-    """Return the bytes of each column's pages in the file. Raises what `read_buffer` raises."""
+    """Return the size of each column's pages, in bytes. Raises what `read_buffer` raises."""
     return _read(filesystem, path, lambda end: end.column_bytes())
 
 
 def place_of_buffer(content: bytes, number: int) -> tuple[int, int]:
-    """Return the offset and length of a global buffer in a whole file.
+    """Return the offset and length of the global buffer `number` in the content of a whole file.
 
     Raises:
-        ValueError: There is none.
+        ValueError: There is no such buffer, or the content is not that of a Lance file.
     """
     try:
         table, buffers = _table(content)
@@ -99,10 +100,11 @@ def place_of_buffer(content: bytes, number: int) -> tuple[int, int]:
 
 
 def start_of_metadata(tail: bytes, size_bytes: int) -> int:
-    """Return the offset from which on a file has its metadata: columns, buffers, rows.
+    """Return the offset at which the values of a file end and its metadata (columns, buffers, rows) begins.
 
     Args:
-        tail: Its last bytes. If they do not reach far enough, the offset is where to read from next.
+        tail: The file's last bytes. If the metadata begins before them, call again with the bytes from the returned
+            offset on.
         size_bytes: The size of the whole file.
 
     Raises:
@@ -123,7 +125,7 @@ def start_of_metadata(tail: bytes, size_bytes: int) -> int:
 
 
 def _table(tail: bytes) -> tuple[int, int]:
-    """Return the place of the table of global buffers, and their number.
+    """Return the offset of the table of global buffers, and the number of buffers.
 
     Raises:
         ValueError, struct.error: These are not the last bytes of a Lance file.
@@ -135,7 +137,7 @@ def _table(tail: bytes) -> tuple[int, int]:
 
 
 class _End:
-    """The end of a file, extended as needed."""
+    """The metadata of an open file. Its last bytes are read at once, earlier ones when needed."""
 
     def __init__(self, file: pa.NativeFile) -> None:
         self._file = file
@@ -149,11 +151,11 @@ class _End:
         self.rows = int(descriptor.length)
 
     def buffer(self, number: int) -> bytes:
-        """Return a global buffer; the first one is the file's descriptor."""
+        """Return a global buffer. Buffer 0 is the file's descriptor."""
         return self._part(*self._places[number])
 
     def column_bytes(self) -> list[int]:
-        """Return the bytes of each column's pages."""
+        """Return the size of each column's pages, in bytes."""
         _, table, _, _, columns, _, _, _ = _FOOTER.unpack(self._tail[-_FOOTER.size :])
         places = _PLACE.iter_unpack(self._part(table, columns * _PLACE.size))
         found = (_column_class().FromString(self._part(*place)) for place in places)
@@ -177,7 +179,7 @@ def _read(filesystem: pafs.FileSystem, path: str, what: Callable[[_End], Value])
 
 @cache
 def _descriptor_class() -> Any:
-    """Return the needed part of `FileDescriptor` in Lance's file.proto: the schema's metadata, and the rows."""
+    """Return a class for `FileDescriptor` of Lance's file.proto with the fields read here: metadata and row count."""
     file = descriptor_pb2.FileDescriptorProto(name="leman/lance_file.proto", package="leman.lance", syntax="proto3")
     schema = file.message_type.add(name="Schema")
     entry = schema.nested_type.add(name="MetadataEntry")
@@ -207,7 +209,7 @@ def _descriptor_class() -> Any:
 
 @cache
 def _column_class() -> Any:
-    """Return the needed part of `ColumnMetadata` in Lance's file2.proto: the sizes of its pages' buffers."""
+    """Return a class for `ColumnMetadata` of Lance's file2.proto with the field read here: sizes of pages' buffers."""
     file = descriptor_pb2.FileDescriptorProto(name="leman/lance_column.proto", package="leman.lance", syntax="proto3")
     column = file.message_type.add(name="ColumnMetadata")
     page = column.nested_type.add(name="Page")
@@ -224,17 +226,17 @@ def _column_class() -> Any:
     return message_factory.GetMessageClass(pool.FindMessageTypeByName("leman.lance.ColumnMetadata"))
 
 
-#: Files in memory have no name, so that none is left when the process ends. Outside of Linux they are temporary files.
+#: On Linux `as_file` uses nameless files in memory, which vanish with the process; elsewhere temporary files.
 _IN_MEMORY = hasattr(os, "memfd_create") and Path("/proc/self/fd").is_dir()
 
 
 def made_in_memory(
     name: str, schema: pa.Schema, write: Callable[[LanceFileWriter], None], version: str | None = None
 ) -> bytes:
-    """Return the bytes of a Lance file that `write` writes and closes.
+    """Return the bytes of the Lance file that `write` writes to the given writer, and closes.
 
     Raises:
-        OSError: What Lance raises; so do its other errors.
+        OSError, or another of Lance's errors: Lance refuses the values.
     """
     memory = LanceFileSession("memory://")
     writer = memory.open_writer(name, schema=schema, version=version)
@@ -244,11 +246,11 @@ def made_in_memory(
 
 @contextlib.contextmanager
 def as_file(content: bytes, start: int = 0) -> Iterator[str]:
-    """Yield the path of a file with these bytes, while the context is open.
+    """Yield the path of a temporary file with these bytes, which exists until the context ends.
 
     Args:
-        content: Its bytes from `start` on.
-        start: The number of zero bytes before them, which take no memory.
+        content: The file's bytes from `start` on.
+        start: The number of zero bytes before `content`, which take no memory.
 
     Raises:
         OSError: The file cannot be written.
@@ -269,28 +271,28 @@ def as_file(content: bytes, start: int = 0) -> Iterator[str]:
 
 
 _BLANK = bytes(16)
-#: The first buffer is Lance's description of the file.
+#: The number of the digest's buffer. Buffer 0 is Lance's description of the file.
 _BUFFER = 1
 
 
 def make_room(writer: LanceFileWriter) -> None:
-    """Add a blank digest to a file that is being written and has no other buffer yet."""
+    """Add the digest's buffer, as zeros, to a file that is being written. Call it before adding any other buffer."""
     if writer.add_global_buffer(_BLANK) != _BUFFER:
         raise RuntimeError("the file has buffers already")
 
 
 def seal_file(content: bytes) -> tuple[int, bytes]:
-    """Return the digest of a written file, and its place in it.
+    """Return where the digest belongs in a written file, and the digest.
 
     Raises:
-        ValueError: The file has no room for one.
+        ValueError: The file has no buffer for a digest (see `make_room`).
     """
     at = _place(content)
     return at, _digest(content, at)
 
 
 def sealed_file_problem(content: bytes) -> str:
-    """Return what is wrong with the bytes of a sealed file; empty: they are unchanged."""
+    """Return what is wrong with the content of a sealed file; empty if its bytes match its digest."""
     try:
         at = _place(content)
     except ValueError as error:
@@ -308,7 +310,7 @@ def _place(content: bytes) -> int:
 
 
 def _digest(content: bytes, at: int) -> bytes:
-    """Return the digest of all bytes except the digest at a place."""
+    """Return the digest of all bytes except the digest itself, which is at offset `at`."""
     digest, whole = xxhash.xxh3_128(), memoryview(content)
     digest.update(whole[:at])
     digest.update(whole[at + len(_BLANK) :])
@@ -320,9 +322,9 @@ Offsets = npt.NDArray[np.int64]
 _NONE: Offsets = np.empty(0, np.int64)
 _ENDINGS = {"array": "arrow", "bitmap": "bin"}
 _PLAIN, _WITH_RUNS = 12346, 12347
-#: A container has the lower 16 bits of values. With more values than this it is a bitmap of this many bytes.
+#: A container has the lower 16 bits of its values: up to this many values as an array, more as a bitmap of this size.
 _LARGEST_ARRAY, _BITMAP_BYTES = 4096, 8192
-#: Bitmaps with runs and at least so many containers state where each container begins.
+#: A bitmap with runs states where each container begins, if it has at least this many containers.
 _WITH_PLACES = 4
 
 
@@ -335,7 +337,8 @@ def deleted_offsets(uri: str, fragment: lance.LanceFragment) -> Offsets | None:
     """Return the sorted offsets of a fragment's deleted rows.
 
     Returns:
-        None if its deletion file does not match the manifest, or lies elsewhere: only Lance can read it.
+        None if only Lance can read its deletion file: the file does not match the manifest, or is not in the table's
+        folder.
     """
     metadata = fragment.metadata
     file = metadata.deletion_file
@@ -370,8 +373,8 @@ def roaring_values(content: bytes) -> Offsets:
     """Return the sorted values of a roaring bitmap.
 
     Raises:
-        ValueError: It is none, or cut off.
-        struct.error: It is cut off.
+        ValueError: `content` is not a roaring bitmap, or is cut off.
+        struct.error: `content` is cut off.
     """
     (cookie,) = struct.unpack_from("<I", content)
     runs: npt.NDArray[np.bool_]
@@ -384,7 +387,7 @@ def roaring_values(content: bytes) -> Offsets:
         (count,) = struct.unpack_from("<I", content, 4)
         at, runs = 8, np.zeros(count, np.bool_)
     else:
-        raise ValueError(f"{cookie} begins no roaring bitmap")
+        raise ValueError(f"it begins with {cookie}, not with the number of a roaring bitmap")
     header = np.frombuffer(content, "<u2", 2 * count, at).astype(np.int64).reshape(-1, 2)
     at += 4 * count
     if cookie == _PLAIN or count >= _WITH_PLACES:
@@ -432,7 +435,8 @@ class Deletions:
     def encode(self) -> bytes:
         """Return the deletions as bytes.
 
-        The length of the name (2 bytes, little endian), the name, and zlib of their number and bits.
+        These are the length of `file` (2 bytes, little endian), `file`, and, compressed with zlib, the number of rows
+        (8 bytes, little endian) and a bit for each row.
         """
         name = self.file.encode()
         bits = len(self.mask).to_bytes(8, "little") + np.packbits(self.mask).tobytes()
@@ -440,7 +444,7 @@ class Deletions:
 
     @classmethod
     def decode(cls, buffer: bytes) -> Deletions:
-        """Return what `encode` encoded."""
+        """Decode bytes that `encode` returned."""
         end = 2 + int.from_bytes(buffer[:2], "little")
         bits = zlib.decompress(buffer[end:])
         rows = int.from_bytes(bits[:8], "little")
@@ -449,7 +453,7 @@ class Deletions:
 
 
 def live_rows(fragment: lance.LanceFragment, covered: RowRange) -> npt.NDArray[np.bool_]:
-    """Return for each physical row of `covered` whether it is live."""
+    """Return for each physical row of `covered` whether it is live, that is, not deleted."""
     scanner = fragment.scanner(
         columns=[], offset=covered.start, limit=covered.rows, with_row_id=True, include_deleted_rows=True
     )
@@ -458,7 +462,7 @@ def live_rows(fragment: lance.LanceFragment, covered: RowRange) -> npt.NDArray[n
 
 
 def deletions_of(fragment: lance.LanceFragment) -> Deletions | None:
-    """Return all of a fragment's deletions; None: there are none."""
+    """Return a fragment's deletions; None if it has no deletion file."""
     file = fragment.metadata.deletion_file
     if file is None:
         return None
@@ -466,7 +470,7 @@ def deletions_of(fragment: lance.LanceFragment) -> Deletions | None:
 
 
 def are_still_deleted(fragment: lance.LanceFragment, before: Deletions) -> bool:
-    """Return whether every row that was deleted then is deleted now."""
+    """Return whether every row that `before` has as deleted is still deleted."""
     file = fragment.metadata.deletion_file
     if file is None:
         return not before.mask.any()

@@ -1,10 +1,10 @@
-"""SQL in Lance's dialect: translation, types, regular expressions, and errors in the caller's words.
+"""SQL for Lance: translation to its dialect, types, checks of regular expressions, and readable errors.
 
-Lance's parser knows no CASE, and takes no text for a time. CASE becomes `nvl2`, which Lance evaluates lazily: a branch
-that is not taken is not computed. The branches get a common type here, because Lance takes the coarser unit of two
-timestamps, and nanoseconds for a date and a timestamp: values would be cut off or out of range. Regular expressions are
-compiled before a table's rows are read. Errors distinguish SQL without a value for a row (a division by zero, a cast)
-from unreadable storage.
+Lance's parser has no CASE and does not convert text to times. CASE becomes nested calls of `nvl2`, which Lance
+evaluates lazily: a branch that is not taken is not computed. This module chooses the common type of the branches. Lance
+would take the coarser unit of two timestamps and cut values off, and nanoseconds for a date and a timestamp, whose
+range is too small. Regular expressions are compiled before a table's rows are read. If a read fails, `failed_row` finds
+out whether the SQL has no value for a row (a division by zero, a cast) or the storage cannot be read.
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ _FINER = list(ARROW_CAST_UNITS)
 
 
 def sort_of(kind: pa.DataType) -> str:
-    """Return the word of `_SORTS` for a type's values.
+    """Return the sort of a type's values: a key of `_SORTS`.
 
     Raises:
-        InvalidArgument: INVALID_FILTER for any other type.
+        InvalidArgument: INVALID_FILTER – values of this type cannot be the result of a CASE.
     """
     found = next((sort for sort, tests in _SORTS.items() if any(test(kind) for test in tests)), None)
     if found is None:
         raise invalid_filter(
-            f"CASE gives {kind}, which is not supported: numbers, text, bytes, times and truth values are"
+            f"the result of CASE is {kind}, which is not supported: numbers, text, bytes, times and truth values are"
         )
     return found
 
@@ -63,11 +63,11 @@ def common_type(
 
     Args:
         values: The expressions.
-        kinds: Their types, at least one of them not NULL's.
+        kinds: Their types, at least one of which is not the type of NULL.
         type_of: Returns Lance's type of an expression.
 
     Raises:
-        InvalidArgument: INVALID_FILTER if there is none.
+        InvalidArgument: INVALID_FILTER – they have no common type.
     """
     plain = [kind.value_type if pt.is_dictionary(kind) else kind for kind in kinds]
     branches = {(text, kind) for text, kind in zip(values, plain, strict=True) if not pt.is_null(kind)}
@@ -75,7 +75,7 @@ def common_type(
     if sorts == {"numbers", "text"}:
         branches, sorts = {(text, kind) for text, kind in branches if sort_of(kind) == "text"}, {"text"}
     if len(sorts) > 1:
-        raise invalid_filter(f"CASE gives {' and '.join(sorted(sorts))}: cast its branches to one type")
+        raise invalid_filter(f"the branches of CASE are {' and '.join(sorted(sorts))}: cast them to one type")
     distinct = list(dict.fromkeys(kind for kind in plain if kind in {kind for _, kind in branches}))
     if len(distinct) == 1:
         return distinct[0]
@@ -99,7 +99,7 @@ def _of_time(kinds: Sequence[pa.DataType]) -> pa.DataType:
 def _number(
     branches: Iterable[tuple[str, pa.DataType]], kinds: Sequence[pa.DataType], type_of: Callable[[str], pa.DataType]
 ) -> pa.DataType:
-    """Return the common type of numbers. Literal whole numbers take the type of the other branches, if it has them."""
+    """Return the common type of numbers. A literal integer takes the type of the other branches if it fits into it."""
     written = {text: match for text, _ in branches if (match := _INTEGER.fullmatch(text)) is not None}
     others = [kind for kind in kinds if any(kind == of and text not in written for text, of in branches)]
     if others:
@@ -116,7 +116,7 @@ def _of_numbers(kinds: Sequence[pa.DataType], type_of: Callable[[str], pa.DataTy
     for kind in kinds:
         if pt.is_decimal(found) and _whole_digits(kind) > found.precision - found.scale:
             raise invalid_filter(
-                f"CASE gives {' and '.join(map(str, kinds))}, which no type has: cast its branches to one type"
+                f"no type can hold all branches of CASE, {' and '.join(map(str, kinds))}: cast them to one type"
             )
     return found
 
@@ -146,7 +146,7 @@ def _has(kind: pa.DataType, number: int) -> bool:
 
 
 _RUST_PATH = re.compile(r",?\s*/\S+?\.rs:\d+:\d+")
-#: The longest part of Lance's error to repeat: it repeats the caller's text.
+#: Most characters of Lance's error to repeat, which may contain the caller's whole text.
 _LONGEST = 500
 _PARSER = re.compile(r"\(sql parser error: (.*)\)$", re.DOTALL)
 _NO_FIELD = re.compile(r"No field named (?:\"(?P<quoted>(?:[^\"]|\"\")*)\"|(?P<plain>[^\s.]+))\.")
@@ -156,7 +156,7 @@ _NO_COLUMN = "Scans must request at least one column"
 
 
 def clean_message(message: str) -> str:
-    """Return Lance's own sentence, without paths of its sources and names of its error classes."""
+    """Return an error text of Lance without paths of its sources, names of its error classes, and further lines."""
     text = _RUST_PATH.sub("", message).strip()
     text = re.sub(r"LanceError\(\w+\): ", "", text)
     parser = _PARSER.search(text)
@@ -168,10 +168,12 @@ def clean_message(message: str) -> str:
 
 
 def expression_error(error: Exception, columns: list[str]) -> LemanError:
-    """Return the error for an expression that Lance refuses on a table with these columns."""
+    """Translate Lance's error for an expression over a table with these columns."""
     text = clean_message(str(error))
     if _NO_COLUMN in text:
-        return expressions.invalid_expression("it reads no column of the table: every row would get the same value")
+        return expressions.invalid_expression(
+            "it reads no column, so every row would get the same value: use at least one column of the table"
+        )
     missing = _unknown_column(text, columns)
     if not missing:
         return expressions.invalid_expression(text)
@@ -179,17 +181,17 @@ def expression_error(error: Exception, columns: list[str]) -> LemanError:
 
 
 def filter_message(error: Exception, columns: list[str]) -> str:
-    """Return what is wrong with a filter that Lance refuses on a table with these columns."""
+    """Return what is wrong with a filter, from Lance's error for it and the table's columns."""
     text = clean_message(str(error))
     if "INTERVAL" in text:
-        return f"{text}; intervals are understood after now() and current_date: now() - interval '30 days'"
+        return f"{text}; intervals can only follow now() and current_date: now() - interval '30 days'"
     if _NO_TIME.search(text):
         return f"{text}; write times like timestamp '2024-06-01' or date '2024-06-01'"
     return _unknown_column(text, columns) or text
 
 
 def _unknown_column(text: str, columns: list[str]) -> str:
-    """Return a message about a column that Lance does not find; empty: the error is another one."""
+    """Return a message about the column that Lance did not find; empty if the error is about something else."""
     name = _missing_name(text)
     if not name:
         return ""
@@ -197,21 +199,21 @@ def _unknown_column(text: str, columns: list[str]) -> str:
 
 
 def _missing_name(text: str) -> str:
-    """Return the column that Lance does not find; empty: the error is another one."""
+    """Return the name of the column that Lance did not find; empty if the error is about something else."""
     unknown = _NO_FIELD.search(text)
     return "" if unknown is None else unknown["plain"] or unknown["quoted"].replace('""', '"')
 
 
-#: What Lance says of text that is no SQL over any columns, whatever their types.
+#: Lance's errors for a text that is invalid whatever the columns and their types are.
 _NEVER = re.compile(
     "sql parser error|Invalid function|Unsupported type '|Unsupported data type: Custom|not supported SQL"
 )
 
 
 def check_syntax(expression: str, columns: Iterable[str]) -> None:
-    """Refuse a checked expression that no table with these columns could compute, as far as its text says.
+    """Refuse an expression that is invalid for every table with these columns, whatever their types are.
 
-    Types are not known here: `LanceTables.expression_type` checks it against a table.
+    `LanceTables.expression_type` checks the expression against the types of a table.
 
     Raises:
         InvalidArgument: INVALID_EXPRESSION.
@@ -231,7 +233,10 @@ def check_syntax(expression: str, columns: Iterable[str]) -> None:
 
 
 def _without_cases(sql: str) -> Iterator[str]:
-    """Yield the parts of an expression between its CASEs, which Lance's parser does not know."""
+    """Yield the operands, conditions and values of all CASEs, and the expression with NULL in the place of each CASE.
+
+    Lance can parse each of them, whereas its parser has no CASE.
+    """
     expressions.check_cases(tokenize(sql))
     while (case := expressions.first_case(sql, tokenize(sql))) is not None:
         parts = (case.operand, *itertools.chain.from_iterable(case.branches), case.otherwise)
@@ -248,7 +253,7 @@ _OPENING, _CLOSING = frozenset("(["), frozenset(")]")
 def check_patterns(sql: str) -> None:
     """Refuse regular expressions that do not compile, or are too large when compiled.
 
-    Those from a column, or computed ones, can fail only at their rows.
+    Only literal ones are checked. One that is read from a column, or computed, can still fail at a row.
 
     Raises:
         InvalidArgument: INVALID_FILTER.
@@ -262,7 +267,7 @@ def check_patterns(sql: str) -> None:
 
 
 def _arguments(found: Sequence[Token]) -> Iterator[list[list[Token]]]:
-    """Yield the arguments of each call with a regular expression."""
+    """Yield the arguments of each call of a function that takes a regular expression."""
     for at, token in enumerate(found[:-1]):
         if token.name.lower() not in _FUNCTIONS or found[at + 1].text != "(":
             continue
@@ -280,7 +285,7 @@ def _arguments(found: Sequence[Token]) -> Iterator[list[list[Token]]]:
 
 @lru_cache(maxsize=256)
 def _fault(pattern: str, flags: tuple[str, ...]) -> str:
-    """Return what is wrong with a regular expression, by a trial on one row; empty: nothing is."""
+    """Try a regular expression on one row. Return what is wrong with it, or empty."""
     row = lance.write_dataset(pa.table({"s": [""]}), "memory://patterns.lance")
     arguments = ", ".join(("s", pattern, *flags))
     try:
@@ -289,10 +294,11 @@ def _fault(pattern: str, flags: tuple[str, ...]) -> str:
     except (OSError, ValueError, pa.ArrowException) as error:
         text = str(error)
         if "CompiledTooBig" in text or "size limit" in text:
-            return "it is too large once it is compiled: repeat less in it"
+            return "it is too large once it is compiled: use fewer or smaller repetitions"
         if "regular expression" in text.lower() or "regex" in text.lower():
             return (
-                "it does not compile: brackets that do not match, or what this dialect lacks (look-around, references)"
+                "it does not compile: its brackets do not match, or it uses look-around or backreferences, which are "
+                "not supported"
             )
     return ""
 
@@ -302,20 +308,20 @@ ERRORS = (ValueError, OSError, RuntimeError, NotImplementedError, pa.ArrowExcept
 
 
 class Dialect:
-    """A translator for one version of a table. Any number of threads may call it."""
+    """A translator of SQL to Lance's dialect, for one version of a table. Any number of threads may call it."""
 
     def __init__(self, dataset: lance.LanceDataset) -> None:
         self._dataset = dataset
         self._known: dict[str, str] = {}
 
     def lance(self, sql: str) -> str:
-        """Return a checked filter or expression in Lance's dialect; mostly the same text.
+        """Translate a checked filter or expression to Lance's dialect. Most need no change.
 
-        The nesting of stored SQL is bounded here, so that SQL which others wrote cannot end the process.
+        Stored SQL may come from other programs, so too deep nesting, which could end the process, is refused here.
 
         Raises:
             InvalidArgument: INVALID_FILTER.
-            Exception: What Lance raises for a part that it cannot plan (`ERRORS`).
+            Exception: One of `ERRORS`, if Lance cannot plan a part of it.
         """
         if sql not in self._known:
             if problem := sql_limits.stored_nesting_problem(sql):
@@ -342,17 +348,17 @@ class Dialect:
         try:
             return self.type_of(expression)
         except ERRORS:
-            return None  # Lance finds what is wrong with the whole text
+            return None  # Lance reports the error when it gets the whole text
 
     def _without_case(self, case: Case) -> str:
         conditions = [self._condition(case.operand, when) for when, _ in case.branches]
         values = [self._translated(value) for value in (*(then for _, then in case.branches), case.otherwise)]
         kinds = [self.type_of(value) for value in values]
         if all(pt.is_null(kind) for kind in kinds):
-            raise invalid_filter("CASE is NULL for every row, of no type; write cast(NULL as …)")
+            raise invalid_filter("all branches of CASE are NULL, which has no type: write cast(NULL as …)")
         common = common_type(values, kinds, self.type_of)
         if pt.is_boolean(common):
-            # for booleans Lance would use AND and OR, and compute all branches
+            # Lance turns nvl2 of booleans into AND and OR, which compute all branches
             numbers = [f"cast(({value}) as bigint)" for value in values]
             return f"({_chosen(conditions, numbers, _as_number)} = 1)"
         name = arrow_cast_name(common)
@@ -365,14 +371,14 @@ class Dialect:
         made = self._translated(when)
         kind = self.type_of(made)
         if not (pt.is_boolean(kind) or pt.is_null(kind)):
-            raise invalid_filter(f"WHEN needs a condition, {when} is {kind}")
+            raise invalid_filter(f"WHEN needs a condition, but {when} is {kind}: write a comparison")
         return made
 
 
 def _chosen(conditions: Sequence[str], values: Sequence[str], marked: Callable[[str], str]) -> str:
-    """Return the value of the first condition that holds, or else the last value.
+    """Return SQL for the value of the first condition that holds, or else the last value.
 
-    `marked` turns a condition into a value, of the values' sort, that is NULL if it does not hold.
+    `marked` turns a condition into SQL that is NULL unless the condition holds, and otherwise has the values' sort.
     """
     *values, result = values
     for condition, value in zip(reversed(conditions), reversed(values), strict=True):
@@ -381,7 +387,10 @@ def _chosen(conditions: Sequence[str], values: Sequence[str], marked: Callable[[
 
 
 def _as(kind: pa.DataType, condition: str) -> str:
-    """Return a non-boolean value of a type. The number is 0, which all types of numbers and times have."""
+    """Return SQL of a non-boolean type that is NULL unless the condition holds.
+
+    Numbers and times are 0 if it holds, as all their types have that value.
+    """
     if sort_of(kind) in {"text", "bytes"}:
         return f"arrow_cast({_as_text(condition)}, '{arrow_cast_name(kind)}')"
     number = f"1 - {_as_number(condition)}"
@@ -402,7 +411,11 @@ _Read = Callable[[Ids], object]
 
 
 def failed_row(ids: Ids, inputs: _Read, values: _Read) -> tuple[int, Exception] | None:
-    """Return the first row whose `inputs` can be read and whose `values` cannot, and why; None: there is none."""
+    """Return the id of the first row whose `inputs` can be read and whose `values` cannot, and the error.
+
+    Returns:
+        None if there is no such row.
+    """
     error = _failure(ids, inputs, values)
     while error is not None and len(ids) > 1:
         middle = len(ids) // 2
@@ -427,12 +440,12 @@ def _failure(ids: Ids, inputs: _Read, values: _Read) -> Exception | None:
 
 
 def expression_failed(row_id: int, version: int, uri: str, error: Exception) -> FailedPrecondition:
-    """Return the error of SQL without a value for a row."""
+    """Return the error for a row for which the SQL of a view has no value."""
     return FailedPrecondition(
         "EXPRESSION_FAILED",
         f"The view's SQL has no value for the row with id {row_id} in version {version} of its source: "
-        f"{clean_message(str(error))}. Change the row, or make the view again with SQL that allows for it, such as "
-        "try_cast(…) or x / nullif(y, 0); an AND or OR before it need not keep it from being evaluated",
+        f"{clean_message(str(error))}. Change the row, or recreate the view with SQL that handles it, such as "
+        "try_cast(…) or x / nullif(y, 0): a condition before AND or OR may not prevent the evaluation",
         row_id=row_id,
         source_version=version,
         uri=uri,

@@ -216,7 +216,7 @@ class LanceTables:
             raise expression_error(error, dataset.schema.names) from None
         found = schema.field(0).type
         if pa.types.is_null(found) and not may_be_constant:
-            raise expressions.invalid_expression("it is NULL for every row, of no type; write cast(NULL as …)")
+            raise expressions.invalid_expression("it is NULL for every row, which has no type: write cast(NULL as …)")
         return _PLAIN.get(found, found)
 
     def list_tables(self, database: str) -> list[str]:

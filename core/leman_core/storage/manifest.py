@@ -1,9 +1,9 @@
 """A table's manifest: its fragments and inline row ids, read from the protobuf without generated code.
 
-`get_fragments()` builds several Python objects for each fragment, which takes several times as long and as much memory
-at 100,000 fragments. The manifest's bytes come from its file, or from a private call if it is not on a local disk, so
-the public calls stay as a fallback. Stable row ids of single rows come from the manifest, too: a scan reads the ids of
-whole fragments.
+Lance's `get_fragments()` builds several Python objects for each fragment: at 100,000 fragments it takes several times
+as long and as much memory. The manifest's bytes come from its file on a local disk, or from a private call of Lance.
+Where neither has them, the public calls are used. Stable row ids of single rows come from the manifest, too, because a
+scan would read the ids of whole fragments.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from leman_core.model.table import DataFile, Fragment
 from leman_core.storage.locations import in_object_store
 
 Kind = descriptor_pb2.FieldDescriptorProto
-#: Message → (name, number, type, name of its message if it is one) of each field.
+#: For each message, its fields: name, number, type, and the name of the field's message, if it is one.
 Layout = Mapping[str, Sequence[tuple[str, int, int, str]]]
 
-#: Kinds of fields: a varint, a length with bytes, numbers of fixed size.
+#: Wire types of protobuf: a varint, a length with bytes, numbers of fixed size (with their size).
 _VARINT, _LENGTH, _FIXED = 0, 2, {1: 8, 5: 4}
 
-#: The part of Lance's table.proto on fragments and their files that is read here.
+#: The part of Lance's table.proto about fragments and their files that is read here.
 FRAGMENTS: Layout = {
-    # packed field ids as bytes: most files of a table have equal ones, which are cached
+    # declared as bytes, the packed field ids: most files of a table have the same ones, which are decoded once
     "DataFile": [("path", 1, Kind.TYPE_STRING, ""), ("fields", 2, Kind.TYPE_BYTES, "")],
     "DeletionFile": [
         ("read_version", 2, Kind.TYPE_UINT64, ""),
@@ -58,15 +58,16 @@ FRAGMENTS: Layout = {
 
 
 def message_class(package: str, layout: Layout, *, root: str, repeated: Collection[str]) -> Any:
-    """Return the class of the message `root`.
+    """Build a protobuf class for the message `root`.
 
-    Undeclared fields are kept as unknown ones. Fields that are not repeated have presence.
+    Messages keep fields that the layout does not have, as unknown fields. `HasField` works for fields that are not
+    repeated.
 
     Args:
-        package: A name of its own.
+        package: A package name that no other call uses.
         layout: The fields of each message.
-        root: The message.
-        repeated: Names of repeated fields, of any message.
+        root: The message to return.
+        repeated: Names of repeated fields, in any of the messages.
     """
     file = descriptor_pb2.FileDescriptorProto(name=f"{package.replace('.', '/')}.proto", package=package)
     file.syntax = "proto2"
@@ -84,10 +85,12 @@ def message_class(package: str, layout: Layout, *, root: str, repeated: Collecti
 
 
 def parts_of(message: bytes, most_fields: int) -> Iterator[bytes]:
-    """Yield a message in parts of so many fields. Each part is a message of the same kind; merged, they are the whole.
+    """Split a message into parts with `most_fields` fields each, without copying or parsing the fields.
+
+    Each part is a message of the same type. Merged in order, the parts are the whole message.
 
     Raises:
-        DecodeError: It ends within a field, or has an unknown kind of field.
+        DecodeError: It ends within a field, or has a field of an unknown wire type.
     """
     begin = at = count = 0
     while at < len(message):
@@ -102,7 +105,7 @@ def parts_of(message: bytes, most_fields: int) -> Iterator[bytes]:
 
 
 def _after_field(message: bytes, at: int) -> int:
-    """Return the end of the field that begins there."""
+    """Return the end of the field that begins at offset `at`."""
     try:
         wire = message[at] & 7
         while message[at] >= 0x80:
@@ -122,16 +125,16 @@ def _after_field(message: bytes, at: int) -> int:
     except IndexError:
         raise DecodeError("the message ends in the middle of a field") from None
     if wire not in _FIXED:
-        raise DecodeError(f"there are no fields of kind {wire}")
+        raise DecodeError(f"{wire} is not a known wire type")
     return at + _FIXED[wire]
 
 
 #: The part of a manifest that planning reads.
 _LAYOUT: Layout = {**FRAGMENTS, "Manifest": [("fragments", 2, Kind.TYPE_MESSAGE, "DataFragment")]}
 _REPEATED = {"files", "fragments"}
-#: Fragments to parse at once: their messages take several times the memory of the manifest.
+#: Fragments to parse at once. Parsed messages take several times the memory of their bytes.
 _AT_ONCE = 8192
-#: The end of a manifest's file: offset of the message, version of the format, magic.
+#: The end of a manifest's file: the manifest's offset, the format's version (two numbers), `_MAGIC`.
 _FOOTER = struct.Struct("<QHH4s")
 _MAGIC = b"LANC"
 _LENGTH_BYTES = 4
@@ -148,7 +151,10 @@ def read_fragments(dataset: lance.LanceDataset) -> FragmentColumns:
 
 
 def manifest_bytes(dataset: lance.LanceDataset) -> bytes | None:
-    """Return the manifest as a protobuf message. Drop the dataset afterwards: it takes as much memory as the rest."""
+    """Return the manifest as protobuf bytes; None if neither its file nor Lance's private call has them.
+
+    Drop the dataset before you parse them: it takes as much memory as parsing does.
+    """
     if not in_object_store(dataset.uri):
         name = manifest_file_name(dataset.version)
         with contextlib.suppress(OSError, struct.error), Path(dataset.uri, "_versions", name).open("rb") as file:
@@ -162,10 +168,10 @@ def manifest_bytes(dataset: lance.LanceDataset) -> bytes | None:
 
 
 def manifest_identity(dataset: lance.LanceDataset) -> tuple[int, ...] | None:
-    """Return what distinguishes the manifest's file from any other, also one of the same name.
+    """Return numbers that identify the manifest's file: they differ for another file of the same name.
 
     Returns:
-        None if it is not on a local disk, or missing.
+        None if the file is missing or not on a local disk.
     """
     if in_object_store(dataset.uri):
         return None
@@ -177,31 +183,34 @@ def manifest_identity(dataset: lance.LanceDataset) -> tuple[int, ...] | None:
 
 
 def manifest_file_name(version: int) -> str:
-    """Return the file name of a version's manifest in `_versions`, in the scheme that lists the latest first."""
+    """Return the name of a version's manifest in the folder `_versions`, where the latest version sorts first."""
     return f"{LAST_VERSION - version:0{NAME_DIGITS}d}.manifest"
 
 
 def position_in(content: bytes) -> int:
-    """Return the offset of the manifest in its file, from at least the end of the file.
+    """Return the offset of the manifest in its file, which the file's last bytes state.
+
+    Args:
+        content: The file's content, or at least its end.
 
     Raises:
-        ValueError: It cannot be found.
+        ValueError: The file's end is not that of a manifest.
     """
     if len(content) < _FOOTER.size:
-        raise ValueError(f"a manifest of {len(content)} bytes is none")
+        raise ValueError(f"{len(content)} bytes are too few for a manifest")
     position, _, _, magic = _FOOTER.unpack(content[-_FOOTER.size :])
     if magic != _MAGIC:
-        raise ValueError("no manifest is where its file says")
+        raise ValueError("its last bytes are not those of a manifest's file")
     return int(position)
 
 
 def message_in(content: bytes) -> bytes:
-    """Return the manifest in the content of its file. Raises ValueError."""
+    """Return the manifest in the content of its file. Raises ValueError if there is none."""
     return block_at(content, position_in(content))
 
 
 def last_block(content: bytes) -> bytes:
-    """Return the last of the consecutive blocks up to the end; empty: they do not fill it."""
+    """Return the last of the blocks that make up `content`; empty if blocks do not fill it to its end."""
     position, block = 0, b""
     while position < len(content):
         try:
@@ -221,12 +230,12 @@ def block_at(content: bytes, position: int) -> bytes:
     begin = position + _LENGTH_BYTES
     end = begin + int.from_bytes(content[position:begin], "little")
     if end > len(content):
-        raise ValueError(f"{len(content)} bytes end before {end}")
+        raise ValueError(f"the block at {position} ends at {end}, and there are only {len(content)} bytes")
     return content[begin:end]
 
 
 def walk_fragments(dataset: lance.LanceDataset, ids: Collection[int] | None = None) -> FragmentColumns:
-    """Return all fragments, or those with one of the ids, by Lance's public calls."""
+    """Return all fragments, or those with the given ids, by Lance's public calls."""
     fragments = []
     for fragment in dataset.get_fragments() if ids is None else map(dataset.get_fragment, sorted(ids)):
         if fragment is None:
@@ -244,7 +253,12 @@ def walk_fragments(dataset: lance.LanceDataset, ids: Collection[int] | None = No
 
 
 def parse_fragments(serialized: bytes | None) -> FragmentColumns | None:
-    """Return the fragments from the manifest's bytes; None without bytes, or for an old manifest that lacks facts."""
+    """Parse the fragments in a manifest's bytes.
+
+    Returns:
+        None if there are no bytes, they are invalid, or an old Lance wrote them without the number of rows or of
+        deleted rows.
+    """
     if not serialized:
         return None
     parsed = _Parsed()
@@ -258,10 +272,10 @@ def parse_fragments(serialized: bytes | None) -> FragmentColumns | None:
 
 
 class _Parsed:
-    """The fragments of a manifest that were parsed so far."""
+    """The fragments of a manifest that have been parsed so far."""
 
     def __init__(self) -> None:
-        #: Ids, rows, deleted rows, numbers of files, and numbers of their field ids, by part.
+        #: For each part: ids, rows, deleted rows, and counts of files of fragments, and for each file its field set.
         self._numbers: list[list[Numbers]] = [[np.zeros(0, np.int64)] for _ in range(5)]
         self._paths: list[pa.Array] = [pa.array([], pa.large_string())]
         self._field_ids = _Places()
@@ -269,7 +283,7 @@ class _Parsed:
         self._count = 0
 
     def add(self, fragments: Sequence[Any]) -> bool:
-        """Add fragments. Return whether the manifest states everything about them."""
+        """Add fragments. Return False if the manifest does not state all their rows, deleted rows and field ids."""
         rows = [raw.physical_rows for raw in fragments]
         deleted = [0] * len(rows)
         complete = all(rows)
@@ -304,7 +318,7 @@ class _Parsed:
 
 
 class _Places(dict[bytes, int]):
-    """The numbers of packed field ids, in the order of their first use."""
+    """A number for each distinct set of packed field ids, counted from 0 in the order of first use."""
 
     def __missing__(self, packed: bytes) -> int:
         found = self[packed] = len(self)
@@ -312,7 +326,7 @@ class _Places(dict[bytes, int]):
 
 
 class FieldIds(dict[bytes, tuple[int, ...]]):
-    """Field ids by their packed bytes."""
+    """Field ids by their packed bytes. Each distinct set is decoded once."""
 
     def __missing__(self, packed: bytes) -> tuple[int, ...]:
         found = self[packed] = tuple(_varints(packed))
@@ -320,7 +334,7 @@ class FieldIds(dict[bytes, tuple[int, ...]]):
 
 
 def _varints(packed: bytes) -> Iterator[int]:
-    """Yield packed int32 of protobuf; negative ones (dropped columns) take ten bytes."""
+    """Decode packed int32 values of protobuf. Negative ones (dropped columns) take ten bytes."""
     value = shift = 0
     for byte in packed:
         value |= (byte & 0x7F) << shift
@@ -337,9 +351,9 @@ def _manifest_class() -> Any:
 
 @contextlib.contextmanager
 def collector_paused() -> Iterator[None]:
-    """Pause the garbage collector, which would visit every new object repeatedly: three times slower.
+    """Pause the garbage collector, whose repeated visits of new objects make parsing three times slower.
 
-    The objects count as old afterwards, so that it does not begin with all of them at once.
+    Afterwards the new objects count as old, so that the collector does not first visit all of them.
     """
     was_on = gc.isenabled()
     gc.disable()
@@ -358,7 +372,7 @@ _MANIFEST: Layout = {
     "DataFragment": [("id", 1, Kind.TYPE_UINT64, ""), ("inline_row_ids", 5, Kind.TYPE_BYTES, "")],
     "Manifest": [("fragments", 2, Kind.TYPE_MESSAGE, "DataFragment")],
 }
-#: The kind of segment for written rows; moved rows have other kinds.
+#: The kind of segment that newly written rows have. Moved rows have other kinds, which Lance decodes.
 _SEQUENCE: Layout = {
     "Range": [("start", 1, Kind.TYPE_UINT64, ""), ("end", 2, Kind.TYPE_UINT64, "")],
     "Segment": [("range", 1, Kind.TYPE_MESSAGE, "Range")],
@@ -367,17 +381,17 @@ _SEQUENCE: Layout = {
 
 
 def inline_row_ids(serialized: bytes | None) -> dict[int, bytes]:
-    """Return the row ids of each fragment in a manifest's form; empty: they are not in it."""
+    """Return the encoded row ids of each fragment, by fragment id. A value is empty if the manifest does not have it."""
     return {raw.id: raw.inline_row_ids for raw in _row_id_manifest_class().FromString(serialized or b"").fragments}
 
 
 def inline_row_ids_of(dataset: lance.LanceDataset) -> dict[int, bytes]:
-    """Return what `inline_row_ids` does, of an open version."""
+    """Return what `inline_row_ids` does, for an open dataset."""
     return inline_row_ids(manifest_bytes(dataset))
 
 
 def all_ids(inline: bytes) -> Ids:
-    """Return the ids of all rows of a fragment, with deleted ones, in the order of their offsets."""
+    """Decode the ids of all rows of a fragment, including deleted ones, in the order of their offsets."""
     meta: RowIdMeta = RowIdMeta.from_json(  # type: ignore[misc,call-arg]  # the stub lacks the decorator
         json.dumps({"Inline": list(inline)})
     )
@@ -386,7 +400,7 @@ def all_ids(inline: bytes) -> Ids:
 
 
 def ids_at(inline: bytes, offsets: Ids) -> Ids:
-    """Return the ids of the rows at these offsets of a fragment, in their order."""
+    """Return the ids of the rows at these offsets of a fragment, in the order of `offsets`."""
     ranges = _ranges(inline)
     if ranges is None:
         return all_ids(inline)[offsets]
@@ -397,7 +411,7 @@ def ids_at(inline: bytes, offsets: Ids) -> Ids:
 
 
 def _ranges(inline: bytes) -> tuple[Ids, Ids] | None:
-    """Return the starts and lengths of ranges of consecutive ids; None: the ids have another form, too."""
+    """Return the starts and lengths of the ranges that the ids consist of; None unless all segments are ranges."""
     try:
         segments = _sequence_class().FromString(inline).segments
     except DecodeError:

@@ -1,7 +1,7 @@
-"""The file that configures object stores. Credentials are elsewhere, and the file says where.
+"""The file that configures object stores. It does not contain credentials, but says where they are.
 
     [[store]]
-    root = "s3://lake/teams"                        # and everything below; the longest matching root counts
+    root = "s3://lake/teams"                        # and everything below; of several roots the longest applies
     endpoint = "https://minio.internal:9000"
     region = "eu-central-1"
     access_key_id = { env = "LAKE_KEY_ID" }         # an environment variable of the services
@@ -10,10 +10,10 @@
     [[store]]
     root = "s3://models"
     region = "us-east-1"
-    profile = "models"                              # of ~/.aws/credentials, or of `profile_file`
-    checkpoint_uri = "s3://scratch/models"          # instead of each table's folder
+    profile = "models"                              # in ~/.aws/credentials, or in `profile_file`
+    checkpoint_uri = "s3://scratch/models"          # for checkpoints, which are otherwise in their tables' folders
 
-The file, and those that it names, are reread when they change: so short-lived credentials are renewed.
+When this file or one that it names changes, all are read again, so that short-lived credentials can be renewed.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from leman_core.storage import object_stores
 from leman_core.storage.locations import canonical_database, in_object_store
 
 _ENDPOINT = re.compile(r"https?://[^/\s@]+")
-#: Keys of an entry by the scheme of its root, in addition to those of all.
+#: The keys that an entry may have in addition to `_COMMON`, by the scheme of its root.
 _S3_KEYS = frozenset({"access_key_id", "secret_access_key", "session_token"})
 _OWN = {
     "s3": _S3_KEYS | {"region", "virtual_hosted", "anonymous", "profile", "profile_file"},
@@ -50,7 +50,7 @@ _COMMON = frozenset({"root", "endpoint", "allow_http", "checkpoint_uri"})
 
 
 class Reference(BaseModel):
-    """The place of a secret."""
+    """Where a secret is: in an environment variable, or in a file."""
 
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
@@ -67,12 +67,12 @@ class Reference(BaseModel):
     @model_validator(mode="after")
     def _one(self) -> Self:
         if bool(self.env) == bool(self.file):
-            raise ValueError("give env or file")
+            raise ValueError("give either env or file")
         return self
 
 
 class Store(BaseModel):
-    """An entry of the file."""
+    """An entry of the file: the options of one object store, or of a part of it."""
 
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
@@ -106,7 +106,7 @@ class Store(BaseModel):
         scheme = self.root.partition("://")[0]
         alien = self.model_fields_set - _COMMON - _OWN[scheme]
         if alien:
-            raise ValueError(f"{', '.join(sorted(alien))}: no options of {scheme}://")
+            raise ValueError(f"{', '.join(sorted(alien))}: not an option for {scheme}://. Remove it")
         self._check_checkpoints()
         self._check_endpoint()
         getattr(self, f"_check_{scheme}")()
@@ -121,26 +121,26 @@ class Store(BaseModel):
             raise ValueError(f"checkpoint_uri: {error}") from None
         if overlap(self.root, self.checkpoint_uri):
             raise ValueError(
-                f"checkpoint_uri: '{self.checkpoint_uri}' and the root '{self.root}' overlap: name a "
-                "place next to the root, or leave it out, and checkpoints lie in their tables' folders"
+                f"checkpoint_uri: '{self.checkpoint_uri}' and the root '{self.root}' overlap: name a place outside the "
+                "root, or leave checkpoint_uri out to keep checkpoints in their tables' folders"
             )
 
     def _check_endpoint(self) -> None:
         if self.endpoint and not _ENDPOINT.fullmatch(self.endpoint):
-            raise ValueError("endpoint is a url without a path, such as https://minio.internal:9000")
+            raise ValueError("endpoint has to be a url without a path, such as https://minio.internal:9000")
         if self.endpoint.startswith("http://") and not self.allow_http:
-            raise ValueError("endpoint is without TLS: use https, or set allow_http = true if you accept that")
+            raise ValueError("endpoint is without TLS: use https, or set allow_http = true to send data unencrypted")
 
     def _check_s3(self) -> None:
         if not self.region and not self.endpoint:
-            raise ValueError("region is missing; only with an endpoint it may be left out, and is us-east-1 then")
+            raise ValueError("region is missing: give one, or an endpoint, for which region is us-east-1 by default")
         self.region = self.region or "us-east-1"
         given = self.references.keys() & _S3_KEYS
         if given and not {"access_key_id", "secret_access_key"} <= given:
-            raise ValueError("access_key_id and secret_access_key belong together")
+            raise ValueError("access_key_id and secret_access_key belong together: give both")
         self._check_one(bool(given), bool(self.profile), self.anonymous)
         if self.profile_file and not self.profile:
-            raise ValueError("profile_file needs profile")
+            raise ValueError("profile_file needs profile: give the name of the profile to use")
 
     def _check_gs(self) -> None:
         self._check_one(self.token is not None, self.anonymous)
@@ -148,7 +148,7 @@ class Store(BaseModel):
     def _check_abfss(self) -> None:
         client = bool(self.tenant_id), bool(self.client_id), self.client_secret is not None
         if any(client) and not all(client):
-            raise ValueError("tenant_id, client_id and client_secret belong together")
+            raise ValueError("tenant_id, client_id and client_secret belong together: give all three")
         self._check_one(self.account_key is not None, self.sas_token is not None, any(client))
 
     def _check_one(self, *ways: bool) -> None:
@@ -157,7 +157,7 @@ class Store(BaseModel):
 
 
 def overlap(place: str, other: str) -> bool:
-    """Return whether two places are one, or one lies below the other."""
+    """Return whether two places are the same, or one is below the other."""
     first, second = f"{place}/", f"{other}/"
     return first.startswith(second) or second.startswith(first)
 
@@ -182,9 +182,9 @@ class Content(BaseModel):
 
 
 _LOOK_SECONDS = 1.0
-#: How long after a change a store may refuse requests that began with the old options.
+#: For how long after a change a refused request may be one that began with the old options.
 _NEW_SECONDS = 30.0
-#: Attempts to read files that change during the read.
+#: How often to read files that change during the read.
 _TRIES = 5
 _Signature = tuple[tuple[int, ...] | None, ...]
 _SETTING = "LEMAN_STORAGE__OPTIONS_FILE"
@@ -194,7 +194,7 @@ _PLAIN = (
     *("root", "endpoint", "allow_http", "region", "virtual_hosted", "anonymous", "tenant_id", "client_id"),
     "checkpoint_uri",
 )
-#: Option → its name in a profile.
+#: The name of each option in a profile.
 _IN_PROFILE = {
     "access_key_id": "aws_access_key_id",
     "secret_access_key": "aws_secret_access_key",
@@ -207,10 +207,10 @@ _log = structlog.get_logger(__name__)
 class StoreFile:
     """The options in a file; see `leman_core.storage.object_stores.StoreSource`.
 
-    If the file becomes unreadable or wrong, the last options stay in force, and the log reports it.
+    If the file becomes unreadable or invalid, the last valid options stay in force, and the log reports it.
 
     Raises:
-        InvalidArgument: BAD_SETTING if it is so at the start.
+        InvalidArgument: BAD_SETTING – the file is unreadable or invalid at the start.
     """
 
     def __init__(self, path: str, clock: Callable[[], float] = time.monotonic) -> None:
@@ -222,7 +222,7 @@ class StoreFile:
         self._stores, self._files, self._seen = _read_at_rest(path)
 
     def stores(self) -> tuple[StoreOptions, ...]:
-        """Return the options in the files, at most a second old."""
+        """Return the options in the files. They are at most a second old."""
         if self._clock() - self._looked_at >= _LOOK_SECONDS and self._lock.acquire(blocking=False):
             try:
                 self._look()
@@ -231,7 +231,7 @@ class StoreFile:
         return self._stores
 
     def was_renewed(self, options: StoreOptions) -> bool:
-        """Check whether the options of this root have changed within the last half minute."""
+        """Return whether the options of this root have changed within the last half minute."""
         with self._lock:
             self._look()
         return self._clock() - self._renewed_at.get(options.root, -_NEW_SECONDS) < _NEW_SECONDS
@@ -253,10 +253,12 @@ class StoreFile:
 
 
 def use_store_file(path: str) -> None:
-    """Configure this process's object stores from a file (empty: from the environment). Call it before anything starts.
+    """Configure this process's object stores from a file. Call it before anything in the process starts.
+
+    If `path` is empty, the environment configures them.
 
     Environment variables that the file names are removed from the environment, so that child processes do not inherit
-    them.
+    their secrets.
 
     Raises:
         InvalidArgument: BAD_SETTING.
@@ -266,9 +268,9 @@ def use_store_file(path: str) -> None:
 
 
 def forget_store_file() -> None:
-    """Forget all options of object stores, and the variables that the settings' file names.
+    """Forget all options of object stores, and remove the variables that the options file names from the environment.
 
-    For a process that needs none and forks others, such as those of functions.
+    For processes that need no object store and fork others, such as those that run functions.
     """
     for name in variables_in(os.environ.get(_SETTING, "")):
         process_secrets.take_secret_env(name)
@@ -277,7 +279,7 @@ def forget_store_file() -> None:
 
 
 def variables_in(path: str) -> frozenset[str]:
-    """Return the environment variables that a file names; none if it cannot be read."""
+    """Return the environment variables that an options file names; none if the file cannot be read."""
     try:
         stores = _parsed(path) if path else []
     except InvalidArgument:
@@ -286,7 +288,7 @@ def variables_in(path: str) -> frozenset[str]:
 
 
 def _read_at_rest(path: str) -> tuple[tuple[StoreOptions, ...], tuple[str, ...], _Signature]:
-    """Return what `_read` does, with the files' signature; an empty one if they changed during the read."""
+    """Return what `_read` does, and the files' signature, which is empty if they kept changing during the reads."""
     before: _Signature = ()
     for _ in range(_TRIES):
         stores, files = _read(path)
@@ -294,11 +296,11 @@ def _read_at_rest(path: str) -> tuple[tuple[StoreOptions, ...], tuple[str, ...],
         if seen == before:
             return stores, files, seen
         before = seen
-    return stores, files, ()  # they may not match each other: the next look reads them again
+    return stores, files, ()  # the files may not match each other, so `_look` reads them again next time
 
 
 def _read(path: str) -> tuple[tuple[StoreOptions, ...], tuple[str, ...]]:
-    """Return the options, and the files that they were read from."""
+    """Return the options, and the names of the files that they were read from."""
     stores = _parsed(path)
     files = {path: None}
     for store in stores:
@@ -314,13 +316,13 @@ def _read(path: str) -> tuple[tuple[StoreOptions, ...], tuple[str, ...]]:
 
 
 def _check_apart(path: str, stores: list[Store]) -> None:
-    """Refuse places of checkpoints that could give two tables one folder."""
+    """Refuse overlapping places of checkpoints, in which two tables could get the same folder."""
     for one, other in itertools.combinations((store for store in stores if store.checkpoint_uri), 2):
         if overlap(one.checkpoint_uri, other.checkpoint_uri):
             raise _bad(
                 path,
                 f"checkpoint_uri of {one.root} and of {other.root}: '{one.checkpoint_uri}' and "
-                f"'{other.checkpoint_uri}' overlap. Give each a place of its own",
+                f"'{other.checkpoint_uri}' overlap. Give each a separate place",
             )
 
 
@@ -339,7 +341,7 @@ def _options(path: str, store: Store) -> StoreOptions:
         secrets = {name: _value(given) for name, given in store.references.items()}
         if store.profile:
             secrets = _profile(store)
-    except configparser.Error as error:  # its message quotes the line, which may have a secret
+    except configparser.Error as error:  # the message quotes the line, which may contain a secret
         line = f" in line {error.lineno}" if isinstance(error, configparser.MissingSectionHeaderError) else ""
         wrong = f"{_profiles_of(store)} is not a file of profiles ({type(error).__name__}{line})"
         raise _bad(path, f"credentials of {store.root} cannot be read: {wrong}") from None
@@ -381,7 +383,7 @@ def _profile(store: Store) -> dict[str, str]:
 
 
 def _signature(files: tuple[str, ...]) -> _Signature:
-    """Return what identifies the content of each file; None for a missing one."""
+    """Return numbers for each file that change with its content; None for a missing file."""
     return tuple(_state(file) for file in files)
 
 

@@ -1,14 +1,15 @@
-"""The job history as it is stored: records of jobs, the tail in an object store, and the jobs that are open.
+"""The job history as it is stored: records of jobs, the tail in an object store, and the jobs that have not ended.
 
-A record is a state of a job as text with its digest. The request stands in a field named after its kind, `backfill` or
-`refresh`.
+A record is one state of a job: JSON text with a digest. The job's request is in a field with the name of its kind,
+`backfill` or `refresh`.
 
 The tail holds states of jobs that are not in the history's table yet. An append to the table takes five requests to an
-object store, a conditional put takes one: so an executor that is alone on a database, with all services of one release,
-puts states as objects `<database>/_leman/jobs_tail/<number>.json`. The numbers are consecutive: to put the next one
-proves that no one wrote in between, and of two that put it one fails. Folding moves the states of ended jobs to the
-table, and then puts an object that begins the tail again with the states of running jobs; earlier objects no longer
-count, and are deleted later. `docs/decisions/0048-history-tail.md` says why no state is lost and no job exists twice.
+object store, and a conditional put takes one. So an executor that is alone on a database, with all services of the same
+release, puts each state as an object `<database>/_leman/jobs_tail/<number>.json`. Numbers are consecutive, and of two
+executors that put the same number one fails. So a successful put proves that no other executor wrote in between.
+Folding moves the states of ended jobs to the table. It then puts an object with the states of running jobs, with which
+the tail begins again: earlier objects no longer count, and are deleted later. `docs/decisions/0048-history-tail.md`
+shows why no state is lost and no job exists twice.
 """
 
 from __future__ import annotations
@@ -38,15 +39,15 @@ from leman_core.storage.documents import DocumentFolder
 from leman_core.storage.locations import OWN_FOLDER, TABLE_ENDING
 from leman_core.storage.storage_errors import STORE_UNAVAILABLE
 
-#: The state of a deleted job, beside its record.
+#: What the table's column `state` holds for a deleted job.
 DELETED = "DELETED"
 _REQUESTS = {BackfillSpec: "backfill", RefreshSpec: "refresh"}
 
 
 def _stored_type() -> type[msgspec.Struct]:
-    """Return a struct with the fields of `Job`, and one for each kind of request in place of `request`.
+    """Return a struct with the fields of `Job`, but with a field for each kind of request instead of `request`.
 
-    msgspec cannot decode a union of dataclasses.
+    msgspec cannot decode a field that is a union of dataclasses.
     """
     types = typing.get_type_hints(Job)
     others = (field for field in dataclasses.fields(Job) if field.name != "request")
@@ -67,7 +68,7 @@ _decoder = msgspec.json.Decoder(StoredJob)
 
 
 class CallCost(msgspec.Struct, frozen=True, gc=False):
-    """The part of a job's progress that gives the cost of a row, and whether rows failed."""
+    """The part of a job's progress that shows what a row costs, and whether rows failed."""
 
     rows_failed: int = 0
     rows_evaluated: int = 0
@@ -76,7 +77,7 @@ class CallCost(msgspec.Struct, frozen=True, gc=False):
 
 
 class Asked(msgspec.Struct, frozen=True, gc=False):
-    """The part of a request that names the target: a column of a table, or a view."""
+    """The part of a request that says what is computed: a column of a table, or a view."""
 
     table: str = ""
     column: str = ""
@@ -85,7 +86,7 @@ class Asked(msgspec.Struct, frozen=True, gc=False):
 
 
 class JobHead(msgspec.Struct, frozen=True, gc=False):
-    """The part of a record that finds, filters and counts jobs."""
+    """The part of a record that is needed to find, filter and count jobs."""
 
     job_id: str
     state: JobState
@@ -108,7 +109,7 @@ _FORMAT = "format"
 
 
 class _Numbered(msgspec.Struct, frozen=True, gc=False):
-    """The part of a record that states its format."""
+    """The part of a record that holds the number of its format."""
 
     format: int | None = None
 
@@ -118,7 +119,7 @@ _head_decoder = msgspec.json.Decoder(JobHead)
 
 
 def job_head(record: str) -> tuple[JobHead, str]:
-    """Return the head of a record, and the whole text for `decode_job`. It takes a fifth of the time of `decode_job`.
+    """Return the head of a record, and its text for `decode_job`. This takes a fifth of the time of `decode_job`.
 
     Raises:
         DataLoss: RECORD_DAMAGED.
@@ -134,12 +135,12 @@ def job_head(record: str) -> tuple[JobHead, str]:
     except (ValueError, msgspec.MsgspecError) as error:
         raise DataLoss("RECORD_DAMAGED", str(error)) from None
     if (found.backfill is None) is (found.refresh is None):
-        raise DataLoss("RECORD_DAMAGED", "a job with 0 requests or 2")
+        raise DataLoss("RECORD_DAMAGED", "a job with 0 requests, or with 2")
     return found, text
 
 
 def encode_job(job: Job) -> str:
-    """Return the job as sealed JSON, without default values."""
+    """Return the job as JSON with its digest, without fields that have their default value."""
     fields = {_FORMAT: stored_documents.JOB.current, **_slim(job)}
     fields[_REQUESTS[type(job.request)]] = fields.pop("request")
     return stored_documents.seal_text(msgspec.json.encode(fields).decode())
@@ -150,7 +151,7 @@ def _check_format(text: str) -> None:
 
 
 def decode_job(record: str) -> Job:
-    """Return the job of a record. An unsealed record is only checked for its structure.
+    """Return the job of a record. A record of an old release has no digest: only its structure is checked.
 
     Raises:
         DataLoss: RECORD_DAMAGED.
@@ -192,13 +193,13 @@ FOLDER = "jobs_tail"
 _SCHEME = "s3://"
 _ENDING = ".json"
 _DIGITS = 20
-#: Objects to read concurrently.
+#: How many objects to read concurrently.
 _READERS = 16
 #: Objects up to this size are read in one request.
 _SMALL_BYTES = 1 << 20
 _TRIES = 3
-#: An object that does not count any more is deleted when the last one was put so long after it: anyone who would put
-#: one of its number, as it knows of none, has looked at the tail in the meantime
+#: An object that no longer counts may be deleted once an object was put this long after it. Until then, an executor
+#: that has not seen it could put the same number; within this time each executor reads the tail again
 #: (`leman_executor.history.job_history`).
 KEPT_SECONDS = 600.0
 
@@ -207,15 +208,14 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """An object of the tail.
-
-    `records`: states of jobs, as in the table's column `record`, in their order. `begins`: earlier objects no longer
-    count. `damage`: why it cannot be read; empty: it can.
-    """
+    """An object of the tail."""
 
     number: int
+    #: States of jobs, as in the table's column `record`, oldest first.
     records: tuple[str, ...] = ()
+    #: Whether the tail begins here, so that earlier objects no longer count.
     begins: bool = False
+    #: Why it cannot be read; empty if it can.
     damage: str = ""
     size_bytes: int = 0
 
@@ -223,7 +223,7 @@ class Entry:
 class HistoryTail:
     """The tail of one database's job history. Any number of threads may call it.
 
-    If the storage cannot be used, calls raise what `DocumentFolder` raises.
+    If the storage cannot be used, calls raise the errors of `DocumentFolder`.
     """
 
     def __init__(self, database: str) -> None:
@@ -231,7 +231,7 @@ class HistoryTail:
         self._folder = DocumentFolder(self.uri, f"The tail {self.uri} of a job history")
 
     def since(self, number: int = 0) -> list[Entry]:
-        """Return the objects after a number (0: all) that still count, oldest first.
+        """Return the objects with a number above `number` that still count, oldest first.
 
         It takes one listing, and a request for each object.
         """
@@ -239,11 +239,11 @@ class HistoryTail:
             found = self._since(number)
             if found is not None:
                 return found
-        message = f"The tail {self.uri} cannot be read now: objects of it are deleted at the same time"
+        message = f"The tail {self.uri} cannot be read now, because its objects are deleted meanwhile: try again"
         raise Unavailable(STORE_UNAVAILABLE, message, uri=self.uri)
 
     def _since(self, number: int) -> list[Entry] | None:
-        """Return what `since` does; None if an object was deleted after the listing, as it no longer counts."""
+        """Return what `since` does; None if an object that no longer counts was deleted after the listing."""
         later = sorted((n for n in self._listed() if n > number), reverse=True)
         found: list[Entry] = []
         if not later:
@@ -259,10 +259,10 @@ class HistoryTail:
         return found[::-1]
 
     def put(self, number: int, records: Sequence[str], *, begins: bool = False) -> bool:
-        """Put the object of a number. Return False if another executor has put one.
+        """Put the object with a number. Return False if another executor has put that number.
 
         Raises:
-            LemanError: The object may be there all the same.
+            LemanError: The put failed, or its outcome is unknown: the object may exist nevertheless.
         """
         document = {
             "format": stored_documents.TAIL.current,
@@ -274,9 +274,9 @@ class HistoryTail:
         return self._folder.create(_name(number), content) == content
 
     def forget_before(self, number: int) -> None:
-        """Delete objects before this one that are so old that no executor will put one of their numbers.
+        """Delete the objects with lower numbers, except those that are too young (see `KEPT_SECONDS`).
 
-        Both times are the store's.
+        Ages are differences of the store's own times, so no executor's clock matters.
         """
         listed = self._listed()
         if not listed:
@@ -287,7 +287,7 @@ class HistoryTail:
             self._folder.delete_objects(old)
 
     def _listed(self) -> dict[int, float]:
-        """Return when each object was put, by its number."""
+        """Return when each object was put, by number."""
         stems = ((entry, entry.name.removesuffix(_ENDING)) for entry in self._folder.entries(_ENDING))
         return {int(stem): entry.modified for entry, stem in stems if stem.isdigit()}
 
@@ -301,24 +301,24 @@ class HistoryTail:
             records = tuple(map(str, document["records"]))
             return Entry(number, records, bool(document["begins"]), size_bytes=len(content))
         except (ValueError, KeyError, TypeError) as error:
-            what = f"{self.uri}/{_name(number)} is damaged ({error}): the states of jobs in it are lost."
+            what = f"{self.uri}/{_name(number)} is damaged ({error}): the job states in it are lost."
             _log.error("damage", uri=self.uri, what=what)
             return Entry(number, damage=what, size_bytes=len(content))
 
 
 def tail_of(database: str) -> HistoryTail | None:
-    """Return the tail of a database's job history; None: its storage has none."""
+    """Return the tail of a database's job history; None if its storage is of a kind that has no tail."""
     return HistoryTail(database) if database.startswith(_SCHEME) else None
 
 
 def tail_records(database: str) -> list[str]:
-    """Return the records of the tail, oldest first.
+    """Return the records of a database's tail, oldest first.
 
-    Read the tail before the table: folding puts a state in both for a while.
+    Read the tail before the table: folding adds states to the table before it removes them from the tail.
 
     Raises:
         DataLoss: RECORD_DAMAGED.
-        LemanError: What `storage_failed` gives.
+        LemanError: The storage cannot be used.
     """
     tail = tail_of(database)
     entries: Iterable[Entry] = () if tail is None else tail.since()
@@ -335,13 +335,13 @@ def _name(number: int) -> str:
 
 
 def open_jobs(uri: str) -> list[OpenJob]:
-    """Return the open jobs of one table, oldest first.
+    """Return the jobs of one table that have not ended, oldest first.
 
-    The history has a job before it writes anything and until it ends, whichever executor runs it; a lease would miss a
-    job that waits for a takeover. A refresh that ends within its call, in seconds, is recorded only at its end.
+    The history has each job from before its first write until its end, whichever executor runs it. Leases would miss
+    jobs that wait for a takeover. Only a refresh that ends within its call, in seconds, is recorded at its end alone.
 
     Raises:
-        DataLoss: RECORD_DAMAGED, of the tail.
+        DataLoss: RECORD_DAMAGED – an object of the tail is damaged.
         Unavailable: STORE_UNAVAILABLE.
     """
     database, _, name = uri.rpartition("/")
@@ -349,17 +349,17 @@ def open_jobs(uri: str) -> list[OpenJob]:
 
 
 def open_jobs_of(database: str) -> list[str]:
-    """Return the ids of the open jobs of a database, oldest first.
+    """Return the ids of the jobs of a database that have not ended, oldest first.
 
     Raises:
-        DataLoss: RECORD_DAMAGED, of the tail.
+        DataLoss: RECORD_DAMAGED – an object of the tail is damaged.
         Unavailable: STORE_UNAVAILABLE.
     """
     return [job.job_id for job in _open_jobs(database.rstrip("/"), None)]
 
 
 def _open_jobs(database: str, table: str | None) -> list[OpenJob]:
-    """Return the open jobs of a table; None: of all tables."""
+    """Return the jobs of a table, or of all tables for None, that have not ended."""
     tail = tail_records(database)
     log = AppendLog(f"{database}/{JOBS}", pa.schema([]), called=f"The job history of {database}")
     rows = log.read(["job_id", "table", "column", "state", "created_at", "record"])
@@ -368,12 +368,12 @@ def _open_jobs(database: str, table: str | None) -> list[OpenJob]:
     for row in rows:
         try:
             job = decode_job(str(row["record"]))
-        except UNREADABLE:  # what is next to the record, without a digest, says enough to let the job's files be
+        except UNREADABLE:  # the row's other columns have no digest, but suffice to spare the job's files
             if table in (None, row["table"]) and not _has_ended(row["state"]):
                 job_id = str(row["job_id"])
                 damaged[job_id] = OpenJob(job_id, _text(row["column"]), _seconds(row["created_at"]))
             continue
-        if job.deleted or table in (None, job.request.table):  # what is left of a deleted job names no table
+        if job.deleted or table in (None, job.request.table):  # the record of a deleted job names no table
             jobs[job.job_id] = newer_state(jobs.get(job.job_id), job)
     for record in tail:
         job = decode_job(record)
@@ -386,7 +386,7 @@ def _open_jobs(database: str, table: str | None) -> list[OpenJob]:
 
 
 def _has_ended(state: object) -> bool:
-    """Return whether a state is terminal. An unknown word counts as open."""
+    """Return whether a stored state is terminal. An unknown word counts as not terminal."""
     try:
         return state == DELETED or JobState(state).terminal
     except ValueError:

@@ -1,9 +1,7 @@
-"""The metrics of all services, recorded where their values are known.
+"""The metrics of all services. docs/observability.md lists the same, which a test checks.
 
-docs/observability.md lists them, and a test compares both.
-
-Until `bind` instruments do nothing. A process without metrics imports no OpenTelemetry, and pays one attribute access
-for each measurement.
+The code that knows a value records it in an instrument here. Until `bind`, an instrument does nothing: a process
+without metrics does not import OpenTelemetry, and a measurement costs it one attribute access.
 """
 
 from __future__ import annotations
@@ -18,9 +16,9 @@ if TYPE_CHECKING:
     from opentelemetry.metrics import CallbackOptions, Observation
 
 
-#: An instrument's attributes by name.
+#: The values of an instrument's attributes, by name.
 Attributes: TypeAlias = Mapping[str, str]
-#: Returns the values of a gauge with their attributes; called in a thread of its own.
+#: A function that returns the values of a gauge with their attributes. The exporter calls it in its own thread.
 Look: TypeAlias = Callable[[], Iterable[tuple[float, Attributes]]]
 
 
@@ -28,14 +26,14 @@ Look: TypeAlias = Callable[[], Iterable[tuple[float, Attributes]]]
 class Description:
     """The description of an instrument."""
 
+    #: A name of OpenTelemetry's conventions, or one that begins with `leman.`.
     name: str
-    """By OpenTelemetry's conventions; Leman's own names begin with `leman.`."""
+    #: The unit in UCUM. A word in braces means a count.
     unit: str
-    """In UCUM; a word in braces is a count."""
+    #: What it measures, in a sentence.
     text: str
-    """What it measures, in a sentence."""
+    #: The names of its attributes. Values come from small fixed sets: never names of tables, jobs or callers.
     attributes: tuple[str, ...] = ()
-    """The names of its attributes. The code bounds their values: never names of tables, jobs or callers."""
 
 
 class Counter:
@@ -51,12 +49,12 @@ class Counter:
         return self._bound is not None
 
     def add(self, amount: float, attributes: Attributes | None = None) -> None:
-        """Add an amount, from any thread."""
+        """Add an amount. Any thread may call it."""
         if self._bound is not None:
             self._bound.add(amount, attributes)
 
     def bind(self, meter: metrics.Meter | None) -> None:
-        """Count with a meter from now on; None: stop counting."""
+        """Begin to count with a meter, or stop if it is None."""
         about = self.description
         self._bound = None if meter is None else meter.create_counter(about.name, about.unit, about.text)
 
@@ -75,12 +73,12 @@ class Histogram:
         return self._bound is not None
 
     def record(self, value: float, attributes: Attributes | None = None) -> None:
-        """Record a value, from any thread."""
+        """Record a value. Any thread may call it."""
         if self._bound is not None:
             self._bound.record(value, attributes)
 
     def bind(self, meter: metrics.Meter | None) -> None:
-        """Record with a meter from now on; None: stop recording."""
+        """Begin to record with a meter, or stop if it is None."""
         about = self.description
         self._bound = None
         if meter is not None:
@@ -90,7 +88,7 @@ class Histogram:
 
 
 class Gauge:
-    """A value that is read on export, and costs nothing in between."""
+    """A value that is read at each export, and costs nothing in between."""
 
     def __init__(self, description: Description) -> None:
         self.description = description
@@ -103,7 +101,7 @@ class Gauge:
         return self._shown
 
     def show(self, look: Look | None) -> None:
-        """Read values with a function from now on, in a thread of its own; None: there are none."""
+        """Set the function that returns the values at each export; with None there are no values."""
         self._look = look
 
     def values(self) -> list[tuple[float, Attributes]]:
@@ -111,7 +109,7 @@ class Gauge:
         return [] if self._look is None else list(self._look())
 
     def bind(self, meter: metrics.Meter | None) -> None:
-        """Show values to a meter from now on; None: stop."""
+        """Begin to export to a meter, or stop if it is None."""
         self._shown = meter is not None
         if meter is None:
             return
@@ -168,7 +166,7 @@ CALL_DURATION = Histogram(
     Description(
         name="rpc.server.call.duration",
         unit="s",
-        text="How long calls took that this service serves; those that it refused are among them.",
+        text="How long the calls took that this service served, including those that it refused.",
         attributes=("rpc.system.name", RPC_METHOD, STATUS_CODE, ERROR_TYPE),
     ),
     _CALL_BOUNDS,
@@ -177,7 +175,7 @@ CALL_BUDGET = Gauge(
     Description(
         name="leman.rpc.budget.used",
         unit="1",
-        text="Share of a method's calls that may be at work at once which are.",
+        text="Running calls of a method, as a share of the number that may run concurrently.",
         attributes=(RPC_METHOD,),
     )
 )
@@ -186,7 +184,7 @@ PROCESS_CPU = ObservedCounter(
     Description(
         name="process.cpu.time",
         unit="s",
-        text="Processor time of the service's own process; of the executor without Spark and functions.",
+        text="Processor time of the service's own process. For the executor, without Spark and functions.",
         attributes=(CPU_MODE,),
     )
 )
@@ -194,7 +192,7 @@ PROCESS_MEMORY = Gauge(
     Description(
         name="process.memory.usage",
         unit="By",
-        text="Resident memory of the service's own process; of the executor without Spark and functions.",
+        text="Resident memory of the service's own process. For the executor, without Spark and functions.",
     )
 )
 
@@ -202,7 +200,7 @@ STORE_REQUESTS = ObservedCounter(
     Description(
         name="leman.store.requests",
         unit="{request}",
-        text="Requests of the service's own process to object stores, by the library that sends them; not of workers.",
+        text="Requests of the service's own process to object stores, by the library that sends them, without those of workers.",
         attributes=(STORE, LIBRARY, STORE_OPERATION),
     )
 )
@@ -230,7 +228,7 @@ JOB_DURATION = Histogram(
     Description(
         name="leman.job.duration",
         unit="s",
-        text="How long jobs took that have ended here, from their first turn on.",
+        text="How long the jobs that ended here took, from their first start.",
         attributes=(JOB_KIND, JOB_STATE),
     ),
     _JOB_BOUNDS,
@@ -239,11 +237,11 @@ JOB_ENDS = Counter(
     Description(
         name="leman.job.ends",
         unit="{job}",
-        text="Jobs that have ended here, by how.",
+        text="Jobs that ended here, by their last state.",
         attributes=(JOB_KIND, JOB_STATE),
     )
 )
-JOB_QUEUE = Gauge(Description(name="leman.job.queue.size", unit="{job}", text="Jobs that wait for their turn."))
+JOB_QUEUE = Gauge(Description(name="leman.job.queue.size", unit="{job}", text="Jobs that wait to be started."))
 JOB_ROWS = Counter(
     Description(
         name="leman.job.rows",
@@ -256,7 +254,7 @@ JOB_FRAGMENTS = Counter(
     Description(
         name="leman.job.fragments",
         unit="{fragment}",
-        text="Fragments of which a file was committed.",
+        text="Fragments for which a column file was committed.",
         attributes=(JOB_KIND,),
     )
 )
@@ -264,7 +262,7 @@ WORK_TIME = Counter(
     Description(
         name="leman.job.work.time",
         unit="s",
-        text="Seconds of workers, and of waiting for commits, by what they went into.",
+        text="Time that workers spent, and that jobs waited for commits, by phase.",
         attributes=(JOB_KIND, PHASE),
     )
 )
@@ -272,49 +270,49 @@ JOB_EVENTS = Counter(
     Description(
         name="leman.job.events",
         unit="{event}",
-        text="Events of jobs, as their watchers see them: stall, error, replan and so on.",
+        text="Events of jobs, as WatchJob sends them: stall, error, replan and so on.",
         attributes=(EVENT,),
     )
 )
 STALLS = Gauge(
-    Description(name="leman.job.stalls", unit="{stall}", text="What running jobs wait for that does not move.")
+    Description(name="leman.job.stalls", unit="{stall}", text="Stalls of running jobs: things that they wait for and that make no progress.")
 )
 LEASE_AGE = Gauge(
     Description(
         name="leman.job.lease.age",
         unit="s",
-        text="Seconds since the lease of a job was renewed; that of the job for which it is longest ago.",
+        text="Seconds since the lease of a job was renewed, for the job with the oldest renewal.",
     )
 )
 ERROR_BUDGET = Gauge(
     Description(
         name="leman.job.error_budget.used",
         unit="1",
-        text="Share of the failed rows that an error policy allows which a job has; that of the job with the largest.",
+        text="Failed rows as a share of those that the job's error policy allows, for the job with the largest share.",
     )
 )
 WORKERS = Gauge(
-    Description(name="leman.workers", unit="{worker}", text="Workers of Spark that are connected with this executor.")
+    Description(name="leman.workers", unit="{worker}", text="Spark workers that are connected to this executor.")
 )
 FUNCTIONS_AVAILABLE = Gauge(
     Description(
         name="leman.functions.available",
         unit="1",
-        text="1 where Spark's workers can run functions; 0 where none has called back, or none runs Python as it must.",
+        text="1 if Spark's workers can run functions; 0 if no worker has connected, or none has a suitable Python.",
     )
 )
 REDIS_FAILURES = Counter(
     Description(
         name="leman.redis.failures",
         unit="{call}",
-        text="Calls of the executor that Redis refused or did not answer; jobs continue without.",
+        text="Calls of the executor that Redis refused or did not answer. Jobs continue without Redis.",
     )
 )
 REDIS_DURATION = Histogram(
     Description(
         name="db.client.operation.duration",
         unit="s",
-        text="How long calls of the executor to Redis took; those that failed are among them.",
+        text="How long the executor's calls to Redis took, including those that failed.",
         attributes=(DB_SYSTEM, DB_OPERATION, ERROR_TYPE),
     ),
     _REDIS_BOUNDS,
@@ -323,7 +321,7 @@ REDIS_MEMORY = Gauge(
     Description(
         name="leman.redis.memory",
         unit="By",
-        text="Memory that Redis uses (used), and that it may use (limit; 0: it has no limit).",
+        text="Memory that Redis uses (used), and the most that it may use (limit; 0 without a limit).",
         attributes=(MEMORY,),
     )
 )
@@ -331,7 +329,7 @@ STORED = Counter(
     Description(
         name="leman.job.stored",
         unit="By",
-        text="Bytes of values that workers stored: in checkpoints, as in memory, and in column files, as in storage.",
+        text="Bytes that workers stored: for checkpoints the size of the values in memory, for column files that of the files.",
         attributes=(FILE_KIND,),
     )
 )
@@ -342,21 +340,21 @@ COMMIT_DURATION = Histogram(
     Description(
         name="leman.commit.duration",
         unit="s",
-        text="How long requests took to commit, their checks and their wait included.",
+        text="How long requests to commit took, including checks and waiting.",
         attributes=(OPERATION, ERROR_TYPE),
     ),
     _CALL_BOUNDS,
 )
 COMMIT_QUEUE = Gauge(
     Description(
-        name="leman.commit.queue.size", unit="{request}", text="Requests to commit that have no answer, of all tables."
+        name="leman.commit.queue.size", unit="{request}", text="Requests to commit that are not answered yet, of all tables."
     )
 )
 COMMIT_FRAGMENTS = Counter(
     Description(
         name="leman.commit.fragments",
         unit="{fragment}",
-        text="Fragments on which there was a decision, and the reason where their files were refused.",
+        text="Fragments that were committed or refused, with the reason if refused.",
         attributes=(OUTCOME, ERROR_TYPE),
     )
 )
@@ -370,8 +368,11 @@ def measure_call(path: str, seconds: float, code: str, reason: str) -> None:
     """Record a finished call.
 
     Args:
-        path: Such as `/leman.v1.JobService/GetJob`, only of served methods, so that their number is bounded.
-        reason: Of its error; empty: there is none.
+        path: Its method, such as `/leman.v1.JobService/GetJob`. Pass only served methods, so that their number is
+            bounded.
+        seconds: How long it took.
+        code: The name of its gRPC status.
+        reason: The reason of its error; empty if there is none.
     """
     if CALL_DURATION.is_bound:
         CALL_DURATION.record(seconds, _attributes(path, code, reason))

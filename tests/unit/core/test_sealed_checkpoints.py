@@ -157,7 +157,7 @@ def test_values_that_lance_gives_back_otherwise_are_no_checkpoint(store, tmp_pat
     monkeypatch.setattr(checkpoint_store, "LanceFileReader", Watched)
     monkeypatch.setattr(Watched, "given", [], raising=False)
     monkeypatch.setattr(Watched, "read_all", otherwise)
-    with pytest.raises(DataLoss, match="does not have the content that was stored"):
+    with pytest.raises(DataLoss, match="its content is not the one that was stored"):
         store.check_file("k.lance")
     with pytest.raises(KeyError):
         store["k"]
@@ -168,7 +168,7 @@ def test_a_file_whose_name_is_not_that_of_its_key_is_damaged(tmp_path):
     store = LanceCheckpointStore(str(tmp_path / "_checkpoints"))
     store["k"] = values()
     only(tmp_path).rename(tmp_path / "_checkpoints" / "k with spaces.lance")
-    with pytest.raises(DataLoss, match="its name is not that of its key"):
+    with pytest.raises(DataLoss, match="its name is not the one that its key has"):
         store.check_file("k with spaces.lance")
     store["k with spaces"] = values()
     with pytest.raises(KeyError):

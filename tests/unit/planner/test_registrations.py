@@ -235,7 +235,7 @@ def test_servers_that_differ_are_refused(registry, server):
 def test_a_function_that_is_not_served_is_not_found(registry, server):
     error = refusal(registry, server, function="width")
     assert isinstance(error, NotFound)
-    assert error.message.endswith("has no function 'width'. It has length")
+    assert error.message.endswith("has no function 'width'. Its functions: length")
 
 
 def test_who_may_not_is_refused_before_a_server_hears_of_it(registry):

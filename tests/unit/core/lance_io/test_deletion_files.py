@@ -75,7 +75,7 @@ def test_runs_of_a_roaring_bitmap():
     content += struct.pack("<H", 9) + bits + struct.pack("<HHH", 1, 0, 65535) + struct.pack("<H", 8)
     wanted = [9, *range(65537, 131072, 2), *range(3 << 16, 4 << 16), (4 << 16) + 8]
     assert roaring_values(content).tolist() == wanted
-    with pytest.raises(ValueError, match="begins no roaring bitmap"):
+    with pytest.raises(ValueError, match="not with the number of a roaring bitmap"):
         roaring_values(bytes(8))
 
 

@@ -122,7 +122,7 @@ def test_a_server_that_asks_for_a_certificate_is_told_from_one_that_is_no_flight
     ours, ca = authority.issue("ours"), text(authority.ca)
     with _Accepting(_context(authority, asks=True)) as server:
         at = f"grpc+tls://localhost:{server.port}"
-        fails(ServerAccess(at, ca=ca), "asks for a certificate", "`cert` and `key`")
+        fails(ServerAccess(at, ca=ca), "asks for a client certificate", "`cert` and `key`")
         shown = refusal(ServerAccess(at, ca=ca, cert=text(ours.cert), key=text(ours.key)))
         assert isinstance(shown, Unavailable), "it took ours, and hung up for another cause"
     with _Accepting(_context(authority, asks=False)) as server:

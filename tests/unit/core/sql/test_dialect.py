@@ -221,12 +221,12 @@ def test_case_in_a_filter(uri, where, ids):
     [
         ("case when id > 1 then 1", "CASE has no END"),
         ("case id end", "written like CASE WHEN"),
-        ("case when id then 1 end", "WHEN needs a condition, id is int64"),
+        ("case when id then 1 end", "WHEN needs a condition, but id is int64"),
         ("case when id > 1 then end", "nothing follows THEN"),
         ("case when (id > 1 then 1) end", "brackets do not match after WHEN"),
         ("case when id > 1 then box end", "which is not supported: numbers, text"),
         ("case when id > 1 else 2 then 1 end", "written like CASE WHEN"),
-        ("case when id > 1 then null end", "NULL for every row"),
+        ("case when id > 1 then null end", "all branches of CASE are NULL"),
         ("case when nope > 1 then 1 end", "Column 'nope' not found"),
     ],
 )
@@ -380,10 +380,10 @@ def test_a_date_begins_in_the_zone_of_the_other_branch(typed):
 @pytest.mark.parametrize(
     ("expression", "said"),
     [
-        ("case when id > 2 then tiny else id end", "which no type has: cast its branches to one type"),
-        ("case when id > 2 then flag else 1 end", "CASE gives numbers and truth values: cast"),
-        ("case when id > 2 then fine else 'x' end", "CASE gives dates and timestamps and text: cast"),
-        ("case when id > 2 then fine else id end", "CASE gives dates and timestamps and numbers: cast"),
+        ("case when id > 2 then tiny else id end", "hold all branches of CASE, decimal128(38, 38) and int64: cast them"),
+        ("case when id > 2 then flag else 1 end", "branches of CASE are numbers and truth values: cast"),
+        ("case when id > 2 then fine else 'x' end", "branches of CASE are dates and timestamps and text: cast"),
+        ("case when id > 2 then fine else id end", "branches of CASE are dates and timestamps and numbers: cast"),
     ],
 )
 def test_branches_that_no_type_holds_are_refused(typed, expression, said):

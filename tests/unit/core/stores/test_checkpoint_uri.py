@@ -61,8 +61,8 @@ def test_checkpoints_of_tables_below_the_root_lie_below_that_place(tmp_path):
         ([("gs://lake", "/tmp/ck")], "is not in an object store"),
         ([("gs://lake", "ck")], "relative path"),
         ([("gs://lake", "ftp://ck")], "names no supported store"),
-        ([("gs://a", "gs://ck"), ("gs://b", "gs://ck")], "Give each a place of its own"),
-        ([("gs://a", "gs://ck"), ("gs://b", "gs://ck/x")], "Give each a place of its own"),
+        ([("gs://a", "gs://ck"), ("gs://b", "gs://ck")], "Give each a separate place"),
+        ([("gs://a", "gs://ck"), ("gs://b", "gs://ck/x")], "Give each a separate place"),
     ],
 )
 def test_a_place_that_is_none_or_is_not_apart_is_refused(tmp_path, stores, said):

@@ -210,7 +210,7 @@ def test_a_function_that_a_server_lacks_is_named_with_those_that_it_has():
     with running(server), made(server.address) as function, pytest.raises(NoServer) as caught:
         function(batch(1))
     assert isinstance(caught.value.error, NotFound)
-    assert "has no function 'twice'. It has thrice" in caught.value.error.message
+    assert "has no function 'twice'. Its functions: thrice" in caught.value.error.message
 
 
 def test_other_types_are_refused():
@@ -218,7 +218,7 @@ def test_other_types_are_refused():
     with running(server), made(server.address, inputs=TEXT) as function, pytest.raises(NoServer) as caught:
         function(pa.record_batch([pa.array(["a"])], names=["text"]))
     assert caught.value.error.reason == "FUNCTION_SIGNATURE_MISMATCH"
-    assert "is (int64) -> int64, not (string) -> int64" in caught.value.error.message
+    assert "the types (int64) -> int64, not (string) -> int64" in caught.value.error.message
 
 
 def test_a_token_is_sent_to_whom_it_is_for():
