@@ -323,8 +323,8 @@ def describe_function(client: flight.FlightClient, access: ServerAccess, functio
     Raises:
         Unavailable: FUNCTION_UNAVAILABLE – the server cannot be reached.
         NotFound: FUNCTION_NOT_FOUND – the server has no function of that name.
-        FailedPrecondition: FUNCTION_ACCESS_DENIED – the server refuses the credentials; FUNCTION_TLS_FAILED – TLS with
-            the server fails; FUNCTION_PROTOCOL – it is not a function server.
+        FailedPrecondition: FUNCTION_ACCESS_DENIED – the server refuses the credentials; FUNCTION_TLS_FAILED – TLS
+            with it fails; FUNCTION_PROTOCOL – it is not a function server.
     """
     address = access.address
     try:

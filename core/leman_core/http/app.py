@@ -1,7 +1,7 @@
 """The ASGI application: every gRPC method as JSON over HTTP, and the OpenAPI document.
 
-A request becomes a call of the process's own gRPC server, which decides about it: tokens, limits, errors and log lines
-are those of gRPC, and calls that a peer serves are forwarded. Only web pages and host names are checked here.
+A request becomes a call to the process's own gRPC server, which checks the token and limits, writes the log line, and
+forwards the call if a peer serves it. Only the web page that calls, and the host name that it uses, are checked here.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ _COMPRESSED, _LAST = 1, 2
 
 
 def enclose(message: bytes) -> bytes:
-    """Return a message in its envelope."""
+    """Return a message of a stream in Connect's envelope: one byte of flags, four of length, and the message."""
     return _HEAD.pack(0, len(message)) + message
 
 
 def last_envelope(metadata: dict[str, list[str]], error: dict[str, Any] | None = None) -> bytes:
-    """Return the envelope that ends a stream."""
+    """Return the envelope that ends a stream, with the trailers and the error, if any."""
     end = {"metadata": metadata} | ({"error": error} if error is not None else {})
     message = json.dumps(end, ensure_ascii=False).encode()
     return _HEAD.pack(_LAST, len(message)) + message
 
 
 async def read_envelopes(chunks: AsyncIterator[bytes], largest: int) -> AsyncIterator[bytes]:
-    """Yield the messages of a body in envelopes: one byte of flags, four of length, and the message.
+    """Yield the messages of a body that consists of envelopes.
 
     Raises:
         InvalidArgument: BAD_ENVELOPE.
@@ -76,7 +76,7 @@ def _check(flags: int, size: int, largest: int) -> None:
     if flags & _COMPRESSED:
         raise Unimplemented("COMPRESSED", "compressed messages are not supported: send them uncompressed")
     if flags:
-        raise InvalidArgument("BAD_ENVELOPE", f"the envelope has the flags {flags}: in requests they are 0")
+        raise InvalidArgument("BAD_ENVELOPE", f"the envelope has the flags {flags}: set them to 0 in requests")
     if size > largest:
         raise message_too_large(size, largest)
 
@@ -86,7 +86,7 @@ _PREFLIGHT_SECONDS = "7200"
 
 
 class PageRules:
-    """Which web pages may call, and under which host names.
+    """Rules about the web pages that may call, and the host names by which they may call.
 
     Raises:
         InvalidArgument: BAD_SETTING.
@@ -101,7 +101,7 @@ class PageRules:
         self._check_origins()
 
     def check(self, exchange: Exchange) -> None:
-        """Refuse a foreign page; else tell the browser what the page may read.
+        """Refuse a request of a foreign web page. For an allowed one, add the CORS headers that the browser needs.
 
         Raises:
             HttpRefusal: HOST_NOT_LOCAL, ORIGIN_NOT_ALLOWED.
@@ -114,28 +114,31 @@ class PageRules:
             if is_bad_origin(origin):
                 raise InvalidArgument(
                     "BAD_SETTING",
-                    f"LEMAN_SERVER__HTTP_ORIGINS: {origin!r} is no origin of a page: write https://name or "
+                    f"LEMAN_SERVER__HTTP_ORIGINS: {origin!r} is not the origin of a page: write https://name or "
                     "https://name:port, in lower case and without a path",
                 )
         if "*" in self._origins and self._anonymous:
             raise InvalidArgument(
                 "BAD_SETTING",
-                "LEMAN_SERVER__HTTP_ORIGINS: with `*` every web page may call, and this service answers callers "
-                "without a token. Name the origins, or set LEMAN_SERVER__TOKEN and no LEMAN_SERVER__ANONYMOUS_ROLES",
+                "LEMAN_SERVER__HTTP_ORIGINS: `*` would let every web page call this service, which requires no token. "
+                "List the origins, or set LEMAN_SERVER__TOKEN and leave LEMAN_SERVER__ANONYMOUS_ROLES empty",
             )
 
     def _check_host(self, host: str) -> None:
-        """Refuse names that a web page may have pointed here (DNS rebinding), unless callers need a token."""
+        """Refuse a host name that a web page may have pointed at this machine (DNS rebinding).
+
+        If callers need a token, every name is accepted.
+        """
         if not self._anonymous or is_allowed_host(host, local=self._local, allowed=self._hosts):
             return
         raise _forbidden(
             "HOST_NOT_LOCAL",
-            f"{host[:200]!r} does not name this machine: call it 127.0.0.1 or localhost, or add the name to "
+            f"{host[:200]!r} is not a known name of this machine: call 127.0.0.1 or localhost, or add the name to "
             "LEMAN_SERVER__HTTP_HOSTS",
         )
 
     def _check_page(self, exchange: Exchange) -> None:
-        """Refuse requests of web pages, with any verb, unless the page's origin may call."""
+        """Refuse a request of a web page, with any HTTP method, unless the page's origin may call."""
         origin = exchange.headers.get("origin", "")
         if is_foreign(exchange.headers, exchange.own_origin, self._origins):
             page = f"a page of the origin {origin[:200]!r}" if origin else "a page of another site"
@@ -174,11 +177,11 @@ class HttpFront:
     """The ASGI application of one server.
 
     Args:
-        channel: To the process's own gRPC server.
-        requests: Bounds the requests at work.
-        pages: Decides which web pages may call.
-        largest: Bytes of a protobuf message; a JSON message may have twice as many.
-        openapi: The document at `/openapi.json`; empty: none.
+        channel: A channel to the process's own gRPC server.
+        requests: The bound of concurrent requests.
+        pages: The rules about web pages.
+        largest: Most bytes of a protobuf message. A JSON message may have twice as many.
+        openapi: The document at `/openapi.json`, which is not served if this is empty.
     """
 
     def __init__(
@@ -191,7 +194,7 @@ class HttpFront:
         self._openapi = openapi
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request; see ASGI."""
+        """Answer one request, as ASGI demands."""
         exchange = Exchange(scope, receive, send)
         try:
             self._pages.check(exchange)
@@ -200,7 +203,7 @@ class HttpFront:
         except asyncio.CancelledError:
             if _is_cancelled():
                 raise
-            # otherwise the caller has hung up, and its call was cancelled
+            # otherwise the caller has disconnected, which cancelled its call
         except Exception as error:  # noqa: BLE001 - the last place where an error can become an answer
             await exchange.refuse(_wire(error, exchange.path))
 
@@ -226,7 +229,7 @@ class HttpFront:
 
     async def _body(self, exchange: Exchange, codec: Codec) -> bytes:
         if exchange.headers.get("content-encoding", "identity") != "identity":
-            raise Unimplemented("COMPRESSED", "compressed bodies are not supported: send it uncompressed")
+            raise Unimplemented("COMPRESSED", "compressed bodies are not supported: send them uncompressed")
         return await exchange.body(self._bound(codec))
 
     def _bound(self, codec: Codec) -> int:
@@ -242,9 +245,9 @@ class HttpFront:
         await exchange.answer(HTTPStatus.OK, content, head)
 
     async def _lines(self, exchange: Exchange, method: Method, body: bytes) -> None:
-        """Answer with one line of JSON for each message, `{"result": …}`, and `{"error": …}` for a later failure.
+        """Answer a streaming call with lines of JSON: for each message `{"result": …}`, or `{"error": …}` at the end.
 
-        A failure before the first message is answered like that of a unary call.
+        If the call fails before its first message, answer like a unary call.
         """
         call = call_of(method, exchange)
         head = (("content-type", _LINES), ("cache-control", "no-store"))
@@ -264,7 +267,7 @@ class HttpFront:
         await exchange.write(b"", more=False)
 
     async def _envelopes(self, exchange: Exchange, method: Method, codec: Codec) -> None:
-        """Answer with envelopes; the last one has the error, if any."""
+        """Answer a streaming call with envelopes. The last one has the trailers and the error, if any."""
         await exchange.begin(HTTPStatus.OK, (("content-type", f"application/connect+{codec.name}"),))
         metadata: dict[str, list[str]] = {}
         failure: WireError | None = None
@@ -300,11 +303,11 @@ def _wire(error: Exception, path: str) -> WireError:
     if isinstance(error, LemanError):
         return errors.wire_error(error)
     log.error("a request over HTTP failed", path=path, exc_info=error)
-    return errors.wire_error(Internal("INTERNAL_BUG", "a bug in the service; its log says more"))
+    return errors.wire_error(Internal("INTERNAL_BUG", "The service has a bug: see its log"))
 
 
 def _method(exchange: Exchange) -> Method:
-    """Return the method that a path names.
+    """Return the method that a request calls.
 
     Raises:
         HttpRefusal: NO_SUCH_METHOD, HTTP_METHOD.
@@ -319,7 +322,7 @@ def _method(exchange: Exchange) -> Method:
         raise HttpRefusal(HTTPStatus.NOT_FOUND, error)
     allowed = ("GET", "POST") if method.allows_get else ("POST",)
     if exchange.method not in allowed:
-        error = InvalidArgument("HTTP_METHOD", f"{method.path} is called with {' or '.join(allowed)}")
+        error = InvalidArgument("HTTP_METHOD", f"{method.path} needs another HTTP method: use {' or '.join(allowed)}")
         raise HttpRefusal(HTTPStatus.METHOD_NOT_ALLOWED, error, ("allow", ", ".join(allowed)))
     if method.client_streaming:
         raise Unimplemented("CLIENT_STREAM", f"{method.path} takes a stream of messages: call it over gRPC")
@@ -327,7 +330,7 @@ def _method(exchange: Exchange) -> Method:
 
 
 def _codec(exchange: Exchange, method: Method) -> tuple[bool, Codec]:
-    """Return whether messages are in envelopes, and their codec.
+    """Return whether the messages of a request are in envelopes, and their codec.
 
     Raises:
         HttpRefusal: CONTENT_TYPE.
@@ -352,7 +355,7 @@ def _bad_content_type(method: Method) -> HttpRefusal:
 
 
 def _asked_by_url(exchange: Exchange) -> tuple[Codec, bytes]:
-    """Return the message of a GET: https://connectrpc.com/docs/protocol/#unary-get-request
+    """Return the codec and the message in the URL of a GET (https://connectrpc.com/docs/protocol/#unary-get-request).
 
     Raises:
         InvalidArgument: BAD_MESSAGE.
@@ -361,9 +364,9 @@ def _asked_by_url(exchange: Exchange) -> tuple[Codec, bytes]:
     query = exchange.query()
     codec = CODECS.get(query.get("encoding", "json"))
     if codec is None:
-        raise InvalidArgument("BAD_MESSAGE", "encoding is `json` or `proto`", field="encoding")
+        raise InvalidArgument("BAD_MESSAGE", "encoding has to be `json` or `proto`", field="encoding")
     if query.get("compression", "identity") != "identity":
-        raise Unimplemented("COMPRESSED", "compressed messages are not supported: send it uncompressed")
+        raise Unimplemented("COMPRESSED", "compressed messages are not supported: send them uncompressed")
     message = query.get("message", "")
     if query.get("base64") != "1":
         return codec, message.encode()

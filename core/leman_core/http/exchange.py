@@ -1,4 +1,4 @@
-"""One request and its answer over ASGI, and errors as the Connect protocol writes them."""
+"""One HTTP request and its answer over ASGI, and errors in the form of the Connect protocol."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from leman_core.model.service_errors import InvalidArgument, LemanError
 from leman_core.server import status
 from leman_core.server.request_messages import message_too_large
 
-#: Connect's names of codes, and HTTP statuses of unary answers: https://connectrpc.com/docs/protocol/#error-codes
+#: Connect's name and HTTP status for each code of gRPC: https://connectrpc.com/docs/protocol/#error-codes
 _CODES: dict[grpc.StatusCode, tuple[str, int]] = {
     grpc.StatusCode.CANCELLED: ("canceled", 499),
     grpc.StatusCode.UNKNOWN: ("unknown", 500),
@@ -46,7 +46,7 @@ _CODES: dict[grpc.StatusCode, tuple[str, int]] = {
 
 
 class HttpRefusal(Exception):
-    """The refusal of a request with an HTTP status of its own, such as 405."""
+    """The refusal of a request with an HTTP status that no gRPC code has, such as 405."""
 
     def __init__(self, http_status: HTTPStatus, error: LemanError, *headers: tuple[str, str]) -> None:
         super().__init__(error.message)
@@ -57,7 +57,7 @@ class HttpRefusal(Exception):
 
 @dataclass(frozen=True, slots=True)
 class WireError:
-    """An error as it is sent."""
+    """An error in the form in which it is sent."""
 
     http_status: int
     body: dict[str, Any]
@@ -70,7 +70,7 @@ def wire_error(error: LemanError) -> WireError:
 
 
 def wire_error_of_call(error: grpc.aio.AioRpcError) -> WireError:
-    """Return the wire form of the error of a call."""
+    """Return the wire form of the error of a gRPC call."""
     trailers = cast("Iterable[tuple[str, str | bytes]]", error.trailing_metadata() or ())
     packed = next((value for key, value in trailers if key == status.DETAILS_KEY), None)
     found = status_pb2.Status(message=error.details() or "")
@@ -89,7 +89,7 @@ def _wire(code: grpc.StatusCode, found: status_pb2.Status) -> WireError:
 
 
 def _detail(detail: AnyMessage) -> dict[str, Any]:
-    """Return a detail with its bytes, and in readable form."""
+    """Return a detail of an error as JSON, with its bytes and in a readable form."""
     found: dict[str, Any] = {
         "type": detail.type_url.rpartition("/")[2],
         "value": base64.b64encode(detail.value).decode().rstrip("="),
@@ -114,10 +114,10 @@ Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Headers: TypeAlias = Iterable[tuple[str, str]]
 
-#: A body has to arrive within this time, plus a second for each `_SLOWEST` bytes.
+#: A body has to arrive within this time plus a second for each `_SLOWEST` bytes.
 _BODY_SECONDS = 30.0
 _SLOWEST = 16 << 10
-#: The largest single write, so that a caller that does not read is noticed before the rest is written.
+#: The most bytes of a single write, so that a caller that stops reading is noticed before everything is written.
 _PIECE = 64 << 10
 
 
@@ -127,10 +127,10 @@ class Exchange:
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.method: str = scope["method"]
         self.path: str = scope["path"]
-        #: Address of the caller's connection in gRPC's form; empty: unknown.
+        #: The address of the caller's connection in gRPC's form; empty if unknown.
         self.address = "tcp:{}:{}".format(*scope["client"]) if scope.get("client") else ""
         self.headers: Mapping[str, str] = _headers(scope["headers"])
-        #: The origin of pages on this port.
+        #: The origin that a web page served on this port would have.
         self.own_origin = f"{scope.get('scheme', 'http')}://{self.headers.get('host', '')}".lower()
         self.extra: list[tuple[str, str]] = []
         self._query: bytes = scope["query_string"]
@@ -143,11 +143,11 @@ class Exchange:
         return self.headers.get("content-type", "").partition(";")[0].strip().lower()
 
     def query(self) -> dict[str, str]:
-        """Return the parameters of the URL; the last one of each name."""
+        """Return the parameters of the URL by name. Of repeated ones the last counts."""
         return {name: values[-1] for name, values in parse_qs(self._query.decode("latin-1")).items()}
 
     async def chunks(self) -> AsyncIterator[bytes]:
-        """Yield the body as it arrives; end early if the caller hangs up.
+        """Yield the body as it arrives, until its end or until the caller disconnects.
 
         Raises:
             HttpRefusal: BODY_TOO_SLOW.
@@ -185,7 +185,7 @@ class Exchange:
         return bytes(taken)
 
     async def hung_up(self) -> None:
-        """Wait until the caller hangs up; only after the body has been read."""
+        """Wait until the caller disconnects. Call it only after the body has been read."""
         while (await self._receive())["type"] != "http.disconnect":
             pass
 
@@ -196,7 +196,7 @@ class Exchange:
         await self._send({"type": "http.response.start", "status": http_status, "headers": pairs})
 
     async def write(self, content: bytes, *, more: bool = True) -> None:
-        """Send a part of the answer; wait until the caller has read enough of the parts before."""
+        """Send a part of the answer, and wait while the caller reads too slowly."""
         for at in range(0, max(len(content), 1), _PIECE):
             last = at + _PIECE >= len(content)
             piece = content[at : at + _PIECE]
@@ -216,7 +216,7 @@ class Exchange:
 
 
 def _headers(pairs: Iterable[tuple[bytes, bytes]]) -> Mapping[str, str]:
-    """Return headers by name; repeated ones are joined to a list (RFC 9110, 5.2)."""
+    """Return headers by name. The values of repeated ones are joined by commas (RFC 9110, 5.2)."""
     found: dict[str, str] = {}
     for raw, value in pairs:
         name, text = raw.decode("latin-1").lower(), value.decode("latin-1")
@@ -225,11 +225,11 @@ def _headers(pairs: Iterable[tuple[bytes, bytes]]) -> Mapping[str, str]:
 
 
 def wire_error_of_refusal(refused: HttpRefusal) -> WireError:
-    """Return the wire form of a refusal with its own HTTP status."""
+    """Return the wire form of a refusal, with its HTTP status and headers."""
     error = wire_error(refused.error)
     return WireError(refused.http_status, error.body, (*error.headers, *refused.headers))
 
 
 def _too_slow() -> HttpRefusal:
-    error = InvalidArgument("BODY_TOO_SLOW", "the body did not come in time: send it at once")
+    error = InvalidArgument("BODY_TOO_SLOW", "the body did not arrive in time: send it without pauses")
     return HttpRefusal(HTTPStatus.REQUEST_TIMEOUT, error, ("connection", "close"))

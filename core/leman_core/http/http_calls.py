@@ -28,13 +28,13 @@ from leman_core.server.interceptors import REQUEST_ID
 from leman_core.server.request_messages import allows_get
 from leman_core.server.routes import path_of, public_services
 
-#: Its proto has no idempotency level.
+#: A method that GET may call although its proto does not say that it is idempotent.
 _CHECK = "grpc.health.v1.Health.Check"
 
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """A method with the classes of its messages."""
+    """A gRPC method with the classes of its messages."""
 
     path: str
     request: type[Message]
@@ -64,17 +64,17 @@ def _method(method: MethodDescriptor) -> Method:
     )
 
 
-#: Messages above this size are translated in a thread, so that they do not block other calls.
+#: Messages above this size are converted in a thread, so that other calls can proceed meanwhile.
 _LARGE = 256 << 10
 
 
 class Codec(Protocol):
-    """A way to write messages."""
+    """A format of messages over HTTP."""
 
     name: str
 
     async def to_grpc(self, body: bytes, kind: type[Message]) -> bytes:
-        """Return a request as protobuf.
+        """Convert a request body to protobuf.
 
         Raises:
             InvalidArgument: BAD_MESSAGE.
@@ -82,7 +82,7 @@ class Codec(Protocol):
         ...
 
     async def from_grpc(self, message: bytes, kind: type[Message]) -> bytes:
-        """Return an answer in this codec."""
+        """Convert an answer from protobuf."""
         ...
 
 
@@ -122,7 +122,7 @@ _BASE64 = re.compile(r"[A-Za-z0-9+/_-]*(={0,2})")
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 _LONGEST_NUMBER = 400
 _NO_NUMBERS = ("NaN", "Infinity", "-Infinity")
-#: Messages that are texts in JSON, and their form.
+#: Messages that are strings in JSON: the pattern of the string, and its description for errors.
 _TEXTS = {
     "google.protobuf.Duration": (re.compile(r"-?[0-9]+(?:\.[0-9]{1,9})?s"), 'seconds like "1.5s"'),
     "google.protobuf.Timestamp": (
@@ -138,7 +138,7 @@ _RANGES = {
     FieldDescriptor.CPPTYPE_UINT64: (0, (1 << 64) - 1),
     FieldDescriptor.CPPTYPE_ENUM: (-(1 << 31), (1 << 31) - 1),
 }
-#: From here on floats leave integers out.
+#: Above this number a float cannot represent every integer.
 _INEXACT = 1 << 53
 _LARGEST_FLOAT = {
     FieldDescriptor.CPPTYPE_FLOAT: (2 - 2.0**-23) * 2.0**127,
@@ -147,7 +147,7 @@ _LARGEST_FLOAT = {
 
 
 def decode_base64(text: str) -> bytes:
-    """Decode base64 of either alphabet, with or without padding.
+    """Decode base64, in the standard or the URL-safe alphabet, with or without padding.
 
     Raises:
         ValueError: The text is not base64.
@@ -159,7 +159,7 @@ def decode_base64(text: str) -> bytes:
 
 
 def _is_base64(text: str) -> bool:
-    """Return whether a text is base64 of either alphabet, with complete padding or none."""
+    """Return whether a text is base64 in either alphabet, with complete padding or none."""
     found = _BASE64.fullmatch(text)
     return found is not None and (len(text) % 4 == 0 if found[1] else len(text) % 4 != 1)
 
@@ -173,7 +173,7 @@ def _parsed(body: bytes, kind: type[Message]) -> bytes:
         _check_message(content, kind.DESCRIPTOR, "")
         return json_format.ParseDict(content, kind()).SerializeToString()
     except _WrongField as error:
-        message = f"the body is no {kind.DESCRIPTOR.full_name} in JSON: {error}"
+        message = f"the body is not a {kind.DESCRIPTOR.full_name} in JSON: {error}"
         raise InvalidArgument("BAD_MESSAGE", message, field=error.path) from None
     except (json_format.ParseError, RecursionError, ValueError, TypeError) as error:
         what = str(error)[:500] or type(error).__name__
@@ -181,7 +181,7 @@ def _parsed(body: bytes, kind: type[Message]) -> bytes:
 
 
 class _WrongField(Exception):
-    """A field of a body is not what protobuf's JSON has there."""
+    """A field of a body has a value that ProtoJSON does not allow there."""
 
     def __init__(self, path: str, what: str) -> None:
         super().__init__(f"{path[:_PATH_CHARS]} {what}")
@@ -195,34 +195,34 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
         ((twice, _),) = Counter(name for name, _ in pairs).most_common(1)
-        raise _WrongField(twice, "stands there twice")
+        raise _WrongField(twice, "occurs twice: send it once")
     return found
 
 
 @functools.cache
 def _fields(message: Any) -> Mapping[str, FieldDescriptor]:
-    """Return the fields of a message by the names that they may have in JSON."""
+    """Return the fields of a message by both names that they may have in JSON."""
     return {**message.fields_by_name, **{field.json_name: field for field in message.fields}}
 
 
 def _check_message(value: Any, message: Any, path: str) -> None:
-    """Refuse what protobuf's JSON does not have, and Python's parser of it takes.
+    """Refuse values that ProtoJSON does not allow, but that Python's parser of it accepts.
 
     Raises:
-        _WrongField: It has the place.
+        _WrongField: A value is not allowed; the error has its path.
     """
     if (text := _TEXTS.get(message.full_name)) is not None:
         form, like = text
         if not isinstance(value, str) or form.fullmatch(value) is None:
-            raise _WrongField(path, f"is {like}, not {_brief(value)}")
+            raise _WrongField(path, f"has to be {like}, not {_brief(value)}")
         return
     if not isinstance(value, dict):
-        raise _WrongField(path, f"is an object, not {_kind(value)}")
+        raise _WrongField(path, f"has to be an object, not {_kind(value)}")
     fields = _fields(message)
     for name, inner in value.items():
         here = f"{path}.{name}" if path else name
         if name not in fields:
-            raise _WrongField(here, f"is no field of {message.name}")
+            raise _WrongField(here, f"is not a field of {message.name}")
         if inner is not None:
             _check_field(inner, fields[name], here)
 
@@ -231,7 +231,7 @@ def _check_field(value: Any, field: FieldDescriptor, path: str) -> None:
     entry = field.message_type
     if entry is not None and entry.GetOptions().map_entry:
         if not isinstance(value, dict):
-            raise _WrongField(path, f"is an object, not {_kind(value)}")
+            raise _WrongField(path, f"has to be an object, not {_kind(value)}")
         of_key, of_item = (entry.fields_by_name[name] for name in ("key", "value"))
         for key, item in value.items():
             if of_key.cpp_type in _RANGES:
@@ -239,7 +239,7 @@ def _check_field(value: Any, field: FieldDescriptor, path: str) -> None:
             _check_value(item, of_item, f"{path}.{key}")
     elif field.is_repeated:
         if not isinstance(value, list):
-            raise _WrongField(path, f"is a list, not {_kind(value)}")
+            raise _WrongField(path, f"has to be a list, not {_kind(value)}")
         for at, item in enumerate(value):
             _check_value(item, field, f"{path}[{at}]")
     else:
@@ -264,11 +264,11 @@ def _check_value(value: Any, field: FieldDescriptor, path: str) -> None:
         named = f"a whole number from {least} to {most}" if field.enum_type is None else field.enum_type.name
         what = "" if _is_whole(value, least, most) else named
     if what:
-        raise _WrongField(path, f"is {what}, not {_kind(value) if what == 'text' else _brief(value)}")
+        raise _WrongField(path, f"has to be {what}, not {_kind(value) if what == 'text' else _brief(value)}")
 
 
 def _number(value: Any) -> int | float | None:
-    """Return the number that a value of JSON is, as one or in quotes; None: it is none."""
+    """Return the number that a JSON value is or holds as a string; None if it is something else."""
     if isinstance(value, str) and len(value) <= _LONGEST_NUMBER and _NUMBER.fullmatch(value):
         value = json.loads(value)
     return None if isinstance(value, bool) or not isinstance(value, int | float) else value
@@ -293,7 +293,7 @@ def _brief(value: Any) -> str:
 
 
 def _kind(value: Any) -> str:
-    """Return what a value of JSON is, without what it says: that may be secret."""
+    """Return the kind of a JSON value for an error, without the value itself, which may be secret."""
     return {dict: "an object", list: "a list", str: "text", bool: "true or false"}.get(
         type(value), "null" if value is None else "a number"
     )
@@ -303,13 +303,13 @@ def _printed(message: bytes, kind: type[Message]) -> bytes:
     return json_format.MessageToJson(kind.FromString(message), indent=None, ensure_ascii=False).encode()
 
 
-#: Headers that become metadata of the call, like those that begin with `x-`.
+#: Headers that become metadata of the call, besides those that begin with `x-`.
 _METADATA = ("authorization", "traceparent", "tracestate", "baggage")
-#: Prefixes of headers that services and proxies set, which are dropped.
+#: Prefixes of headers that are dropped, because only services and proxies may set them.
 _NOT_FROM_CALLERS = ("x-leman-", "x-forwarded-", "x-real-ip")
 _TIMEOUT = "connect-timeout-ms"
 _LONGEST_TIMEOUT = 10  # digits
-#: The largest metadata of a call. gRPC refuses more, but as an error that invites a retry.
+#: Most bytes of a call's metadata. gRPC would refuse more with an error that clients retry.
 _METADATA_BYTES = 8_000
 #: Bytes that gRPC adds to the size of each entry.
 _EACH_BYTES = 32
@@ -317,7 +317,7 @@ _EACH_BYTES = 32
 
 @dataclass(slots=True)
 class Call:
-    """One call to the process's own gRPC server; messages are bytes."""
+    """One call to the process's own gRPC server. Its messages are bytes."""
 
     method: Method
     timeout: float | None
@@ -327,7 +327,10 @@ class Call:
 
     @contextlib.contextmanager
     def open(self, channel: grpc.aio.Channel, request: bytes, exchange: Exchange) -> Iterator[Any]:
-        """Open the call after the body was read; cancel it when the block ends or the caller hangs up."""
+        """Open the call for the duration of the block, and cancel it if the caller disconnects.
+
+        Use it only after the request's body has been read.
+        """
         path = self.method.path
         opener: Any = channel.unary_stream(path) if self.method.server_streaming else channel.unary_unary(path)
         opened = opener(request, timeout=self.timeout, metadata=self.metadata)
@@ -339,18 +342,18 @@ class Call:
             opened.cancel()
 
     async def take_trailers(self, opened: Any) -> None:
-        """Keep the trailers of the answer."""
+        """Store the trailers of the answer in `trailers`."""
         for key, value in await opened.trailing_metadata() or ():
             text = base64.b64encode(value).decode().rstrip("=") if isinstance(value, bytes) else value
             self.trailers.setdefault(key, []).append(text)
 
     def trailer_headers(self) -> list[tuple[str, str]]:
-        """Return the trailers as headers of a unary answer."""
+        """Return the trailers in the form of headers, as a unary answer has them."""
         return [(f"trailer-{key}", value) for key, values in self.trailers.items() for value in values]
 
 
 def call_of(method: Method, exchange: Exchange) -> Call:
-    """Return the call that a request asks for.
+    """Return the gRPC call for an HTTP request.
 
     Raises:
         InvalidArgument: BAD_HEADER.
@@ -360,7 +363,7 @@ def call_of(method: Method, exchange: Exchange) -> Call:
     request_id = given.setdefault(REQUEST_ID, uuid.uuid4().hex)
     exchange.extra.append((REQUEST_ID, request_id if _is_sendable(request_id) else ""))
     metadata = tuple((name, _metadata_value(name, value)) for name, value in given.items())
-    metadata += ((FORWARDED_FOR, exchange.address),)  # otherwise logs would only have this process's address
+    metadata += ((FORWARDED_FOR, exchange.address),)  # otherwise logs would show this process's address
     return Call(method, _timeout(exchange), metadata, request_id)
 
 
@@ -377,8 +380,8 @@ def _check_size(given: Mapping[str, str]) -> None:
     sizes = {name: len(name) + len(value) + _EACH_BYTES for name, value in given.items()}
     if sum(sizes.values()) > _METADATA_BYTES:
         largest = max(sizes, key=sizes.__getitem__)
-        whole = f"{sum(sizes.values())} bytes, and may have {_METADATA_BYTES}"
-        raise _bad_header(largest, f"is too long: all headers of a call have {whole}")
+        whole = f"{sum(sizes.values())} bytes together, more than {_METADATA_BYTES}"
+        raise _bad_header(largest, f"is too long: all headers of this call have {whole}")
 
 
 def _is_sendable(value: str) -> bool:
@@ -392,7 +395,7 @@ def _metadata_value(name: str, value: str) -> str | bytes:
     except ValueError:
         raise _bad_header(name, "is not base64") from None
     if not _is_sendable(value):
-        raise _bad_header(name, "has characters that are not visible ASCII")
+        raise _bad_header(name, "has characters other than printable ASCII")
     return value
 
 
@@ -401,9 +404,9 @@ def _timeout(exchange: Exchange) -> float | None:
     if given is None:
         return None
     if not (given.isascii() and given.isdigit() and len(given) <= _LONGEST_TIMEOUT):
-        raise _bad_header(_TIMEOUT, f"is a number of milliseconds of at most {_LONGEST_TIMEOUT} digits")
+        raise _bad_header(_TIMEOUT, f"has to be a number of milliseconds with at most {_LONGEST_TIMEOUT} digits")
     return int(given) / 1000
 
 
 def _bad_header(name: str, what: str) -> InvalidArgument:
-    return InvalidArgument("BAD_HEADER", f"the header {name} {what}: fix it", field=name)
+    return InvalidArgument("BAD_HEADER", f"the header {name} {what}: correct it", field=name)

@@ -24,12 +24,12 @@ from leman_core.server.request_messages import TRANSPORT_FACTOR
 from leman_core.server.tls import TlsFiles, renew_at_handshakes
 from leman_core.settings import Settings
 
-#: Seconds in which the head of a request must arrive, including the TLS handshake.
+#: Seconds within which the TLS handshake and the head of a request must arrive.
 _HEAD_SECONDS = 15
-#: Seconds in which a caller must read a full connection buffer.
+#: Seconds within which a caller must read when the connection's buffer is full.
 _READ_SECONDS = 60
 _IDLE_SECONDS = 75
-#: Concurrent connections, including idle ones; further ones are answered with 503.
+#: Most concurrent connections, including idle ones. Further ones get the status 503.
 _CONNECTIONS = 4096
 #: Length of the inner socket's path below the temporary folder.
 _SOCKET_NAME = len("leman-12345678/grpc")
@@ -43,11 +43,12 @@ class HttpListener:
     user can open.
 
     Args:
-        requests: Bounds the requests at work.
+        settings: The service's settings.
+        requests: The bound of concurrent requests.
 
     Raises:
         InvalidArgument: BAD_SETTING.
-        Unavailable: BIND_FAILED – the folder cannot be made.
+        Unavailable: BIND_FAILED – the socket's folder cannot be created.
     """
 
     def __init__(self, settings: Settings, requests: Limiter) -> None:
@@ -67,11 +68,11 @@ class HttpListener:
 
     @property
     def running(self) -> int:
-        """Return how many requests are at work."""
+        """Return the number of running requests."""
         return self._requests.used
 
     def bind(self) -> None:
-        """Take the port.
+        """Bind the port, without accepting connections yet.
 
         Raises:
             Unavailable: BIND_FAILED.
@@ -80,7 +81,7 @@ class HttpListener:
         self._listening = _bound(self._settings)
         self.port = self._listening.getsockname()[1]
         largest = self._settings.server.max_message_mb << 20
-        # The gRPC server refuses larger messages itself, with a reason.
+        # larger messages may be sent, too: the gRPC server refuses them with a reason
         sizes = {"send": TRANSPORT_FACTOR * largest, "receive": largest}
         options = [(f"grpc.max_{way}_message_length", size) for way, size in sizes.items()]
         self._channel = grpc.aio.insecure_channel(self.inner_address, options=[*options, ("grpc.enable_retries", 0)])
@@ -108,7 +109,7 @@ class HttpListener:
 
 
 class _Server(uvicorn.Server):
-    """uvicorn without its signal handlers: the process has its own."""
+    """uvicorn without its signal handlers, because the process has its own."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
@@ -124,7 +125,7 @@ class _Server(uvicorn.Server):
 
 
 class _BoundedProtocol(H11Protocol):
-    """A connection that is cut if its caller sends no request head or reads nothing."""
+    """A connection that is closed if its caller does not send the head of a request, or does not read, in time."""
 
     _head: asyncio.TimerHandle | None = None
     _stuck: asyncio.TimerHandle | None = None
@@ -165,7 +166,7 @@ class _BoundedProtocol(H11Protocol):
             self._stuck = None
 
     def _at_rest(self) -> bool:
-        """Return whether the connection has no request at work."""
+        """Return whether no request is running on the connection."""
         cycle: Any = self.cycle
         return cycle is None or cycle.response_complete
 
@@ -195,7 +196,10 @@ def _config(settings: Settings, app: HttpFront) -> uvicorn.Config:
         if config.ssl is not None:
             renew_at_handshakes(config.ssl, TlsFiles(cert=server.tls_cert, key=server.tls_key))
     except OSError as error:  # of the ssl module, too
-        raise InvalidArgument("BAD_SETTING", f"TLS certificate or key cannot be used: {error}") from None
+        raise InvalidArgument(
+            "BAD_SETTING",
+            f"The files of LEMAN_SERVER__TLS_CERT and LEMAN_SERVER__TLS_KEY cannot be used: {error}. Correct them",
+        ) from None
     return config
 
 
@@ -203,7 +207,9 @@ def _own_folder() -> Path:
     try:
         return Path(tempfile.mkdtemp(prefix="leman-", dir=socket_folder(_SOCKET_NAME)))
     except OSError as error:
-        raise Unavailable("BIND_FAILED", f"no folder for the socket behind HTTP: {error}. Check TMPDIR") from None
+        raise Unavailable(
+            "BIND_FAILED", f"the folder for HTTP's internal socket cannot be created: {error}. Check TMPDIR"
+        ) from None
 
 
 def _bound(settings: Settings) -> socket.socket:

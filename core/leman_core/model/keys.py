@@ -1,7 +1,7 @@
-"""Checkpoint keys and file fingerprints: the only place that hashes identities.
+"""Checkpoint keys, fingerprints and file names. Only this module hashes identities.
 
-The key format is public: later releases read the keys of earlier ones, and
-`tests/conformance/vectors/checkpoint_keys.json` has test vectors for other languages.
+The format of keys is public: later releases read the keys of earlier ones, and other languages can check theirs with
+the vectors in `tests/conformance/vectors/checkpoint_keys.json`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _ATTEMPT = "[0-9a-z]+"
 _HEX = "[0-9a-f]{32}"
 _FILE = re.compile(rf"([0-9a-f]{{32}})-(partial-)?{_ATTEMPT}\.lance")
 _VIEW_FILE = re.compile(r"(view|placeholders)-[0-9a-f]{32}\.lance")
-#: Prefix of files with rows that a caller adds.
+#: The prefix of files with rows that a caller adds.
 ROWS_FILE_PREFIX = "rows-"
 _ROWS_FILE = re.compile(rf"{ROWS_FILE_PREFIX}[0-9a-f]{{32}}\.lance")
 _EVICTIONS = re.compile(r"[0-9a-f]{32}\.arrow")
@@ -33,13 +33,13 @@ _LEGACY = re.compile(r"_where-[0-9a-f]{32}_uri-[0-9a-f]{32}_ver-[0-9]+(_frag-[0-
 
 
 def md5(text: str) -> str:
-    """Return the md5 as lower-case hex. It identifies, but does not protect."""
+    """Return the md5 of a text as lower-case hex. It only identifies: it does not protect against forgery."""
     return hashlib.md5(text.encode(), usedforsecurity=False).hexdigest()
 
 
 _compact = json.JSONEncoder(separators=(",", ":")).encode
 _quoted = json.encoder.encode_basestring_ascii
-#: `md5` for repeated texts: filters, uris.
+#: `md5` with a cache, for texts that recur, such as filters and uris.
 md5_of_few = functools.lru_cache(maxsize=64)(md5)
 
 
@@ -56,53 +56,58 @@ class FamilyKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyFamily:
-    """Everything in a checkpoint key but the filter, the input files, the fragment and its range."""
+    """The parts of checkpoint keys other than the filter, the input files, the fragment and its range."""
 
     udf_name: str
     udf_version: str
-    #: The name under which the column was added, whatever its current name.
+    #: The name under which the column was added, even if it was renamed since.
     column: str
     uri: str
-    #: The md5 of the uri that the table had when its keys were made; empty: that of `uri`.
+    #: The md5 of the uri that the table had when its keys were made; empty if that was `uri`.
     former_place: str = ""
 
     @property
     def place(self) -> str:
-        """Return the md5 of the table's location in keys."""
+        """Return the md5 in keys that stands for the table's location."""
         return self.former_place or md5_of_few(self.uri)
 
     @property
     def head(self) -> str:
-        """Return the common start of all keys of one function version and column, for any filter and input files."""
+        """Return the start that all keys of this function version and column have in common."""
         return f"udf-{self.udf_name}_ver-{self.udf_version}_col-{self.column}_where-"
 
     def prefix(self, where: str, inputs: Iterable[tuple[int, str]]) -> str:
-        """Return the key up to the fragment. `where` (`filter_identity`) and `inputs` (`sources`) enter as md5."""
+        """Return the part of a key before the fragment.
+
+        Args:
+            where: The filter's identity; see `filter_identity`.
+            inputs: The input files; see `sources`.
+        """
         return self.prefix_for(where, sources(inputs))
 
     def prefix_for(self, where: str, inputs_md5: str) -> str:
-        """Return `prefix` for a known md5 of the inputs."""
+        """Return `prefix`, given the md5 of the inputs."""
         return self.prefix_under(md5_of_few(where), inputs_md5)
 
     def prefix_under(self, filter_md5: str, inputs_md5: str) -> str:
-        """Return `prefix` for known md5s of filter and inputs."""
+        """Return `prefix`, given the md5s of filter and inputs."""
         return self.before_inputs(filter_md5) + inputs_md5
 
     def before_inputs(self, filter_md5: str) -> str:
-        """Return the common start of prefixes with the same filter, for any inputs."""
+        """Return the start that all prefixes with this filter have in common."""
         return f"{self.head}{filter_md5}_uri-{self.place}_srcfiles-"
 
     def parse(self, key: str, *, anywhere: bool = False) -> FamilyKey | None:
-        """Parse a key of this family; None for any other: the whole key must match."""
+        """Parse a key of this family. Return None for any other key, even one that only ends differently."""
         return next(self.parse_all((key,), anywhere=anywhere), None)
 
     def parse_all(self, keys: Iterable[str], *, anywhere: bool = False) -> Iterator[FamilyKey]:
-        """Parse the keys of this family and skip others.
+        """Parse the keys of this family, and skip other keys.
 
         Args:
             keys: Any keys.
-            anywhere: Include keys made while the table was at another location. Only for keys in the table's own
-                folder, as others may belong to other tables.
+            anywhere: Whether to include keys from when the table was at another location. Use it only for keys in the
+                table's own folder, because keys elsewhere may belong to other tables.
         """
         fullmatch = _family_pattern(self.head, _HEX if anywhere else self.place).fullmatch
         ends = _Ends()  # many keys share filters and ranges
@@ -113,7 +118,10 @@ class KeyFamily:
                 yield FamilyKey(key, sys.intern(filter_), inputs, int(fragment), ends[end])
 
     def as_made(self, keys: Sequence[str]) -> KeyFamily:
-        """Return the family at the location where most keys were made; itself if some were made here, or none."""
+        """Return the family whose location most of these keys have. If some have the present one, return `self`.
+
+        This finds the checkpoints of a table that was moved.
+        """
         here = _family_pattern(self.head, self.place).fullmatch
         if any(here(key) for key in keys):
             return self
@@ -124,7 +132,7 @@ class KeyFamily:
 
 
 class _Ends(dict[str, RowRange | None]):
-    """Parsed ends of keys: None for those of fragment records."""
+    """The range at the end of each key, parsed once; None for keys of fragment records."""
 
     def __missing__(self, end: str) -> RowRange | None:
         _, _, numbers = end.partition("-")
@@ -143,8 +151,8 @@ def _family_pattern(head: str, place: str) -> re.Pattern[str]:
 def sources(inputs: Iterable[tuple[int, str]]) -> str:
     """Return the md5 of a fragment's inputs: (field id, data file) pairs in the order of the function's parameters.
 
-    The ids are included because two columns may share a file: without them `f(a)` and `f(b)` would be equal. The text
-    is compact JSON, built by hand: the encoder would take most of the time of a plan.
+    The field ids distinguish `f(a)` from `f(b)` if both columns are in the same file. The hashed text is compact JSON.
+    It is built by hand, because the encoder would take most of the time of a plan.
     """
     return md5(f"[{','.join([f'[{field_id},{_quoted(file)}]' for field_id, file in inputs])}]")
 
@@ -164,32 +172,32 @@ def sources_of_many(field_ids: Sequence[int], files: Sequence[Sequence[str]]) ->
 
 
 def moved_sources(field_ids: Iterable[int], version: int) -> list[tuple[int, str]]:
-    """Return the pairs for `sources` of values computed from rows of an older version that have moved since.
+    """Return pairs for `sources` that stand for rows of an older version, for values of rows that moved since.
 
-    No later plan finds such files, so it treats the values as stale.
+    No table has files with these names, so a later plan treats the values as stale.
     """
     return [(field_id, f"version {version}") for field_id in field_ids]
 
 
 def filter_identity(where: str, files: Iterable[tuple[int, str]]) -> str:
-    """Return the filter's part of a key: its text, and the (field id, data file) pairs of columns only it reads.
+    """Return a filter's identity: its text, and the (field id, data file) pairs of columns that only the filter reads.
 
-    A filter over a column that was rewritten in place matches other rows than before, with the same text.
+    The files matter because the same text matches other rows after a column was rewritten in place.
     """
     pairs = list(files)
     return f"{where}\n{_compact(pairs)}" if where and pairs else where
 
 
 def failed_identity(file: str, where: str) -> str:
-    """Return the filter's part of a key if only the failed rows of a column file are computed again.
+    """Return the filter's identity of a job that recomputes only the failed rows of a column file.
 
-    The file is included: a later one has other failed rows, and rows that failed twice.
+    The file is a part of it, because a later file has other failed rows, and rows that failed twice.
     """
     return f"failed rows of {file}\n{where}"
 
 
 def filter_id(prefix: str) -> str:
-    """Return the md5 of the filter in a prefix or key, which the row states of a partial file list as covered."""
+    """Return the md5 of the filter in a prefix or key. A partial file's row states list those that it covers."""
     return prefix.rpartition("_where-")[2][:32]
 
 
@@ -203,7 +211,7 @@ class RangeKey:
 
 
 def range_key(prefix: str, fragment_id: int, covered: RowRange) -> str:
-    """Return the key of the checkpoint that covers `covered` of a fragment."""
+    """Return the key of the checkpoint with the rows `covered` of a fragment."""
     return f"{prefix}_frag-{fragment_id}_range-{covered.start}-{covered.end}"
 
 
@@ -213,18 +221,19 @@ def record_key(prefix: str, fragment_id: int) -> str:
 
 
 def traced_key(function_part_: str) -> str:
-    """Return the key of the records about compacted fragments of a function version and column.
+    """Return the key of the records about compacted fragments, for a function version and column.
 
-    They say which rows are settled. The key does not contain the column's name, as a rename moves no row.
+    The records say which rows need no work. The key contains `function_part`, which does not change with the column's
+    name.
     """
     return f"traced-{function_part_}"
 
 
 def parse_range_key(key: str) -> RangeKey | None:
-    """Parse a key from the right, so that names containing `_frag-` or `_range-` do no harm.
+    """Parse a checkpoint key from its end, so that names may contain `_frag-` or `_range-`.
 
     Returns:
-        None if it is not a key of ours, or a legacy form, which is recognized and never reused.
+        None if it is not such a key, or one of a legacy form, whose checkpoint is never reused.
     """
     if is_legacy(key):
         return None
@@ -236,13 +245,13 @@ def parse_range_key(key: str) -> RangeKey | None:
 
 
 def parse_record_key(key: str) -> tuple[str, int] | None:
-    """Return (prefix, fragment id) of a fragment record's key; None for any other."""
+    """Return (prefix, fragment id) of a fragment record's key; None for any other key."""
     match = _RECORD.fullmatch(key)
     return (match["prefix"], int(match["frag"])) if match else None
 
 
 def is_legacy(key: str) -> bool:
-    """Return whether an older writer made the key: with a dataset version, `fragment_data_file:…`, or a bare sha256."""
+    """Return whether a key has an older form: with a dataset version, `fragment_data_file:…`, or a bare sha256."""
     return (
         key.startswith("fragment_data_file:")
         or re.fullmatch(r"[0-9a-f]{64}", key) is not None
@@ -251,7 +260,7 @@ def is_legacy(key: str) -> bool:
 
 
 def before_filter(prefix: str) -> str:
-    """Return the start of a prefix before its filter: to list checkpoints under any filter."""
+    """Return the part of a prefix before the filter, with which checkpoints of any filter can be listed."""
     head, mark, _ = prefix.rpartition("_where-")
     return head + mark
 
@@ -263,18 +272,18 @@ def under_filter(prefix: str, filter_md5: str) -> str:
 
 
 def of_function(prefix: str, own: tuple[str, str], other: tuple[str, str]) -> str:
-    """Return the prefix of another function's checkpoints of the same rows, column and filter.
+    """Return the prefix that another function's checkpoints of the same rows, column and filter have.
 
     Args:
-        prefix: That of the function's own checkpoints.
-        own: Its name and version.
-        other: Those of the other function.
+        prefix: The prefix of the function's own checkpoints.
+        own: The function's name and version.
+        other: The other function's name and version.
     """
     return "udf-{}_ver-{}".format(*other) + prefix.removeprefix("udf-{}_ver-{}".format(*own))
 
 
 def any_filter(prefix: str) -> str:
-    """Return a prefix without the filter's part: equal for checkpoints of the same rows under any filter."""
+    """Return a prefix with `*` for the filter. It is equal for checkpoints of the same rows under any filter."""
     head, _, tail = prefix.rpartition("_where-")
     return f"{head}_where-*{tail[32:]}"
 
@@ -282,8 +291,8 @@ def any_filter(prefix: str) -> str:
 def fingerprint(udf_name: str, udf_version: str, column_id: str, inputs: Iterable[tuple[int, str]]) -> str:
     """Return the identity of one fragment's values, as 32 hex digits: 16 for function and output column, 16 for inputs.
 
-    A planner sees in a file name which of the two changed. Inputs are as in `sources`. The filter is excluded: rows
-    computed under one filter are valid under another.
+    A file's name contains it, so a planner sees in the name which of the two halves changed. The filter is not a part
+    of it, because values computed under one filter are valid under another. For `inputs` see `sources`.
     """
     return fingerprint_of(function_part(udf_name, udf_version, column_id), sources(inputs))
 
@@ -294,28 +303,28 @@ def fingerprint_of(function: str, sources_: str) -> str:
 
 
 def sources_part(inputs: Iterable[tuple[int, str]]) -> str:
-    """Return the second half of a fingerprint."""
+    """Compute the second half of a fingerprint."""
     return sources(inputs)[:_HALF]
 
 
 def function_of(fingerprint_: str) -> str:
-    """Return the `function_part` of a fingerprint."""
+    """Return the first half of a fingerprint, which `function_part` computes."""
     return fingerprint_[:_HALF]
 
 
 @functools.lru_cache(maxsize=64)
 def function_part(udf_name: str, udf_version: str, column_id: str) -> str:
-    """Return the first half of a fingerprint."""
+    """Compute the first half of a fingerprint."""
     return md5(_compact([udf_name, udf_version, column_id]))[:_HALF]
 
 
 def column_file_name(fingerprint_: str, attempt: str, *, partial: bool) -> str:
-    """Return the name of a column file: provenance first, then an attempt-unique end."""
+    """Return the name of a column file: the fingerprint, `partial` if some values are missing, and the attempt's id."""
     return f"{fingerprint_}-{'partial-' if partial else ''}{attempt}.lance"
 
 
 class ColumnFileName(NamedTuple):
-    """The name of a column file that Leman wrote, parsed."""
+    """The parsed name of a column file that Leman wrote."""
 
     fingerprint: str
     partial: bool
@@ -330,36 +339,40 @@ class ColumnFileName(NamedTuple):
 
 
 def whole_file_pattern(function: str) -> str:
-    """Return a pattern for the names of files with all values of a function (its `function_part`), for any inputs."""
+    """Return a pattern for the names of files with all values of a function, for any inputs.
+
+    Args:
+        function: The result of `function_part`.
+    """
     return f"^{function}[0-9a-f]{{{_HALF}}}-{_ATTEMPT}\\.lance$"
 
 
 def parse_column_file_name(path: str) -> ColumnFileName | None:
-    """Parse the name of a column file; None for a file that Leman did not write."""
+    """Parse the name of a column file. Return None for a file that Leman did not write."""
     match = _FILE.fullmatch(path)
     return ColumnFileName(match[1], match[2] is not None) if match else None
 
 
 def is_view_file_name(path: str) -> bool:
-    """Return whether a data file's name is that of a view's file."""
+    """Return whether a name is that of a view's data file."""
     return _VIEW_FILE.fullmatch(path) is not None
 
 
 def is_rows_file_name(path: str) -> bool:
-    """Return whether a data file's name is that of rows that a caller adds."""
+    """Return whether a name is that of a data file with rows that a caller added."""
     return _ROWS_FILE.fullmatch(path) is not None
 
 
 def is_evictions_name(path: str) -> bool:
-    """Return whether a name is that of a list of rows to evict."""
+    """Return whether a name is that of a file that lists rows to evict from a view."""
     return _EVICTIONS.fullmatch(path) is not None
 
 
 def job_key(database: str, job_id: str) -> str:
-    """Return the key of a job among all databases: a copy of a database has jobs with the same ids."""
+    """Return a key for a job that is unique among all databases: a copy of a database has jobs with the same ids."""
     return f"{job_id}@{hashlib.blake2b(database.rstrip('/').encode(), digest_size=8).hexdigest()}"
 
 
 def id_in_key(key: str) -> str:
-    """Return the id of the job in a key."""
+    """Return the job's id in a key of `job_key`."""
     return key.partition("@")[0]

@@ -213,7 +213,7 @@ class TracedFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EarlierRows:
-    """A fragment of an earlier version with rows that a current fragment also has, and the values that they had then."""
+    """A fragment of an earlier version with rows that a current fragment also has, and their values of that time."""
 
     version: int
     fragment_id: int
@@ -228,7 +228,7 @@ class EarlierRows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparedFile:
-    """A fragment whose rows another program rewrote. A row keeps its value if its inputs and its value are unchanged."""
+    """A fragment whose rows another program rewrote. A row keeps its value if it and its inputs are unchanged."""
 
     #: What is known about the rows before values are compared.
     known: TracedFile
@@ -260,7 +260,7 @@ class MigratedRows:
     at: int
     #: The table's version that decides which rows of the source are live; 0 if all are.
     before: int = 0
-    #: A bit for each row of `covered`, packed by `numpy.packbits`: set if the row's inputs have changed. Empty if no row
+    #: A bit for each row of `covered`, packed by `numpy.packbits`: set if the row's inputs have changed. Empty if none
     #: has changed.
     left_out: bytes = b""
 

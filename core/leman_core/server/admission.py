@@ -1,8 +1,8 @@
-"""Admission control: which calls may enter a server, and how many may be at work at once.
+"""Admission control: which calls a server accepts, and how many run concurrently.
 
-Every bound is a count of slots. A call that finds no free slot is refused at once: a call that waits would keep its
-message in memory. `CallAdmission` decides about the calls of one server; a service bounds costly work of its own, such
-as uploads or previews, with a `Limiter`.
+Every bound is a number of slots. A call that finds no free slot is refused at once, because a waiting call would keep
+its message in memory. `CallAdmission` decides about all calls of one server. For expensive work, such as uploads or
+previews, a service has further bounds, each a `Limiter`.
 """
 
 from __future__ import annotations
@@ -24,14 +24,15 @@ if TYPE_CHECKING:
     from leman_core.server.authentication import Authenticator
     from leman_core.settings import Server
 
-#: Slots beyond all others, for calls about a store that holds none.
+#: Additional slots that only a call about a store without any running call may take.
 RESERVE = 2
-#: Calls that may be at work while their method is overloaded.
+#: Most concurrent calls of an overloaded method.
 _OVERLOADED_CALLS = 32
-#: A method is overloaded if for this long none of its calls took less than `_SLOW_SECONDS` and many were at work.
+#: A method is overloaded if, for this long, each of its calls took at least `_SLOW_SECONDS`, and at least
+#: `_OVERLOADED_CALLS` are running.
 _LOOK_SECONDS = 1.0
 _SLOW_SECONDS = 0.5
-#: With more accounts than this, those that are as good as new are dropped.
+#: With more accounts than this, those in their initial state are dropped.
 _ACCOUNTS = 4096
 
 Clock = Callable[[], float]
@@ -41,9 +42,9 @@ class Slots:
     """A number of slots, for one event loop.
 
     Args:
-        most: How many may be taken. It can change at any time.
-        reserve: Slots beyond `most` for calls about a store that holds none. So calls about a store that does not
-            answer leave room for calls about other stores.
+        most: How many slots there are. It can change at any time.
+        reserve: Additional slots that only a call about a store without any running call may take. So if a store does
+            not answer, calls about it leave room for calls about other stores.
     """
 
     def __init__(self, most: int, *, reserve: int = 0) -> None:
@@ -53,21 +54,21 @@ class Slots:
         self._of_store: Counter[str] = Counter()
 
     def is_full(self, store: str = "") -> bool:
-        """Return whether a call about this store finds no slot."""
+        """Return whether there is no free slot for a call about this store."""
         return self.used >= self.most and (self._of_store[store] > 0 or self.is_exhausted())
 
     def is_exhausted(self) -> bool:
-        """Return whether no call finds a slot, whatever store it is about."""
+        """Return whether there is no free slot for any call."""
         return self.used >= self.most + self._reserve
 
     def take(self, store: str = "") -> None:
-        """Count a call until `release`."""
+        """Occupy a slot until `release`."""
         self.used += 1
         if self._reserve:
             self._of_store[store] += 1
 
     def release(self, store: str = "") -> None:
-        """Free the slot of a call."""
+        """Free a slot that `take` occupied."""
         self.used -= 1
         if self._reserve:
             self._of_store[store] -= 1
@@ -76,11 +77,13 @@ class Slots:
 
 
 class Limiter(Slots):
-    """Slots that refuse what is too much.
+    """Slots with an error for calls that find none.
 
     Args:
-        reason: Of the error.
-        text: Returns the error's message, given the number of slots in use.
+        most: How many slots there are.
+        reason: The reason of the error.
+        text: A function that returns the error's message, given the number of slots in use.
+        reserve: See `Slots`.
         facts: Details of the error.
     """
 
@@ -91,21 +94,21 @@ class Limiter(Slots):
         self._facts = facts
 
     def error(self) -> ResourceExhausted:
-        """Return the error of a call that finds no slot."""
+        """Return the error for a call that finds no free slot."""
         return ResourceExhausted(self._reason, self._text(self.used), **self._facts)
 
     def check(self, store: str = "") -> None:
-        """Refuse a call that finds no slot.
+        """Raise an error if there is no free slot.
 
         Raises:
-            ResourceExhausted: With the limiter's reason.
+            ResourceExhausted: It has the limiter's reason.
         """
         if self.is_full(store):
             raise self.error()
 
     @contextlib.contextmanager
     def acquire(self, store: str = "") -> Iterator[None]:
-        """Hold a slot for the duration of the block; raises as `check`."""
+        """Occupy a slot for the duration of the block. Raises what `check` raises."""
         self.check(store)
         self.take(store)
         try:
@@ -115,21 +118,22 @@ class Limiter(Slots):
 
 
 def limit_store_calls(most: int, reason: str, calls: str) -> Limiter:
-    """Return a limiter of calls that wait for stores, such as "calls of ReadRows"."""
-    return Limiter(most, reason, lambda used: f"{used} {calls} are at work already: try again later", reserve=RESERVE)
+    """Return a limiter for calls that wait for stores. The error calls them `calls`, such as "calls of ReadRows"."""
+    return Limiter(most, reason, lambda used: f"{used} {calls} are running already: try again later", reserve=RESERVE)
 
 
 class CallBudget(Limiter):
-    """The number of calls of one method that may be at work, for one event loop.
+    """A bound of the concurrent calls of one method, for one event loop.
 
     A burst may fill the budget. If every call of the method takes long, the method is overloaded, and the budget
-    shrinks to what is answered within a fraction of a second: callers hear at once that they are too many, and the
-    calls that wait are soon done. The budget grows back once less than half of the smaller one is in use.
+    shrinks to `_OVERLOADED_CALLS`. Further callers are then refused at once, and calls that were accepted end soon. The
+    budget grows back when less than half of the smaller one is in use.
 
     Args:
-        method: Its path or its name.
-        most: Calls at once.
-        sheds: Whether the method can be overloaded. An open stream takes as long as its caller likes.
+        method: The method's path or name.
+        most: The number of concurrent calls.
+        sheds: Whether the budget may shrink. For streams it must not: they last as long as their callers like.
+        clock: Returns the time in seconds.
     """
 
     def __init__(self, method: str, most: int, *, sheds: bool = True, clock: Clock = time.monotonic) -> None:
@@ -138,7 +142,7 @@ class CallBudget(Limiter):
             most,
             "TOO_MANY_CALLS",
             lambda _: (
-                f"as many calls of {self.name} are at work as may be: send the call again after the delay in RetryInfo"
+                f"too many calls of {self.name} are running: retry the call after the delay in RetryInfo"
             ),
         )
         self._whole = most
@@ -153,14 +157,14 @@ class CallBudget(Limiter):
         return self.used / self.most
 
     def begin(self) -> float:
-        """Count a call; return what `end` needs."""
+        """Count a call. Return its start, for `end`."""
         if not self.used:
             self._fastest, self._since = None, self._clock()
         self.used += 1
         return self._clock()
 
     def end(self, begun: float) -> None:
-        """Note that a call is over."""
+        """Count the end of a call that began at `begun`, and adjust the budget."""
         self.used -= 1
         now = self._clock()
         took = now - begun
@@ -174,11 +178,11 @@ class CallBudget(Limiter):
 
 
 class TokenBucket:
-    """Room for `rate` calls a second, and for the calls of one second at once. It starts full.
+    """A token bucket that allows `rate` calls a second, and as many calls at once. It starts full.
 
     Args:
         rate: Calls a second.
-        now: The time in seconds, as for the methods.
+        now: The time in seconds, by the clock that callers of the methods use.
     """
 
     def __init__(self, rate: float, now: float) -> None:
@@ -188,7 +192,7 @@ class TokenBucket:
         self._at = now
 
     def take(self, now: float) -> float:
-        """Take the room of one call and return 0.0; without room, return the seconds until there is some."""
+        """Take a token and return 0.0, or return the seconds until there is one."""
         self._fill(now)
         if self._left < 1.0:
             return (1.0 - self._left) / self._rate
@@ -196,7 +200,7 @@ class TokenBucket:
         return 0.0
 
     def is_full(self, now: float) -> bool:
-        """Return whether the bucket is as full as at its start."""
+        """Return whether the bucket is full."""
         self._fill(now)
         return self._left >= self._most
 
@@ -206,7 +210,7 @@ class TokenBucket:
 
 
 class _Account:
-    """The open streams of one caller, and the room for further calls."""
+    """The open streams of one caller, and the bucket that limits its rate of calls."""
 
     def __init__(self, caller: Caller, rate: float, streams: int, now: float) -> None:
         self.bucket = TokenBucket(rate, now) if rate else None
@@ -214,8 +218,8 @@ class _Account:
             streams,
             "CALLER_STREAMS",
             lambda used: (
-                f"'{caller.name}' has {used} streams open, as many as may be: end one, or use calls that do not stay "
-                "open"
+                f"'{caller.name}' has {used} streams open, the most that it may have: end one, or use calls that do "
+                "not stay open"
             ),
             caller=caller.name,
         )
@@ -224,15 +228,15 @@ class _Account:
         self.streams.release()
 
     def is_new(self, now: float) -> bool:
-        """Return whether dropping the account would lose nothing."""
+        """Return whether the account is in its initial state, so that it can be dropped."""
         return not self.streams.used and (self.bucket is None or self.bucket.is_full(now))
 
 
 class CallerLimits:
-    """Calls a second and open streams of each caller of one server, for one event loop.
+    """Limits of each caller's calls a second and open streams, in one server, for one event loop.
 
-    All callers without a name count as one. Services have no limit, and neither have the methods that only services
-    call: otherwise one caller's calls would stop the jobs of another.
+    All callers without a name share one limit. Calls of services, and of methods that only services call, are not
+    limited, so that one caller cannot stop the jobs of another.
     """
 
     def __init__(self, settings: Server, clock: Clock = time.monotonic) -> None:
@@ -243,7 +247,7 @@ class CallerLimits:
         self._forget_at = _ACCOUNTS
 
     def admit(self, caller: Caller, required: Requirement, context: grpc.aio.ServicerContext[Any, Any]) -> None:
-        """Count a call of a caller; an open stream counts until its end.
+        """Count a call against its caller's limits. An open stream counts until its end.
 
         Raises:
             ResourceExhausted: CALLER_RATE – the caller calls too often; CALLER_STREAMS – the caller has too many
@@ -261,7 +265,7 @@ class CallerLimits:
                 raise _too_often(caller, self._rate, seconds)
         if counted:
             account.streams.take()
-            close: Any = account.close  # the stubs have no type for a function here
+            close: Any = account.close  # gRPC's stubs have a wrong type here
             context.add_done_callback(close)
 
     def _account(self, caller: Caller) -> _Account:
@@ -279,26 +283,26 @@ class CallerLimits:
 def _too_often(caller: Caller, rate: float, seconds: float) -> ResourceExhausted:
     return ResourceExhausted(
         "CALLER_RATE",
-        f"'{caller.name}' may make {rate:g} calls a second: send the call again after the delay in RetryInfo",
+        f"'{caller.name}' may make {rate:g} calls a second: retry the call after the delay in RetryInfo",
         retry_after_seconds=seconds,
         caller=caller.name,
     )
 
 
 class EnteringCall(Protocol):
-    """A call that asks to enter."""
+    """A call about which `CallAdmission` decides."""
 
     metadata: dict[str, str | bytes]
-    #: Set as soon as it is known, so that the error of a refused call can name it.
+    #: Set as soon as the caller is known, even if the call is then refused, so that logs can name the caller.
     caller: Caller | None
 
 
 class CallAdmission:
-    """Decide which calls may enter one server. For one event loop.
+    """Decide which calls one server accepts. For one event loop.
 
-    A call passes three checks: the budget of its method, before its message is read; the limits of its caller; the
-    caller's rights. A call over HTTP takes a slot of `http_requests` first, because its body takes memory before the
-    budget of its method is asked, and then enters as a gRPC call.
+    A call passes three checks: the budget of its method, before its message is read; the limits of its caller; and the
+    caller's rights. A request over HTTP first takes a slot of `http_requests`, because its body takes memory before it
+    becomes a gRPC call.
     """
 
     def __init__(self, settings: Server, callers: Authenticator) -> None:
@@ -308,11 +312,11 @@ class CallAdmission:
         self.http_requests = Limiter(
             settings.max_calls + settings.max_streams,
             "TOO_MANY_CALLS",
-            lambda used: f"{used} requests are at work: try again later",
+            lambda used: f"{used} requests are running already: try again later",
         )
 
     def make_budget(self, method: str, *, stays_open: bool) -> CallBudget:
-        """Return a budget for a method, by its path; streams and calls that wait stay open."""
+        """Return a budget for the method with this path. Streams and calls that wait for events `stays_open`."""
         most = self._settings.max_streams if stays_open else self._settings.max_calls
         return CallBudget(method, most, sheds=not stays_open)
 
@@ -325,14 +329,17 @@ class CallAdmission:
         *,
         limited: bool = True,
     ) -> Caller:
-        """Return the caller of a call that may enter; its handlers find it with `callers.current_caller`.
+        """Check a call. Return its caller, which handlers get from `callers.current_caller`.
 
         Args:
-            request: None if the requirement does not depend on it, or before the first message of a stream.
-            limited: Whether the call counts against its caller's limits. A forwarded call counts where it is served.
+            call: The call, whose `caller` is set.
+            required: The rights that its method requires.
+            request: Its message; None if the rights do not depend on it, or before the first message of a stream.
+            context: Its gRPC context.
+            limited: Whether it counts against its caller's limits. A forwarded call counts where it is served.
 
         Raises:
-            LemanError: What `Authenticator.caller_of`, `CallerLimits.admit` and `check_rights` raise.
+            LemanError: The call is refused; see `Authenticator.caller_of`, `CallerLimits.admit` and `check_rights`.
         """
         call.caller = caller = await self._callers.caller_of(call.metadata, context, basic=required.basic)
         if limited:
@@ -343,7 +350,7 @@ class CallAdmission:
 
 
 def check_rights(caller: Caller, required: Requirement, request: Any) -> Message | None:
-    """Return what a request is about, if the caller may send it.
+    """Check that a caller may send a request. Return the message that says what the request is about.
 
     Raises:
         PermissionDenied: ROLE_REQUIRED.

@@ -1,10 +1,10 @@
-"""Forward public calls to the service that serves them, so that every service is an address for all of them.
+"""Forward public calls to the service that serves them, so that callers can send any call to any service.
 
 Message bytes, metadata, deadline, trailers and cancellation pass through unchanged. The service that serves the call
-counts limits and writes the call's log line. The forwarding service names the caller (`leman_core.server.callers`), and
-logs at `debug` where the call went, under the same request id. A call is forwarded once: it carries
-`x-leman-forwarded-by`, and a service that receives it without serving it refuses it. `leman_core.server.routes` says
-which service serves which RPC.
+applies the caller's limits and writes the call's log line. The forwarding service adds the caller's identity
+(`leman_core.server.callers`), and logs at `debug` where the call went, under the same request id. A forwarded call
+carries `x-leman-forwarded-by`. A service that does not serve it refuses it, so no call is forwarded twice.
+`leman_core.server.routes` says which service serves which RPC.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ from leman_core.server.request_messages import tolerant_reader
 from leman_core.server.routes import HANDSHAKE, SERVED_BY, callers_services, path_of
 from leman_core.settings import Settings
 
-#: Keys, and prefixes of keys, of a connection, which are not forwarded.
+#: Keys of metadata, and prefixes of keys, that belong to a connection and are not forwarded.
 _OF_A_CONNECTION = ("user-agent", "content-type", "te", "host", *KEYS)
 _OF_GRPC = ("grpc-", ":")
 
-#: A call on a channel: awaited for its answer, or iterated over.
+#: A call on a channel: an awaitable for a single answer, or an iterator over a stream.
 Opened: TypeAlias = Any
 #: A key of metadata and its value.
 Pair: TypeAlias = tuple[str, str | bytes]
@@ -57,11 +57,12 @@ class ForwardedCall:
     """The state of one forwarded call.
 
     Args:
-        here: Name of this service.
-        context: Of the caller's call.
+        here: The name of this service.
+        method: The called method.
+        context: The context of the caller's call.
         activity: Counts the call while it runs.
-        draining: Set if that may have ended the call, see `ended`.
-        link: To the peer; None: its address is unknown.
+        draining: The event of this service's shutdown, if that cancels the call; see `ended`.
+        link: The state of the connection to the peer; None if the peer's address is unknown.
     """
 
     def __init__(
@@ -107,10 +108,10 @@ class ForwardedCall:
         )
 
     async def admit(self, admission: CallAdmission, required: Requirement, request: Any) -> Caller:
-        """Return the caller, if the call may enter: its peer may be unable to identify callers.
+        """Check the call here, as the peer may be unable to identify callers. Return its caller.
 
         Raises:
-            LemanError: What `CallAdmission.admit` raises.
+            LemanError: The call is refused; see `CallAdmission.admit`.
         """
         if self._method.client_streaming and required.code_where:  # later messages are not read here
             required = replace(required, code=True, code_where=())
@@ -122,7 +123,7 @@ class ForwardedCall:
 
     @contextlib.contextmanager
     def to(self, channel: grpc.aio.Channel, request: Any, caller: Caller) -> Iterator[Opened]:
-        """Open the call at the peer for the duration of the block; `request` is bytes, or an iterator of them."""
+        """Open the call to the peer for the duration of the block. `request` is bytes, or an iterator over them."""
         given = (*self._given, *self._minted)
         opened = _opener(channel, self._method)(
             request,
@@ -135,24 +136,24 @@ class ForwardedCall:
             opened.cancel()
 
     async def take_metadata(self, opened: Opened) -> None:
-        """Pass the trailers of the peer's answer to the caller."""
+        """Pass the trailers of the peer's answer to the caller, and note that the peer was reached."""
         self._context.set_trailing_metadata(tuple(await opened.trailing_metadata() or ()))
         if self._link is not None:
             self._link.reached()
 
     async def ended(self, cancelled: asyncio.CancelledError) -> None:
-        """End a cancelled call, with an error if this service stops.
+        """End a cancelled call. If the shutdown of this service cancelled it, the caller gets an error (DRAINING).
 
         Raises:
-            CancelledError: The caller hung up.
+            CancelledError: The caller cancelled the call or disconnected.
         """
         task = asyncio.current_task()
         if self._draining is None or not self._draining.is_set() or (task is not None and task.cancelling()):
             raise cancelled
-        await self.fail(Unavailable("DRAINING", f"The {self._here} is shutting down: send the call again"))
+        await self.fail(Unavailable("DRAINING", f"The {self._here} is shutting down: retry the call"))
 
     async def fail(self, error: Exception) -> NoReturn:
-        """End the call with the peer's error unchanged, or with the error of a peer that cannot be reached."""
+        """End the call with an error: the peer's own one unchanged, or one for a peer that cannot be reached."""
         if isinstance(error, grpc.aio.AbortError):
             raise error
         if isinstance(error, grpc.aio.AioRpcError):
@@ -171,7 +172,7 @@ class ForwardedCall:
         await self._context.abort(status.code_of(error), status.header_message(error.message), trailers)
 
     def _write_audit(self, error: LemanError) -> None:
-        """Write the audit line of a call that is refused here; a forwarded call has its line where it is served."""
+        """Write the audit line of a call that is refused here. The service that serves a call writes it otherwise."""
         name = f"{self._method.containing_service.name}/{self._method.name}"
         outcome = {"code": self._outcome, "reason": error.reason, "message": error.message}
         took = round((time.perf_counter() - self._started) * 1000, 3)
@@ -179,7 +180,7 @@ class ForwardedCall:
         interceptors.write_audit_line(self._context, self.caller, {}, **facts)
 
     def check_first_hop(self) -> None:
-        """Refuse a call that was forwarded already. Only after `admit`, because any caller can send that metadata.
+        """Refuse a call that was forwarded before. Call it only after `admit`: any caller can send that metadata.
 
         Raises:
             FailedPrecondition: WRONG_PEER.
@@ -195,18 +196,25 @@ class ForwardedCall:
 
     def _bug(self, error: Exception) -> LemanError:
         log.error("a call could not be forwarded", request_id=self._request_id, exc_info=error)
-        return Internal("INTERNAL_BUG", f"a bug in the {self._here}; its log says more")
+        return Internal("INTERNAL_BUG", f"The {self._here} has a bug: see its log")
 
 
 def forwarded_call_metadata(given: Iterable[Pair], here: str, caller: Caller, address: str) -> tuple[Pair, ...]:
-    """Return the metadata of a call that `here` forwards, given the caller, its address and the metadata it sent."""
+    """Return the metadata of a call that the service `here` forwards.
+
+    Args:
+        given: The metadata of the caller's call.
+        here: The name of the forwarding service.
+        caller: The caller.
+        address: The address of the caller's connection.
+    """
     not_passed = (*_OF_A_CONNECTION, FORWARDED_BY)
     kept = [pair for pair in given if pair[0] not in not_passed and not pair[0].startswith(_OF_GRPC)]
     return (*kept, (FORWARDED_BY, here), *forwarded_metadata(caller, address))
 
 
 def _opener(channel: grpc.aio.Channel, method: MethodDescriptor) -> Any:
-    """Return the function that opens calls of a method; messages are bytes."""
+    """Return the function that opens calls of a method, with bytes as messages."""
     path = path_of(method)
     match method.client_streaming, method.server_streaming:
         case False, False:
@@ -219,13 +227,13 @@ def _opener(channel: grpc.aio.Channel, method: MethodDescriptor) -> Any:
 
 
 class Forwarding(grpc.aio.ServerInterceptor):
-    """Forward calls to peers. `CallInterceptor`, which comes after it, sees only calls of the service's own methods.
+    """Forward calls to peers. `CallInterceptor`, which comes after it, gets only calls of the service's own methods.
 
     Args:
-        settings: With the peers' addresses.
-        name: Of this service.
+        settings: The service's settings, which have the peers' addresses.
+        name: The name of this service.
         admission: Decides which calls may enter.
-        draining: Ends forwarded streams; their callers may open them again elsewhere.
+        draining: The event of this service's shutdown. It ends forwarded streams, which callers may open elsewhere.
         activity: Counts forwarded calls while they run.
     """
 
@@ -254,7 +262,7 @@ class Forwarding(grpc.aio.ServerInterceptor):
         """Start to forward calls of services that are not `served` here, and to copy the peers' health to `checks`.
 
         Returns:
-            The services whose peer is known.
+            The names of the forwarded services whose peer has an address.
         """
         forwarded: dict[str, list[str]] = {}
         for name, service in callers_services().items():
@@ -265,7 +273,7 @@ class Forwarding(grpc.aio.ServerInterceptor):
             for method in service.methods:
                 if path_of(method) != HANDSHAKE:
                     self._handlers[path_of(method)] = self._handler(method)
-        opened = [(self.channel(peer), names) for peer, names in forwarded.items()]  # before any task: it may raise
+        opened = [(self.channel(peer), names) for peer, names in forwarded.items()]  # may raise, so before any task
         following = (channels.follow_health(channel, names, checks) for channel, names in opened)
         self._tasks = [asyncio.create_task(work) for work in (self._end_streams(), *following)]
         return [name for names in forwarded.values() for name in names]
@@ -277,13 +285,13 @@ class Forwarding(grpc.aio.ServerInterceptor):
         return self._handlers.get(handler_call_details.method) or await continuation(handler_call_details)
 
     def channel(self, peer: str) -> grpc.aio.Channel:
-        """Return the channel to a peer, which is opened when first needed."""
+        """Return the channel to a peer. It is opened when it is needed first."""
         if peer not in self._channels:
             self._channels[peer] = channels.open_for_forwarding(self._settings, peer)
         return self._channels[peer]
 
     async def stop(self) -> None:
-        """Close the channels to the peers."""
+        """Stop the tasks, and close the channels to the peers."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -296,7 +304,7 @@ class Forwarding(grpc.aio.ServerInterceptor):
             opened.cancel()
 
     def _handler(self, method: MethodDescriptor) -> Handler:
-        """Return a handler without codecs: messages stay bytes."""
+        """Return a handler that forwards a method, with bytes as messages."""
         one, many = self._answering_once(method), self._answering_stream(method)
         match method.client_streaming, method.server_streaming:
             case False, False:
@@ -367,6 +375,6 @@ class Forwarding(grpc.aio.ServerInterceptor):
 def _not_served(method: MethodDescriptor, here: str, peer: str) -> LemanError:
     return Unimplemented(
         "NOT_SERVED_HERE",
-        f"{method.containing_service.full_name} is served by the {peer}, whose address the {here} does not know: call "
-        f"the {peer}, or set LEMAN_PEERS__{peer.upper()} for the {here}",
+        f"The {peer} serves {method.containing_service.full_name}, and the {here} does not know its address: call the "
+        f"{peer}, or set LEMAN_PEERS__{peer.upper()} for the {here}",
     )

@@ -712,7 +712,7 @@ class _Call:
         if isinstance(error, grpc.RpcError):
             return status.error_from_rpc(error)
         self._error = error
-        return Internal("INTERNAL_BUG", f"a bug in the service; its log says more under request id {self._request_id}")
+        return Internal("INTERNAL_BUG", f"The service has a bug: see its log under request id {self._request_id}")
 
     def _write_line(self, seconds: float) -> None:
         plain_read = self._outcome["code"] == "OK" and self.required is not None and self.required.reads

@@ -1,11 +1,11 @@
 """Request messages: bounds of their texts and lists, unreadable messages, idempotency, and digests that identify them.
 
-Handlers copy, compare, hash and show on the event loop what callers send, so unbounded texts and lists would block a
-service. Data fields are bounded by the size of a message. Many other fields have narrower rules, which handlers check;
-names of existing columns may be anything.
+Handlers copy, compare, hash and print texts and lists of requests on the event loop, so unbounded ones would block a
+service. Only the size of a message bounds its `bytes` fields. Handlers check narrower rules of single fields. Names of
+existing columns are not restricted.
 
-gRPC accepts messages of twice the allowed size (`TRANSPORT_FACTOR`), so that the services refuse them with a reason
-instead of gRPC without one.
+gRPC accepts messages of twice the allowed size (`TRANSPORT_FACTOR`), so that services can refuse them with a reason,
+which gRPC does not give.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ from leman_core.model.service_errors import (
 from leman_core.model.table import SentRows
 
 REQUEST_ID = "request_id"
-#: Fields that are checked for control characters anywhere in a request.
+#: Names of fields, at any depth of a request, that may not have control characters.
 CHECKED = frozenset({"incarnation", "initiator", "job_id", "read_tag", REQUEST_ID, "tables", "tag"})
-#: Messages whose `name` is checked too.
+#: Messages whose field `name` may not have control characters either.
 _NAMED = frozenset({"GetDatabaseRequest", "UnregisterDatabaseRequest"})
-#: The longest of these.
+#: Most characters of such a field.
 MOST_ID_CHARACTERS = 1_024
-#: Characters of all texts of a request together, and entries of all its lists and maps together.
+#: Most characters in all texts of a request together, and most entries in all its lists and maps together.
 MOST_CHARACTERS = 1 << 20
 MOST_ENTRIES = 10_000
-#: Bounds of lists whose entries are compared with all existing ones.
+#: Most entries of a list by the field's name, for lists that are compared with everything that exists.
 _MOST_OF = {"tables": 1_000}
-#: Messages that only services send, which bound them themselves.
+#: The package of messages that only services send. These are not bounded here.
 _INTERNAL = "leman.internal."
 
 _FEWER = "send several requests, or a shorter one"
@@ -54,7 +54,7 @@ Check = Callable[[Any], None]
 
 @functools.cache
 def text_check(kind: Descriptor) -> Check:
-    """Return a check of messages of a kind; it raises InvalidArgument (BAD_REQUEST) with the path of a bad field."""
+    """Return a check of messages of a type. It raises InvalidArgument (BAD_REQUEST) with the path of a bad field."""
     look = _Kind(kind, bounded=not kind.full_name.startswith(_INTERNAL), above={})
 
     def check(message: Any) -> None:
@@ -64,7 +64,7 @@ def text_check(kind: Descriptor) -> Check:
 
 
 class _Budget:
-    """Characters and entries that the rest of a request may have."""
+    """The characters and entries that the unchecked part of a request may have."""
 
     __slots__ = ("characters", "entries")
 
@@ -74,26 +74,26 @@ class _Budget:
 
 @dataclass(slots=True)
 class _Field:
-    """A field with texts or entries."""
+    """A field that is checked."""
 
     name: str
-    #: Whether it is a text or has texts.
+    #: Whether its values are texts.
     is_text: bool = False
     #: Whether its texts are ids or names.
     is_id: bool = False
     is_list: bool = False
     is_map: bool = False
-    #: The kind of its messages; None: it has none.
+    #: The type of its messages; None if its values are not messages.
     below: _Kind | None = None
 
 
 class _Kind:
-    """The fields with texts and lists of one kind of message."""
+    """The fields of a message type that are checked."""
 
     def __init__(self, kind: Descriptor, *, bounded: bool, above: Mapping[str, _Kind]) -> None:
         self._bounded = bounded
         self._fields: dict[str, _Field] = {}
-        #: `ListFields` would copy data.
+        #: Whether the type has `bytes` fields, which `ListFields` would copy.
         self._has_data = any(field.type == FieldDescriptor.TYPE_BYTES for field in kind.fields)
         known = {**above, kind.full_name: self}
         for field in kind.fields:
@@ -118,11 +118,11 @@ class _Kind:
         return None
 
     def has_any(self, known: Mapping[str, _Kind]) -> bool:
-        """Return whether there are such fields. A recursive kind counts as having some."""
+        """Return whether the type has fields to check. A recursive type counts as having some."""
         return bool(self._fields) or self in known.values()
 
     def check(self, message: Any, left: _Budget, above: tuple[str, ...] = ()) -> None:
-        """Refuse a message at a path of its request that exceeds the budget, or has a bad id."""
+        """Refuse a message that exceeds the budget, or has a bad id. `above` is the message's path in the request."""
         for field, value in self._set_in(message):
             path = (*above, field.name)
             if field.is_map:
@@ -160,29 +160,32 @@ class _Kind:
         most = _MOST_OF.get(path[-1], MOST_ENTRIES)
         left.entries -= entries
         if entries > most:
-            raise _bad(path, f"has {entries} entries, and may have {most}: send fewer at once")
+            raise _bad(path, f"has {entries} entries, and may have at most {most}: send fewer at once")
         if left.entries < 0:
-            raise _bad(path, f"has {entries} entries, and all lists of a request may have {MOST_ENTRIES}: {_FEWER}")
+            raise _bad(
+                path,
+                f"has {entries} entries, and all lists of a request together may have at most {MOST_ENTRIES}: {_FEWER}",
+            )
 
     def _check_text(self, text: str, left: _Budget, path: tuple[str, ...], *, is_id: bool) -> None:
         if self._bounded:
             left.characters -= len(text)
             if left.characters < 0:
-                most = f"all texts of a request may have {MOST_CHARACTERS}"
+                most = f"all texts of a request together may have at most {MOST_CHARACTERS}"
                 raise _bad(path, f"has {len(text)} characters, and {most}: {_FEWER}")
         if is_id:
             self._check_id(text, path)
 
     def _check_id(self, text: str, path: tuple[str, ...]) -> None:
         if len(text) > MOST_ID_CHARACTERS and (self._bounded or path[-1] == REQUEST_ID):
-            raise _bad(path, f"has {len(text)} characters, and may have {MOST_ID_CHARACTERS}: choose a shorter one")
+            raise _bad(path, f"has {len(text)} characters, and may have at most {MOST_ID_CHARACTERS}: shorten it")
         found = CONTROL_CHARACTERS.search(text)
         if found:
-            raise _bad(path, f"'{excerpt(text)}' has the control character {found[0]!a}: send it without")
+            raise _bad(path, f"'{excerpt(text)}' has the control character {found[0]!a}: remove it")
 
 
 def _texts_of(entries: Any, *, has_texts: bool) -> Iterable[str]:
-    """Yield the text keys of a map, and its values if they are texts."""
+    """Yield the keys of a map that are texts, and its values if they are."""
     for key in entries:
         if isinstance(key, str):
             yield key
@@ -195,32 +198,32 @@ def _bad(path: tuple[str, ...], what: str) -> InvalidArgument:
     return InvalidArgument("BAD_REQUEST", f"{name} {what}", field=name)
 
 
-#: gRPC refuses messages of more than this many times the allowed size, without a reason.
+#: gRPC refuses messages above the allowed size times this factor, without a reason.
 TRANSPORT_FACTOR = 2
 
 
 class UnreadableMessage:
-    """Stands for a message that cannot be read until its call can be answered with the error."""
+    """A stand-in for a message that cannot be read. `check_rights` raises its error."""
 
     def __init__(self, error: LemanError) -> None:
         self.error = error
 
 
 def message_too_large(size: int, largest: int) -> ResourceExhausted:
-    """Return the error of a message above the bound."""
-    return _above(largest, f"a message may have {largest} bytes here, not {size}: send less at once")
+    """Return the error for a message of more than `largest` bytes."""
+    return _above(largest, f"the message has {size} bytes, and may have at most {largest}: send less at once")
 
 
 def check_response_size(answer: bytes, largest: int) -> None:
     """Raise ResourceExhausted (MESSAGE_TOO_LARGE) if an answer is too large to send."""
     if len(answer) > largest:
-        raise _above(largest, f"the answer has {len(answer)} bytes, and may have {largest}: ask for less at once")
+        raise _above(largest, f"the answer has {len(answer)} bytes, more than {largest}: ask for less at once")
 
 
 def request_subject(request: Any) -> Message | None:
-    """Return the message that says what a request is about: itself, or the one that it carries, if any.
+    """Return the protobuf message that says what a request is about, or None.
 
-    A request that is no protobuf message has an attribute `carried`.
+    It is the request itself or, if that is not a protobuf message, its attribute `carried`.
     """
     return request if request is None or isinstance(request, Message) else request.carried
 
@@ -230,7 +233,7 @@ def tolerant_reader(read: Callable[[bytes], Any], largest: int | None = None) ->
 
     Args:
         read: A message's `FromString`, or a function that raises LemanError.
-        largest: Bytes that a message may have; None: unbounded, or checked before.
+        largest: Most bytes of a message; None if it is unbounded, or checked elsewhere.
     """
     kind = getattr(getattr(read, "__self__", None), "DESCRIPTOR", None)
     name = kind.full_name if kind is not None else "message of this call"
@@ -245,7 +248,9 @@ def tolerant_reader(read: Callable[[bytes], Any], largest: int | None = None) ->
                 check(found)
             return found
         except DecodeError:
-            return UnreadableMessage(InvalidArgument("BAD_MESSAGE", f"this is no {name}: generate the client again"))
+            return UnreadableMessage(
+                InvalidArgument("BAD_MESSAGE", f"the message is not a {name}: regenerate the client from the protos")
+            )
         except LemanError as error:
             return UnreadableMessage(error)
 
@@ -262,20 +267,20 @@ _OPTIONS = descriptor_pb2.MethodOptions
 
 
 def allows_get(method: MethodDescriptor) -> bool:
-    """Return whether a method can be called with HTTP's GET (`idempotency_level = NO_SIDE_EFFECTS`).
+    """Return whether a method may be called with HTTP's GET (`idempotency_level = NO_SIDE_EFFECTS`).
 
-    Any web page can cause a GET, so such a method changes nothing, runs no code of its caller, and is cheap.
+    Any web page can cause a GET. So such a method changes nothing, does not run code of its caller, and is cheap.
     """
     return bool(method.GetOptions().idempotency_level == _OPTIONS.NO_SIDE_EFFECTS)
 
 
 def changes_nothing(method: MethodDescriptor) -> bool:
-    """Return whether a method only reads, at any cost."""
+    """Return whether a method only reads, even if it is expensive."""
     return allows_get(method) or bool(method.GetOptions().Extensions[annotations_pb2.access].reads)
 
 
 def may_be_repeated(method: MethodDescriptor) -> bool:
-    """Return whether a request may be retried without effect, given that it carries a request id if it can."""
+    """Return whether a retry of a request has no further effect, if the request has an id where it can have one."""
     declared = method.GetOptions().idempotency_level != _OPTIONS.IDEMPOTENCY_UNKNOWN
     return declared or REQUEST_ID in method.input_type.fields_by_name
 
@@ -284,10 +289,10 @@ _Request = TypeVar("_Request", bound=Message)
 
 
 def body_digest(request: Message) -> str:
-    """Return a hex digest of a request's kind and all its fields, including unknown ones.
+    """Return a hex digest of a request's type and all its fields, including unknown ones.
 
-    Values of secret maps (`debug_redact`) are left out because digests are stored; their keys are included. Another
-    release of protobuf may serialize a request differently: a retry after such an upgrade counts as another request.
+    Of secret maps (`debug_redact`) it covers only the keys, because digests are stored. Another release of protobuf may
+    serialize a request differently, so a retry after such an upgrade counts as another request.
     """
     kind = request.DESCRIPTOR.full_name.encode()
     request = without_secrets(request)
@@ -295,10 +300,11 @@ def body_digest(request: Message) -> str:
 
 
 def without_secrets(request: _Request, *, keys: bool = True) -> _Request:
-    """Return a request without the values of its secret maps (`debug_redact`); a copy if it had any.
+    """Return a request without the values of its secret maps (`debug_redact`). It is a copy if there are any.
 
     Args:
-        keys: Whether the maps' keys stay.
+        request: The request.
+        keys: Whether to keep the maps' keys.
     """
     given = [field.name for field in _secret_maps(request.DESCRIPTOR) if getattr(request, field.name)]
     if not given:
@@ -319,12 +325,12 @@ def _secret_maps(kind: Descriptor) -> tuple[FieldDescriptor, ...]:
 
 
 def with_rows(body: str, rows: SentRows) -> str:
-    """Return the identity of a request followed by rows, given the `body` digest of the request alone."""
+    """Return the identity of a request that is followed by rows: its `body_digest`, and the identity of the rows."""
     return f"{body} {rows}"
 
 
 def rows_of(body: str) -> SentRows | None:
-    """Return the rows in a request's identity; None if it has none, or has them in an unknown format."""
+    """Return the rows in a request's identity; None if it has none, or their format is unknown."""
     try:
         return SentRows.parse(body.partition(" ")[2])
     except ValueError:
@@ -337,10 +343,15 @@ def same_but_for_rows(known: str, asked: str) -> bool:
 
 
 def check_same_request(request_id: str, known: str, asked: str) -> None:
-    """Refuse a request id that was used with another body before.
+    """Refuse a request id that was used for another request before.
 
-    Rows are compared only if both identities have them. One that was made before the rows arrived has none, and neither
-    have those of older releases.
+    Rows are compared only if both identities have them. Those from before the rows arrived, and those of older
+    releases, have none.
+
+    Args:
+        request_id: The id.
+        known: The identity of the request that used it before.
+        asked: The identity of the present request.
 
     Raises:
         AlreadyExists: REQUEST_ID_REUSED.

@@ -1,4 +1,4 @@
-"""Translate errors of Lance, pyarrow and the system. `leman_core.storage.storage_errors` has the rule."""
+"""Translate errors of Lance, pyarrow and the system to Leman's. `leman_core.storage.storage_errors` has the rules."""
 
 from __future__ import annotations
 
@@ -31,42 +31,48 @@ from leman_core.storage.storage_errors import (
 )
 
 _MISSING = ("was not found", "not found:", "Not found:", "No such file", "Not a directory")
-#: Errors of Lance about a manifest that it read completely.
+#: Lance's errors for a manifest that it could read but not decode.
 _DAMAGED = re.compile(
     r"failed to decode Protobuf|sufficient data|file size is too small|Invalid range|LanceError\(Schema\)|CorruptFile|"
     rf"Unknown Lance storage version|{NO_VERSION}|{OTHER_VERSION}"
 )
 _TOO_NEW = re.compile(r"cannot be read by this version of Lance|[Uu]nsupported.*feature|[Ff]eature flags")
-#: Errors of Lance about data and deletion files that it cannot decode: a retry fails again.
+#: Lance's errors for data and deletion files that it cannot decode, so that a retry fails, too.
 _NONSENSE = re.compile(r"Encountered corrupt file|invalid magic|LanceError\(Arrow\).*/io/deletion\.rs:")
-#: Errors about a file that is too short, or a folder, or something else: the file has to be found.
+#: Lance's errors that may mean that a file is too short or is a folder, or something else. Only a check of the files
+#: shows which.
 _MAYBE_NONSENSE = re.compile(r"Generic [\w/]+ error: .*(?:\brange\b|Is a directory)|/io/deletion\.rs:")
 _OF_DELETIONS = "/io/deletion.rs:"
-#: A file in a table's folder, as Lance names it.
+#: The path of a data or deletion file in a table's folder, in Lance's errors.
 _FILE = re.compile(r"(?:data|_deletions)/[\w.-]+\.(?:lance|arrow|bin)\b")
 _FLAGS = re.compile(r"Flags: (\d+)")
-#: Lance's flag of tables with data overlay files, which no release reads by default.
+#: Lance's feature flag of tables with data overlay files, which no release reads by default.
 _OVERLAYS = 64
 _SUFFIX = ".lance"
-#: Entries of a folder to search for similar names, so that an error is quick.
+#: Most entries of a folder, or files of a table, to look at, so that an error is quick.
 _LOOKED_AT = 10_000
 _NEAR = 6
-#: Files whose sizes are read in one call.
+#: How many files' sizes to read in one call.
 _AT_ONCE = 1_000
-#: Files to read in search of the damaged one.
+#: Most files to read in search of the damaged one.
 _READ = 256
 #: The last bytes of each data file.
 _MAGIC = b"LANC"
 
 
 def table_error(uri: str, error: Exception, version: int = 0) -> LemanError:
-    """Return the error of a table whose version (0: the latest) Lance cannot open.
+    """Translate Lance's error for a version of a table that it cannot open.
+
+    Args:
+        uri: The table.
+        error: Lance's error.
+        version: The version; 0 is the latest.
 
     Returns:
-        NotFound: VERSION_NOT_FOUND if the table has other versions; TABLE_NOT_FOUND if it has none.
+        NotFound: VERSION_NOT_FOUND if the table has other versions, or TABLE_NOT_FOUND if it has none.
         DataLoss: TABLE_DAMAGED.
         FailedPrecondition: STORAGE_DENIED, STORAGE_MISSING, TABLE_NOT_SUPPORTED.
-        Unavailable: STORE_UNAVAILABLE if it may be readable later.
+        Unavailable: STORE_UNAVAILABLE – the table may be readable later.
     """
     text = on_one_line(str(error))
     refused = refusal_error(error, uri)
@@ -77,7 +83,7 @@ def table_error(uri: str, error: Exception, version: int = 0) -> LemanError:
         if latest:
             return NotFound(
                 "VERSION_NOT_FOUND",
-                f"Table {uri} has no version {version}: the latest is {latest}, old ones may be cleaned up",
+                f"Table {uri} has no version {version}: the latest is {latest}, and old ones may have been cleaned up",
                 uri=uri,
                 version=version,
                 latest_version=latest,
@@ -97,14 +103,16 @@ def table_error(uri: str, error: Exception, version: int = 0) -> LemanError:
         )
     if _TOO_NEW.search(text):
         return FailedPrecondition(
-            "TABLE_NOT_SUPPORTED", f"Table {uri} needs a later release of Lance than this service has: {text}", uri=uri
+            "TABLE_NOT_SUPPORTED",
+            f"Table {uri} needs a later release of Lance than this service has ({text}): upgrade Leman",
+            uri=uri,
         )
     path, is_damaged = _look_for_table(uri, version)
     if path and (is_damaged or is_panic(error) or _DAMAGED.search(text)):
         return DataLoss(
             "TABLE_DAMAGED",
-            f"Table {uri} is damaged: its manifest {path} cannot be decoded ({text}). Put it back from a backup; "
-            "where there is none, move it away, and the version before it is the latest one",
+            f"Table {uri} is damaged: its manifest {path} cannot be decoded ({text}). Put it back from a backup, or "
+            "move it away to make the version before it the latest one",
             uri=uri,
             path=path,
         )
@@ -117,9 +125,10 @@ def is_missing(error: BaseException) -> bool:
 
 
 def file_damage(uri: str, error: BaseException) -> DataLoss | None:
-    """Return the error (TABLE_DAMAGED) of a table's file that is missing or cannot be decoded.
+    """Return the error (TABLE_DAMAGED) for a table whose latest version refers to a missing or undecodable file.
 
-    None if the error means something else, or the version was cleaned up with the file: a new plan does not need it.
+    Returns:
+        None if `error` means something else, or is about a file of an older version that has been cleaned up.
     """
     text = str(error)
     is_nonsense = _NONSENSE.search(text) is not None
@@ -130,13 +139,13 @@ def file_damage(uri: str, error: BaseException) -> DataLoss | None:
     try:
         found = _damaged_file(uri, text, "" if may_be else named[-1])
     except (OSError, ValueError):
-        return None  # no table, or unreachable
+        return None  # the table does not exist, or cannot be reached
     if found is not None:
         path, problem = found
         return DataLoss(
             "TABLE_DAMAGED",
             f"Table {uri} is damaged: {path} {problem}, and the latest version refers to it. Put the file back from a "
-            "copy; where there is none, restore a version before it",
+            "backup, or restore an earlier version that does not need it",
             uri=uri,
             path=path,
         )
@@ -144,21 +153,23 @@ def file_damage(uri: str, error: BaseException) -> DataLoss | None:
         return None
     return DataLoss(
         "TABLE_DAMAGED",
-        f"Table {uri} is damaged: a file of it cannot be decoded ({first_line(error)}). CommitService.VerifyDatabase "
-        "names the file. Put it back from a copy; where there is none, restore a version before it",
+        f"Table {uri} is damaged: one of its files cannot be decoded ({first_line(error)}). Find it with "
+        "CommitService.VerifyDatabase, and put it back from a backup, or restore an earlier version that does not "
+        "need it",
         uri=uri,
     )
 
 
 def _damaged_file(uri: str, text: str, name: str) -> tuple[str, str] | None:
-    """Return a missing or undecodable file of the latest version, and what is wrong with it.
+    """Return the path of a missing or undecodable file of the latest version, and what is wrong with it; None if none.
 
     Args:
-        text: The error of Lance. Files of the kind that it names are read if their sizes are right.
-        name: The only file to check; empty: the first `_LOOKED_AT` files.
+        uri: The table.
+        text: Lance's error. If all sizes are right, files of the kind that it is about are read.
+        name: The only file to check. If empty, the first `_LOOKED_AT` files are checked.
 
     Raises:
-        OSError, ValueError: The table does not exist or cannot be read.
+        OSError, ValueError: The table does not exist, or cannot be read.
     """
     filesystem, root = filesystem_of(uri)
     every = _files_of(open_latest(uri))
@@ -182,7 +193,7 @@ def _damaged_file(uri: str, text: str, name: str) -> tuple[str, str] | None:
                 problem = (
                     ""
                     if lance_files.is_sound_deletion_file(stored.read(), file.deletions, file.rows)
-                    else "makes no sense"
+                    else "cannot be decoded"
                 )
         if problem:
             return f"{root}/{file.name}", problem
@@ -190,7 +201,7 @@ def _damaged_file(uri: str, text: str, name: str) -> tuple[str, str] | None:
 
 
 def _wrong_size(file: _File, info: pafs.FileInfo) -> str:
-    """Return what is wrong with a file by its listing; empty: nothing."""
+    """Return what the listing shows to be wrong with a file, or empty."""
     if info.type == pafs.FileType.NotFound:
         return "is missing"
     if info.type != pafs.FileType.File:
@@ -202,14 +213,16 @@ def _wrong_size(file: _File, info: pafs.FileInfo) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _File:
-    """A file that a version refers to: in the table's own folder, unless it has a base."""
+    """A file that a version refers to."""
 
     name: str
+    #: If given, the file is not in the table's own folder, but in one of the table that it was cloned from.
     base_id: int | None
-    #: Physical rows of its fragment.
+    #: How many physical rows its fragment has.
     rows: int
-    #: Size of a data file; None: the manifest does not state it.
+    #: The size of a data file; None if the manifest does not state it.
     size: int | None = None
+    #: The deletion file; None for a data file.
     deletions: lance.fragment.DeletionFile | None = None
 
 
@@ -226,7 +239,7 @@ def _files_of(dataset: lance.LanceDataset) -> Iterator[_File]:
 
 
 def _advice(uri: str) -> str:
-    """Return what to do about a missing table. For a local folder, name similar tables."""
+    """Return what to do about a missing table. In a local folder, suggest tables with similar names."""
     folder, _, name = uri.rpartition("/")
     names: list[str] = []
     if not in_object_store(uri):
@@ -234,14 +247,14 @@ def _advice(uri: str) -> str:
             looked_at = itertools.islice(entries, _LOOKED_AT)
             names = [entry.name.removesuffix(_SUFFIX) for entry in looked_at if entry.name.endswith(_SUFFIX)]
     near = difflib.get_close_matches(name.removesuffix(_SUFFIX), names, n=_NEAR)
-    # a folder without versions is left by a job of a dropped table, or belongs to a view that is being created
+    # a folder without versions is the rest of a dropped table, or a view that is being created
     close = [found for found in near if os.path.isdir(f"{folder}/{found}{_SUFFIX}/_versions")][:2]  # noqa: PTH112
     meant = f"did you mean {' or '.join(map(repr, close))}? Else " if close else ""
-    return f"{meant}check the database path and the table name, or create it first"
+    return f"{meant}check the database path and the table name, or create the table first"
 
 
 def _look_for_table(uri: str, version: int) -> tuple[str, bool]:
-    """Return the path of a version's manifest, and whether it cannot be decoded; empty: it cannot be read."""
+    """Return the path of a version's manifest, or empty if it cannot be read, and whether its bytes are invalid."""
     try:
         paths = _manifests(uri)
         path = paths.get(version) if version else paths.get(max(paths, default=0))
@@ -260,7 +273,7 @@ def _look_for_table(uri: str, version: int) -> tuple[str, bool]:
 
 
 def _latest(uri: str) -> int:
-    """Return the latest version by the folder's listing; 0: there is none, or it cannot be listed."""
+    """Return the latest version in the table's folder; 0 if there is none, or the folder cannot be listed."""
     try:
         return max(_manifests(uri), default=0)
     except (OSError, ValueError):
@@ -275,16 +288,16 @@ def _manifests(uri: str) -> dict[int, str]:
 
 
 def _version_of(name: str) -> int:
-    """Return the version in a manifest's name, in either scheme of names."""
+    """Return the version in a manifest's name, which may follow either of Lance's naming schemes."""
     stem = Path(name).stem
     if not stem.isdecimal():
         return -1
     return manifest.LAST_VERSION - int(stem) if len(stem) == manifest.NAME_DIGITS else int(stem)
 
 
-#: What Lance and pyarrow raise if they cannot read or write; see `panics` for panics.
+#: The errors of Lance and pyarrow when they cannot read or write. For panics see `leman_core.storage.panics`.
 LANCE_ERRORS = (OSError, ValueError, RuntimeError, pa.ArrowException)
-#: Errors of requests that Lance would refuse again: their types, and signs in the texts of others.
+#: Types of errors for requests that Lance would refuse again, and parts of the texts of further ones.
 _DEFINITE = (ValueError, TypeError, NotImplementedError)
 _DEFINITE_SIGNS = (
     *("Invalid user input", "Not supported", "LanceError(Schema)", "LanceError(Arrow)", "LanceError(Unprocessable)"),
@@ -293,7 +306,7 @@ _DEFINITE_SIGNS = (
 
 
 def is_definite(error: BaseException) -> bool:
-    """Return whether Lance would fail a write or commit with this error again. A panic is definite."""
+    """Return whether a write or commit with this error would fail again. A panic would."""
     text = str(error)
     if is_panic(error):
         return True
@@ -303,16 +316,17 @@ def is_definite(error: BaseException) -> bool:
 
 
 def first_line(error: BaseException) -> str:
-    """Return Lance's message without the place in its source."""
+    """Return the first line of Lance's message, without the place in its source code."""
     return str(error).partition(", /")[0].partition("\n")[0]
 
 
 @contextlib.contextmanager
 def writing_values(path: str, field: pa.Field) -> Iterator[None]:
-    """As `using_storage`, for a block that writes values of one column.
+    """Translate the errors of a block that writes values of one column.
 
     Raises:
-        FailedPrecondition: TYPE_NOT_STORABLE if Lance refuses the values, and would again.
+        FailedPrecondition: TYPE_NOT_STORABLE – Lance refuses these values, and would refuse them again.
+        LemanError: What `storage_unusable` returns for any other error.
     """
     try:
         with panics_as_errors():
@@ -324,7 +338,7 @@ def writing_values(path: str, field: pa.Field) -> Iterator[None]:
 
 
 def not_storable(field: pa.Field, error: BaseException) -> FailedPrecondition:
-    """Return the error for values that Lance never accepts."""
+    """Return the error for values of a column that Lance refuses."""
     wider = " or a dictionary with wider indices" if pa.types.is_dictionary(field.type) else ""
     return FailedPrecondition(
         "TYPE_NOT_STORABLE",
@@ -336,7 +350,12 @@ def not_storable(field: pa.Field, error: BaseException) -> FailedPrecondition:
 
 @contextlib.contextmanager
 def using_storage(path: str) -> Iterator[None]:
-    """Raise what `file_damage` or else `storage_unusable` gives in place of an error of Lance."""
+    """Translate the errors of a block that uses the storage of a table or file at `path`.
+
+    Raises:
+        DataLoss: TABLE_DAMAGED; see `file_damage`.
+        LemanError: What `storage_unusable` returns for any other error.
+    """
     try:
         with panics_as_errors():
             yield
@@ -346,16 +365,16 @@ def using_storage(path: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def reading_file(path: str, what: str) -> Iterator[None]:
-    """Translate the errors of reading one of Leman's own files.
+    """Translate the errors of a block that reads one of Leman's own files.
 
     Args:
-        path: The file or its table, for programs.
+        path: The file or its table, which becomes a detail of the error.
         what: The subject of the message, such as "Row states of a.lance".
 
     Raises:
         NotFound: FILE_MISSING.
-        DataLoss: FILE_DAMAGED if the bytes can be read but not decoded.
-        LemanError: What `storage_failed` gives if the bytes cannot be read now.
+        DataLoss: FILE_DAMAGED – the bytes can be read but not decoded.
+        LemanError: The bytes cannot be read now; see `storage_failed`.
     """
     try:
         with panics_as_errors():

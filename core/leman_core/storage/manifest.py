@@ -381,7 +381,7 @@ _SEQUENCE: Layout = {
 
 
 def inline_row_ids(serialized: bytes | None) -> dict[int, bytes]:
-    """Return the encoded row ids of each fragment, by fragment id. A value is empty if the manifest does not have it."""
+    """Return the encoded row ids of each fragment, by fragment id; empty where the manifest lacks them."""
     return {raw.id: raw.inline_row_ids for raw in _row_id_manifest_class().FromString(serialized or b"").fragments}
 
 

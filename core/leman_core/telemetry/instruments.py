@@ -200,7 +200,7 @@ STORE_REQUESTS = ObservedCounter(
     Description(
         name="leman.store.requests",
         unit="{request}",
-        text="Requests of the service's own process to object stores, by the library that sends them, without those of workers.",
+        text="Requests to object stores by the service's own process, by the library that sends them. Without workers.",
         attributes=(STORE, LIBRARY, STORE_OPERATION),
     )
 )
@@ -275,7 +275,7 @@ JOB_EVENTS = Counter(
     )
 )
 STALLS = Gauge(
-    Description(name="leman.job.stalls", unit="{stall}", text="Stalls of running jobs: things that they wait for and that make no progress.")
+    Description(name="leman.job.stalls", unit="{stall}", text="Stalls of running jobs: waits without progress.")
 )
 LEASE_AGE = Gauge(
     Description(
@@ -329,7 +329,7 @@ STORED = Counter(
     Description(
         name="leman.job.stored",
         unit="By",
-        text="Bytes that workers stored: for checkpoints the size of the values in memory, for column files that of the files.",
+        text="Bytes that workers stored: checkpoints by their size in memory, column files by their size in storage.",
         attributes=(FILE_KIND,),
     )
 )
@@ -347,7 +347,7 @@ COMMIT_DURATION = Histogram(
 )
 COMMIT_QUEUE = Gauge(
     Description(
-        name="leman.commit.queue.size", unit="{request}", text="Requests to commit that are not answered yet, of all tables."
+        name="leman.commit.queue.size", unit="{request}", text="Unanswered requests to commit, of all tables."
     )
 )
 COMMIT_FRAGMENTS = Counter(

@@ -85,7 +85,7 @@ def _absence(uri: str, name: str, names: list[str]) -> LemanError:
     close = difflib.get_close_matches(name, names, n=2)
     meant = f"did you mean {' or '.join(map(repr, close))}? Else " if close else ""
     return TableNotFound(
-        f"There is no table at {uri}: {meant}check the database path and the table name, or create it first",
+        f"There is no table at {uri}: {meant}check the database path and the table name, or create the table first",
         facts={"uri": uri},
     )
 

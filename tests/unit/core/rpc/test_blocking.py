@@ -306,7 +306,7 @@ def test_reads_over_a_dead_store_leave_places_to_other_stores():
     with contextlib.ExitStack() as held:
         for _ in range(3):
             held.enter_context(reads.acquire(DEAD))
-        with pytest.raises(ResourceExhausted, match="3 reads are at work"):
+        with pytest.raises(ResourceExhausted, match="3 reads are running already"):
             held.enter_context(reads.acquire(DEAD))
         for other in ("", "s3://lake"):
             held.enter_context(reads.acquire(other))

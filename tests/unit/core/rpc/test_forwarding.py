@@ -354,4 +354,4 @@ def test_a_fault_of_the_front_is_no_fault_of_the_caller_or_of_the_peer():
     call = SimpleNamespace(_request_id="r", _here="planner")
     error = ForwardedCall._bug(call, ZeroDivisionError())
     assert error.reason == "INTERNAL_BUG"
-    assert error.message == "a bug in the planner; its log says more"
+    assert error.message == "The planner has a bug: see its log"

@@ -158,14 +158,14 @@ def test_a_request_bounds_its_texts_and_lists_together(small_bounds):
     wide = [catalog_pb2.NewColumn(input_columns=names) for _ in range(2)]
     field, message = refusal(catalog_pb2.AddColumnsRequest(columns=wide))
     assert field == "columns.input_columns"
-    assert "all lists of a request may have 10" in message
+    assert "all lists of a request together may have at most 10" in message
 
 
 def test_ids_tables_and_masks_have_bounds_of_their_own():
     assert refusal(jobs_pb2.GetJobRequest(job_id="x" * 1025))[0] == "job_id"
     assert refusal(tables_pb2.ReadRowsRequest(tag="x" * 1025))[0] == "tag"
     listing = jobs_pb2.ListJobsRequest(filter=jobs_pb2.JobFilter(tables=["t"] * 1001))
-    message = "filter.tables has 1001 entries, and may have 1000: send fewer at once"
+    message = "filter.tables has 1001 entries, and may have at most 1000: send fewer at once"
     assert refusal(listing) == ("filter.tables", message)
     update = databases_pb2.UpdateDatabaseRequest()
     update.update_mask.paths.extend(["labels"] * 10_001)
