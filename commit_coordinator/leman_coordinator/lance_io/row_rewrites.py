@@ -647,8 +647,8 @@ def _failure(error: Exception, request: MergeRowsRequest, blamed: str) -> LemanE
     if given and _NOT_EVALUATED.search(text):
         return FailedPrecondition(
             "FILTER_FAILED",
-            f"The condition {excerpt(given)} cannot be evaluated for every row: {text}. Make it hold for all of them, "
-            "for example with nullif or try_cast",
+            f"The condition {excerpt(given)} cannot be evaluated for every row: {text}. Change it so that it has "
+            "a value for every row, for example with nullif or try_cast",
         )
     if given and _REFUSED.search(text):
         return InvalidArgument("INVALID_FILTER", f"Invalid filter: {_about_condition(text)}", field=blamed)

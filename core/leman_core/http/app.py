@@ -245,7 +245,7 @@ class HttpFront:
         await exchange.answer(HTTPStatus.OK, content, head)
 
     async def _lines(self, exchange: Exchange, method: Method, body: bytes) -> None:
-        """Answer a streaming call with lines of JSON: for each message `{"result": …}`, or `{"error": …}` at the end.
+        """Answer a streaming call with lines of JSON: for each message `{"result": …}`, or `{"error": …}` last.
 
         If the call fails before its first message, answer like a unary call.
         """

@@ -1,7 +1,7 @@
-"""Fragments, keys of checkpoints and tasks, stored in columns because a table or plan may have a million of them.
+"""Fragments, checkpoint keys and tasks in columns, because a table or plan may have a million of them.
 
-An object is made only while it is used. The tasks of a plan are Arrow record batches (`PlannedTasks`): the planner
-makes these batches and sends them unchanged, and the executor makes its units of work from them.
+Python objects exist only while they are used. The tasks of a plan are Arrow record batches (`PlannedTasks`): the
+planner builds these batches and sends them unchanged, and the executor derives its units of work from them.
 """
 
 from __future__ import annotations
@@ -33,28 +33,28 @@ Numbers: TypeAlias = npt.NDArray[np.int64]
 Mask: TypeAlias = npt.NDArray[np.bool_]
 Item = TypeVar("Item")
 
-#: How many objects are made at a time.
+#: How many objects are created at a time.
 AT_ONCE = 8192
-#: Up to this many, `materialize` makes all objects at once.
+#: `materialize` creates at most this many objects at once.
 _FEW = 1000
 
 
 def materialize(items: Sequence[Item]) -> Sequence[Item]:
-    """Return a sequence for repeated use: a tuple of its items if they are few, else the sequence itself."""
+    """Return a sequence that is cheap to use repeatedly: a tuple if there are few items, otherwise `items` itself."""
     return tuple(items) if len(items) <= _FEW else items
 
 
 class ObjectColumns(Sequence[Item]):
-    """A sequence whose objects are made from columns each time they are used."""
+    """A sequence that creates its objects from columns each time they are used."""
 
     __slots__ = ()
 
     @abstractmethod
     def _made(self, places: Numbers) -> Iterable[Item]:
-        """Return the objects at these places, in the order of the places, which number 1 to AT_ONCE."""
+        """Return the objects at these indices, in the order of the indices. There are 1 to `AT_ONCE` of them."""
 
     def take(self, places: Numbers) -> Iterator[Item]:
-        """Yield the objects at these places, in the order of the places."""
+        """Yield the objects at these indices, in the order of the indices."""
         for begin in range(0, len(places), AT_ONCE):
             yield from self._made(places[begin : begin + AT_ONCE])
 
@@ -91,15 +91,15 @@ class FragmentColumns(ObjectColumns[Fragment]):
     ids: Numbers
     physical_rows: Numbers
     deleted_rows: Numbers
-    #: Where the files of each fragment begin in `paths`, and the number of all files.
+    #: The index in `paths` at which the files of each fragment begin; last, the number of all files.
     first_file: Numbers
-    #: Names of files.
+    #: The names of all files.
     paths: pa.LargeStringArray
-    #: For each file a place in `field_sets`.
+    #: For each file, an index into `field_sets`.
     held: Numbers
-    #: Lance field ids that files hold, each set once.
+    #: The distinct sets of Lance field ids that files hold.
     field_sets: Sequence[tuple[int, ...]]
-    #: `Fragment.deletion_file` by place, where there is one.
+    #: `Fragment.deletion_file` by the fragment's index, for fragments that have one.
     deletion_files: dict[int, str]
 
     @classmethod
@@ -127,11 +127,11 @@ class FragmentColumns(ObjectColumns[Fragment]):
         return self.physical_rows - self.deleted_rows
 
     def with_ids(self, wanted: Collection[int]) -> Mask:
-        """Return a mask of the fragments that have one of the ids."""
+        """Return a mask that is true for the fragments with these ids."""
         return row_ids.isin_sorted(np.array(sorted(wanted), np.int64), self.ids)
 
     def files_with(self, field_ids: Collection[int]) -> tuple[Numbers, Numbers]:
-        """Return, for each fragment, the first file with any of the fields (-1: none), and the number of such files."""
+        """Return the index of each fragment's first file with any of the fields, or -1, and the number of them."""
         wanted = frozenset(field_ids)
         holds = np.array([not wanted.isdisjoint(held) for held in self.field_sets], np.bool_)
         files = np.flatnonzero(holds[self.held]) if len(holds) else np.zeros(0, np.int64)
@@ -141,7 +141,7 @@ class FragmentColumns(ObjectColumns[Fragment]):
         return first, np.bincount(owners, minlength=len(self))
 
     def paths_at(self, files: Numbers) -> pa.LargeStringArray:
-        """Return the names of files by their places in `paths`; an empty name for -1."""
+        """Return the names of the files with these indices in `paths`; an empty name for the index -1."""
         return self.paths.take(pa.array(files, mask=files < 0)).fill_null("")
 
     def __len__(self) -> int:
@@ -161,13 +161,13 @@ class FragmentColumns(ObjectColumns[Fragment]):
 
 
 def as_texts(names: pa.LargeStringArray) -> list[str]:
-    """Return the names as texts."""
+    """Return an array of texts as a list."""
     found: list[str] = names.to_numpy(zero_copy_only=False).tolist()  # to_pylist takes four times as long
     return found
 
 
 def offsets_of_counts(counts: Iterable[int]) -> Numbers:
-    """Return where each of consecutive lists begins, and where the last one ends."""
+    """Return the offset at which each of consecutive lists begins, and at which the last one ends."""
     known = counts if isinstance(counts, np.ndarray) else _numbers(counts)
     return np.concatenate([np.zeros(1, np.int64), np.cumsum(known)])
 
@@ -183,14 +183,14 @@ class RangeLists:
     Example: the lists [0-40, 30-60] and [50-100] are `first` [0, 2, 3], `starts` [0, 30, 50] and `ends` [40, 60, 100].
     """
 
-    #: Where each list begins, and the number of all ranges.
+    #: The index of the first range of each list; last, the number of all ranges.
     first: Numbers
     starts: Numbers
     ends: Numbers
 
     @classmethod
     def from_arrow(cls, lists: pa.ListArray) -> RangeLists:
-        """Return a column of lists of structs with `start` and `end`."""
+        """Return the lists of a column whose items are structs with `start` and `end`."""
         ranges = lists.values
         return cls(lists.offsets.to_numpy(), ranges.field("start").to_numpy(), ranges.field("end").to_numpy())
 
@@ -201,7 +201,7 @@ class RangeLists:
         return np.diff(total[self.first])
 
     def take(self, places: Numbers) -> RangeLists:
-        """Return the lists at these places."""
+        """Return the lists at these indices."""
         if not len(self.starts):
             return RangeLists(np.zeros(len(places) + 1, np.int64), self.starts, self.ends)
         each, first = list_items(self.first, places)
@@ -213,7 +213,7 @@ class RangeLists:
         The ranges of a list must be in order, and none may lie within the ranges before it.
         """
         fragments, counts = np.arange(len(rows)), np.diff(self.first)
-        # before each range there may be a gap, and one behind the last: those of fragment i come from first[i] + i on
+        # each list has a gap before each of its ranges and one after the last, so those of list i begin at first[i] + i
         before = np.arange(len(self.starts)) + np.repeat(fragments, counts)
         begins = np.zeros(len(self.starts) + len(rows), np.int64)
         ends = begins.copy()
@@ -226,42 +226,40 @@ class RangeLists:
 
 
 def list_items(first: Numbers, places: Numbers) -> tuple[Numbers, Numbers]:
-    """Return the places of all items of the lists at `places`, and where each of these lists begins in that result.
+    """Return the indices of all items of some lists, and the offset in that result at which each of the lists begins.
 
     Args:
-        first: Where each list begins among all items; last, the number of all items.
-        places: The places of the wanted lists.
+        first: The index of the first item of each list; last, the number of all items.
+        places: The indices of the wanted lists.
     """
     counts = np.diff(first)[places]
     begins = offsets_of_counts(counts)
     return np.arange(begins[-1]) + np.repeat(first[places] - begins[:-1], counts), begins
 
 
-#: md5 in hex digits, one of 32 bytes for each.
+#: md5s as hex digits, 32 bytes each.
 Digests: TypeAlias = npt.NDArray[np.bytes_]
 
 _DIGITS = 32
-#: A number as Leman writes it, within 64 bits.
+#: A pattern of numbers without leading zeros that fit into 64 bits.
 _NUMBER = "0|[1-9][0-9]{0,17}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RangeKeys:
-    """Keys of checkpoints of one family, in columns: each field of this class has one value for each key."""
+    """Keys of checkpoints of one family, in columns. Each field has one value for each key."""
 
     family: KeyFamily
-    #: md5 of the filter.
+    #: The md5 of the filter.
     filters: Digests
-    #: md5 of the inputs.
+    #: The md5 of the inputs.
     sources: Digests
     fragment_ids: Numbers
-    #: Where the range begins.
     starts: Numbers
-    #: Where it ends.
     ends: Numbers
 
     def some(self, which: npt.NDArray[Any]) -> RangeKeys:
-        """Return the keys that a mask, or their places, select."""
+        """Return the keys that a mask or indices select."""
         return RangeKeys(
             family=self.family,
             filters=self.filters[which],
@@ -285,11 +283,10 @@ class RangeKeys:
 
 
 def parse_range_keys(family: KeyFamily, keys: Sequence[str]) -> tuple[RangeKeys, list[str]]:
-    """Parse those keys of a family of checkpoints that have exactly the form in which Leman writes them.
+    """Parse the checkpoint keys of a family that have exactly the form in which Leman writes them.
 
     Returns:
-        The parsed keys, and the unparsed other ones, such as those of fragment records and of ranges with leading
-        zeros.
+        The parsed keys, and all other keys as they are, such as those of fragment records.
     """
     try:
         texts = pa.array(keys, pa.large_string())
@@ -331,15 +328,16 @@ def _pattern(head: str, place: str) -> str:
     )
 
 
-#: The tasks of a plan that are made into one record batch.
+#: How many tasks a record batch has.
 BATCH_TASKS = 4000
 _SOURCES_BYTES = 16
 _DICTIONARY = pa.dictionary(pa.int32(), pa.string())
 _RANGE = [("start", pa.int64()), ("end", pa.int64())]
 _CHECKPOINT = pa.struct([*_RANGE, ("settles", pa.bool_()), ("version", pa.int32()), ("key", pa.string())])
 _STAGED = pa.struct([(f.name, pa.int64() if f.type == "int" else pa.string()) for f in dataclasses.fields(StagedFile)])
-#: The columns that every batch has. A fingerprint is `function` and the first half of `sources` in hex; a checkpoint
-#: prefix ends in all of it. Where `sources` is null, `function` and `prefix` are the whole texts.
+#: The columns that every batch has. A task's fingerprint is `function` followed by the first half of `sources` in hex.
+#: Its checkpoint prefix is `prefix` followed by all of `sources` in hex. If `sources` is null, `function` and `prefix`
+#: are the whole fingerprint and the whole checkpoint prefix.
 _COLUMNS = {
     "fragment_id": pa.int64(),
     "physical_rows": pa.int64(),
@@ -349,8 +347,8 @@ _COLUMNS = {
     "prefix": _DICTIONARY,
     "input_files": pa.list_(pa.large_string()),
 }
-#: The columns that a batch has only if they say something: type, and what holds where one is absent or null. `missing`
-#: that is null is all rows; a checkpoint whose `key` is null lies under the prefix of its task.
+#: The columns that a batch has only if a task needs them: each with its type, and the value that an absent column or a
+#: null stands for. In `missing`, null stands for all rows. A checkpoint whose `key` is null has the prefix of its task.
 _OPTIONAL = {
     "sources": (pa.binary(_SOURCES_BYTES), b""),
     "current_file": (pa.large_string(), ""),
@@ -368,9 +366,9 @@ class TaskKeys(NamedTuple):
 
     #: The first half of all fingerprints.
     function: str
-    #: What all checkpoint prefixes begin with.
+    #: The start of all checkpoint prefixes.
     prefix: str
-    #: md5 of the inputs of each task, 16 bytes each.
+    #: The md5s of the tasks' inputs, 16 bytes each.
     sources: bytes
 
 
@@ -384,15 +382,15 @@ def task_columns(
     current_files: pa.LargeStringArray | None,
     checkpoints: RangeLists,
 ) -> pa.RecordBatch:
-    """Return the tasks of fragments for which only checkpoints under the tasks' own prefixes are stored.
+    """Build a batch of tasks for fragments whose stored checkpoints all have their task's own prefix.
 
     Args:
         fragments: All fragments of the table.
-        places: The places of the fragments with a task. Each of the following columns has one value for each of them.
-        reasons: Texts of `Reason`.
+        places: The indices of the fragments with a task. Each of the following arguments has one value for each task.
+        reasons: The values of `Reason`.
         keys: The parts of fingerprints and checkpoint prefixes.
-        input_files: Names of the files with the inputs.
-        current_files: Names of the files with the output column; None: no fragment has one.
+        input_files: The names of the files with the inputs.
+        current_files: The names of the files with the output column; None if no fragment has one.
         checkpoints: The ranges of the checkpoints.
     """
     rows = fragments.physical_rows[places]
@@ -429,7 +427,7 @@ def _same(text: str, count: int) -> pa.DictionaryArray:
 
 
 def task_batch(tasks: Sequence[FragmentTask]) -> pa.RecordBatch:
-    """Return tasks as a record batch."""
+    """Convert tasks to a record batch."""
     columns: dict[str, Sequence[object]] = {name: [getattr(task, name) for task in tasks] for name in _NUMBERS}
     columns["reason"] = [task.reason.value for task in tasks]
     columns["function"] = [task.fingerprint for task in tasks]
@@ -453,7 +451,7 @@ def task_batch(tasks: Sequence[FragmentTask]) -> pa.RecordBatch:
 
 
 def slice_tasks(batch: pa.RecordBatch, begin: int, end: int) -> pa.RecordBatch:
-    """Return the tasks from `begin` to before `end`, without texts that only the other tasks use."""
+    """Return the tasks `begin` to `end - 1` of a batch, without texts in dictionaries that only other tasks use."""
     part = batch.slice(begin, end - begin)
     columns = [
         column.dictionary_decode().dictionary_encode() if pa.types.is_dictionary(column.type) else column
@@ -467,7 +465,7 @@ _staged_values = operator.attrgetter(*(field.name for field in _STAGED))
 
 
 class _TaskReader:
-    """Makes the tasks of one record batch."""
+    """A reader of one record batch of tasks."""
 
     def __init__(self, batch: pa.RecordBatch) -> None:
         self.batch = batch
@@ -504,21 +502,21 @@ class _TaskReader:
 
     @property
     def is_staged(self) -> Mask:
-        """Return a mask of the fragments that have a finished file."""
+        """Return a mask that is true for the fragments with a finished file."""
         if self._staged is None:
             return np.zeros(len(self.fragment_ids), np.bool_)
         return np.asarray(self._staged.is_valid().to_numpy(zero_copy_only=False))
 
     @property
     def has_checkpoints(self) -> Mask:
-        """Return a mask of the fragments that have checkpoints."""
+        """Return a mask that is true for the fragments with checkpoints."""
         if self._first_checkpoint is None:
             return np.zeros(len(self.fragment_ids), np.bool_)
         found: Mask = np.diff(self._first_checkpoint) > 0
         return found
 
     def tasks(self, begin: int, end: int) -> Iterator[FragmentTask]:
-        """Yield the tasks in the batch's rows from `begin` to before `end`."""
+        """Yield the tasks `begin` to `end - 1` of the batch."""
         numbers = (self.fragment_ids, self.physical_rows, self.deleted_rows, self._reason_codes)
         texts = ((codes[begin:end].tolist(), known) for codes, known in (self._functions, self._prefixes))
         first = self._first_file[begin : end + 1].tolist()
@@ -531,7 +529,7 @@ class _TaskReader:
             self._missing_in(begin, end),
             self._checkpoints_in(begin, end),
             self._staged_in(begin, end),
-            strict=False,  # what no fragment has is repeated without end
+            strict=False,  # a column that the batch does not have is an endless iterator of its default
         )
         for at, count, deleted, code, function, prefix, bounds, sources, file, extends, states, failed, *rest in rows:
             missing, refs, staged = rest
@@ -601,7 +599,7 @@ def _values(column: pa.Array | None, begin: int, end: int, default: Any) -> Iter
 
 
 def _lists(first: Numbers, begin: int, end: int, *items: Any) -> Iterator[list[tuple[Any, ...]]]:
-    """Yield the items of each list, for the lists from `begin` to before `end`."""
+    """Yield the items of each of the lists `begin` to `end - 1`."""
     bounds = first[begin : end + 1].tolist()
     rows = zip(*(item[bounds[0] : bounds[-1]].tolist() for item in items), strict=True)
     for start, stop in itertools.pairwise(bounds):
@@ -609,14 +607,13 @@ def _lists(first: Numbers, begin: int, end: int, *items: Any) -> Iterator[list[t
 
 
 class PlannedTasks(Sequence[FragmentTask]):
-    """The tasks of a plan, in the order of fragment ids: record batches, from which an object is made when it is used.
+    """The tasks of a plan, in the order of fragment ids. They are record batches: a task is created when it is used.
 
     Args:
-        batches: The tasks; see `task_columns` and `task_batch`. Each batch comes after the one before.
+        batches: The tasks; see `task_columns` and `task_batch`. Fragment ids ascend over all batches.
     """
 
     def __init__(self, batches: Iterable[pa.RecordBatch] = ()) -> None:
-        #: The tasks as record batches.
         self.batches = [batch for batch in batches if len(batch)]
         self._first = [0, *itertools.accumulate(map(len, self.batches))]
 
@@ -665,7 +662,7 @@ class PlannedTasks(Sequence[FragmentTask]):
         return self._where(~reader.is_staged for reader in self._readers)
 
     def of_fragments(self, ids: Collection[int]) -> PlannedTasks:
-        """Return the tasks of these fragments; fragments without a task are left out."""
+        """Return the tasks of these fragments, of which some may have none."""
         wanted = np.array(sorted(ids), np.int64)
         masks = row_ids.isin_sorted(wanted, self.fragment_ids)
         return self._where(masks[begin:end] for begin, end in itertools.pairwise(self._first))
@@ -674,15 +671,15 @@ class PlannedTasks(Sequence[FragmentTask]):
         """Return the task of a fragment.
 
         Raises:
-            KeyError: It has none.
+            KeyError: The fragment has no task.
         """
         return self[self.place_of(fragment_id)]
 
     def place_of(self, fragment_id: int) -> int:
-        """Return the place of a fragment's task in the order of the tasks.
+        """Return the index of a fragment's task.
 
         Raises:
-            KeyError: It has none.
+            KeyError: The fragment has no task.
         """
         at = int(np.searchsorted(self.fragment_ids, fragment_id))
         if at == len(self) or self.fragment_ids[at] != fragment_id:
@@ -739,5 +736,5 @@ def planned_tasks(tasks: Iterable[FragmentTask]) -> PlannedTasks:
 
 @lru_cache(maxsize=64)
 def whole_range(rows: int) -> tuple[RowRange, ...]:
-    """Return the range of all rows. It is cached, as most fragments of a table have the same number of rows."""
+    """Return the range of all rows. It is cached, because most fragments of a table have the same number of rows."""
     return (RowRange(0, rows),)

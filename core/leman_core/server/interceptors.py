@@ -3,9 +3,9 @@
 `BudgetInterceptor` limits concurrent calls: it refuses further ones before their messages are read. `CallInterceptor`
 does everything else, because each additional interceptor would cost time in every call.
 
-The event `audit` has a line for each call that may change something and for each refusal. It is written at every
-`LEMAN_LOG__LEVEL`. Of what callers send, it shows only shortened names of places, functions and jobs; never tokens,
-values or bundles.
+Each call that may change something, and each refused call, has a log line with the event `audit`, whatever
+`LEMAN_LOG__LEVEL` is. An audit line contains names of places, functions and jobs from the request, shortened, and never
+tokens, values or bundles.
 """
 
 from __future__ import annotations
@@ -52,18 +52,18 @@ from leman_core.telemetry.instruments import Attributes, measure_call, method_at
 from leman_core.telemetry.tracing import begin_call, end_call
 
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
-#: The path of fields to a message, and its fields with their names in an audit line.
+#: The path of field names to a message, and pairs of a field of it and the field's name in an audit line.
 Named: TypeAlias = tuple[tuple[str, ...], tuple[tuple[str, str], ...]]
 
 REFUSALS = ("UNAUTHENTICATED", "PERMISSION_DENIED")
 _LONGEST = 256
 _DEEPEST = 3
-#: Fields that name what a request is about → their names in an audit line.
+#: Fields that name what a request is about, with their names in an audit line.
 _NAMES = {"database": "database", "root": "root", "uri": "uri", "table": "table", "view": "table", "job_id": "job_id"}
-#: Metadata of the service that forwarded a call → its name in an audit line.
+#: Metadata from the service that forwarded a call, with its name in an audit line.
 _FORWARDED = {FORWARDED_BY: "forwarded_by", FORWARDED_FOR: "forwarded_for"}
 _known: dict[str, tuple[Named, ...]] = {}
-#: Bound for each line to the configured logging, and never filtered by level.
+#: A logger that uses the logging configured at the time of each line, and never filters by level.
 _log = structlog.wrap_logger(None, wrapper_class=structlog.make_filtering_bound_logger(logging.INFO))
 
 
@@ -71,8 +71,9 @@ def write_audit_line(context: Context, whom: Caller | None, about: dict[str, str
     """Write the audit line of one call.
 
     Args:
-        whom: None if the caller is unknown.
-        about: As `named_subjects` returns it.
+        context: The call's gRPC context.
+        whom: The caller; None if unknown.
+        about: What the request is about; see `named_subjects`.
         facts: The method, its duration, and the outcome.
     """
     who = {} if whom is None else {"caller": whom.name, "shown_by": whom.shown_by}
@@ -82,7 +83,7 @@ def write_audit_line(context: Context, whom: Caller | None, about: dict[str, str
 
 
 def named_subjects(request: Any) -> dict[str, str]:
-    """Return the first database, table, job and function in a request; empty for None, a request that was not read."""
+    """Return the first database, table, job and function that a request names. `request` is None if it was not read."""
     if request is None:
         return {}
     kind = request.DESCRIPTOR
@@ -121,20 +122,20 @@ def _named_in(kind: Descriptor, path: tuple[str, ...] = ()) -> Iterator[Named]:
             yield from _named_in(field.message_type, (*path, field.name))
 
 
-#: Messages of this package count as values: no path leads into them.
+#: Messages of this package count as values, so that paths end at them.
 _WHOLE = "google.protobuf."
 
 
 def field_path(request: Any, field: str) -> str:
-    """Return the path from a request to the field that an error names; empty if the request has no such field.
+    """Return the path, from the request, of the field that an error is about; empty if the request has no such field.
 
-    Code that checks a value names its field relative to the message that it checks, which may be a part of the request
-    or the request of another service. For example, in a CreateJobRequest with a backfill, both `where` and `spec.where`
+    Code that checks a value names its field relative to the message that it checks, which may be a part of the request,
+    or the request to another service. For example, in a CreateJobRequest with a backfill, both `where` and `spec.where`
     mean `backfill.where`.
 
     Args:
         request: The request, or any message of a stream of requests.
-        field: Names joined with dots, relative to any message in or around the request.
+        field: The names of the field and of the messages around it, joined with dots, as the error has them.
     """
     names = field.split(".")
     for first in range(len(names)):
@@ -179,7 +180,7 @@ def _has(descriptor: Descriptor, names: list[str]) -> bool:
 
 
 def _set_in(message: Any, names: list[str]) -> int:
-    """Return how many messages along a path are set in a request. In a list, only the first entry is looked at."""
+    """Return how many messages along a path are set in a request. Of a list, only the first entry counts."""
     for depth, name in enumerate(names):
         value = getattr(message, name)
         if message.DESCRIPTOR.fields_by_name[name].is_repeated:
@@ -194,22 +195,23 @@ def _set_in(message: Any, names: list[str]) -> int:
 
 
 REQUEST_ID = "x-request-id"
-#: Services that are open to everyone, and neither logged, counted nor refused.
+#: Services that everyone may call, and whose calls are not logged, counted or refused.
 OPEN_SERVICES = ("/grpc.health.v1.Health/", "/grpc.reflection.")
 _LONGEST_REQUEST_ID = 128
 #: The part of a call's time that is kept for sending the answer.
 _MARGIN, _LONGEST_MARGIN = 0.1, 0.5
-#: A stream that has waited for its store for this many seconds, or this part of its time, ends because of the store.
+#: If a stream's deadline is near and it has waited for its store for this many seconds, or for this share of its time,
+#: it ends with an error about the store.
 _LONG_WAIT, _LONG_SHARE = 1.0, 0.5
 
 log = structlog.get_logger(__name__)
-_root = logging.getLogger()  # leman_core.telemetry.logs gives it the same level as structlog
+_root = logging.getLogger()  # leman_core.telemetry.logs sets its level to that of structlog
 
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 Continuation: TypeAlias = Callable[[grpc.HandlerCallDetails], Awaitable["Handler | None"]]
 
 
-#: Metadata bytes of a call. gRPC accepts four times as much, so that the refusal is ours.
+#: Most bytes of a call's metadata. gRPC accepts four times as much, so that calls are refused here with a reason.
 MAX_METADATA_BYTES = 16 << 10
 #: Bytes that gRPC adds to the size of each entry.
 _ENTRY_BYTES = 32
@@ -219,7 +221,7 @@ _LOG_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """An error in the form in which it is sent: code, text and trailers."""
+    """An error as gRPC sends it: code, text and trailers."""
 
     code: grpc.StatusCode
     message: str
@@ -236,12 +238,12 @@ def _refusal(error: LemanError) -> Refusal:
 
 
 class _Gate:
-    """The budget of concurrent calls of one method. Refuses calls beyond it."""
+    """The budget of concurrent calls of one method. It refuses further calls."""
 
     def __init__(self, path: str, budget: CallBudget) -> None:
         self.budget = budget
         self._path = path
-        self._refusal = _refusal(budget.error())  # made once, because refusals have to be cheap
+        self._refusal = _refusal(budget.error())  # created once, because refusals have to be cheap
         self._refused = 0
         self._logged = 0.0
 
@@ -259,7 +261,7 @@ class _Gate:
         """Return a handler that runs `behavior` within the budget."""
 
         async def call(request: Any, context: Context) -> Any:
-            if self.budget.is_full():  # other calls have entered since the interceptor let this one pass
+            if self.budget.is_full():  # other calls have begun since the interceptor accepted this one
                 await self.refuse(context)
             begun = self.budget.begin()
             try:
@@ -270,9 +272,9 @@ class _Gate:
         return call
 
     def streaming(self, behavior: Callable[[Any, Context], Any], stalled_seconds: float) -> Any:
-        """Return a handler of a stream that writes the messages of `behavior` itself.
+        """Return a handler of a stream that itself writes the messages which `behavior` yields.
 
-        Thus it can close the generator, and free its resources, as soon as the call ends.
+        So it can close the generator as soon as the call ends, which frees the generator's resources.
         """
 
         async def call(request: Any, context: Context) -> None:
@@ -293,7 +295,7 @@ class _Gate:
 
 
 class BudgetInterceptor(grpc.aio.ServerInterceptor):
-    """Gives each method a budget of concurrent calls, so that a flood of one method does not stop the others.
+    """Gives each method a budget of concurrent calls, so that too many calls of one method do not stop other methods.
 
     A call beyond the budget ends before its message is read. A stream whose reader takes no message for
     `stalled_stream_seconds` ends too. Health checks are never refused.
@@ -312,7 +314,7 @@ class BudgetInterceptor(grpc.aio.ServerInterceptor):
     async def intercept_service(
         self, continuation: Continuation, handler_call_details: grpc.HandlerCallDetails
     ) -> Handler | None:
-        """Return the handler of a call: the method's own, or one that refuses."""
+        """Return the handler of a call: the method's own, or one that refuses the call."""
         method = handler_call_details.method
         metadata = handler_call_details.invocation_metadata or ()
         size = sum(len(key) + len(value) + _ENTRY_BYTES for key, value in metadata)
@@ -351,7 +353,7 @@ class BudgetInterceptor(grpc.aio.ServerInterceptor):
 def _ending_with(end: Callable[[Context], Awaitable[NoReturn]]) -> Handler:
     """Return a handler that ends its calls without reading their message.
 
-    It handles a stream, as gRPC reads the message of any other call first.
+    It is the handler of a stream of requests, because gRPC reads the message of other calls before it calls a handler.
     """
 
     async def refuse(_requests: Any, context: Context) -> None:
@@ -367,7 +369,7 @@ def _refusing_all(error: LemanError) -> Handler:
 def _large_metadata(size: int) -> LemanError:
     return ResourceExhausted(
         "MESSAGE_TOO_LARGE",
-        f"the metadata of the call has {size} bytes, and may have {MAX_METADATA_BYTES}: send less in its headers",
+        f"the metadata of the call has {size} bytes, more than {MAX_METADATA_BYTES}: send fewer or shorter headers",
         retry_after_seconds=0,
         largest=MAX_METADATA_BYTES,
     )
@@ -376,8 +378,8 @@ def _large_metadata(size: int) -> LemanError:
 def _not_offered(method: str) -> LemanError:
     return Unimplemented(
         CALL_NOT_OFFERED,
-        f"{method[:_LONGEST_METHOD]} is no call of this service: it is another service's, or client and service are of "
-        "different releases",
+        f"This service has no method {method[:_LONGEST_METHOD]}: call the service that has it, or use a client and a "
+        "service of the same release",
         method=method[:_LONGEST_METHOD],
     )
 
@@ -385,20 +387,21 @@ def _not_offered(method: str) -> LemanError:
 def _stalled(seconds: float) -> LemanError:
     return Unavailable(
         "READER_STALLED",
-        f"the caller took no message of this stream for {seconds:g} s: send the call again, and read its answers",
+        f"the caller read no message of this stream for {seconds:g} s: call again, and read faster",
     )
 
 
 class CallInterceptor(grpc.aio.ServerInterceptor):
     """Wraps the methods of every service except health and reflection.
 
-    - `x-request-id` is taken from the caller or made, bound to log lines, and returned as a trailer.
-    - `CallAdmission` refuses calls before their handlers see them.
-    - A LemanError, or the error of a call to another service, becomes its status, with the path of the bad field in the
-      caller's request. Any other exception becomes INTERNAL, and is logged with its traceback.
+    - Each call has an `x-request-id`, the caller's or a new one. Log lines and a trailer contain it.
+    - `CallAdmission` decides about a call before its handler gets it.
+    - A LemanError, or the error of a call to another service, becomes a gRPC status, with the path of the bad field in
+      the caller's request. Any other exception becomes INTERNAL, and is logged with its traceback.
     - A message that is too large, in either direction, ends its call with a reason.
-    - A unary method that changes something runs to its end even if its caller hangs up, see `UninterruptedCalls`. A
-      method that receives a stream ends with its caller, and protects its own work after the last message.
+    - A unary method that changes something runs to its end even if its caller disconnects; see `UninterruptedCalls`. A
+      method that receives a stream ends when its caller disconnects. From the last message on, it protects its own
+      work.
     """
 
     def __init__(
@@ -409,7 +412,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         changes: UninterruptedCalls,
         largest: int,
     ) -> None:
-        """`largest`: the largest message in bytes."""
+        """Create the interceptor. `largest` is the most bytes of a message."""
         self._largest = largest
         self._admission = admission
         self._locations = locations
@@ -420,7 +423,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
     async def intercept_service(
         self, continuation: Continuation, handler_call_details: grpc.HandlerCallDetails
     ) -> Handler | None:
-        """Return the wrapped handler; each method is wrapped once."""
+        """Return the wrapped handler of a method. Each method is wrapped once."""
         method = handler_call_details.method
         known = self._wrapped.get(method)
         if known is not None:
@@ -445,7 +448,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         return grpc.unary_unary_rpc_method_handler(self._unary(method, handler.unary_unary, written), read)
 
     def _writer(self, serialise: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
-        """Return a serializer of answers that leaves an answer in bytes unchanged."""
+        """Return a serializer of answers. It leaves an answer that is bytes already unchanged."""
 
         def written(answer: Any) -> bytes:
             message = answer if isinstance(answer, bytes) else serialise(answer)
@@ -561,7 +564,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
     async def _admitted(
         self, call: _Call, requests: AsyncIterator[Any], required: Requirement, caller: Caller
     ) -> AsyncGenerator[Any, None]:
-        """Yield the messages of a stream of requests, after checking that the caller may send them."""
+        """Yield the messages of a stream of requests, each after a check that the caller may send it."""
         async for request in requests:
             about = check_rights(caller, required, request)
             if about is not None:
@@ -591,10 +594,12 @@ async def _in_time(work: Awaitable[Any], context: Context, store: str) -> Any:
 
 @contextlib.asynccontextmanager
 async def _before_deadline(context: Context, call: _Call, *, at_first: bool = False) -> AsyncIterator[None]:
-    """End a stream that waits for its store shortly before the caller's deadline.
+    """End a stream shortly before the caller's deadline if it is waiting for its store.
 
     Args:
-        at_first: Whether a stream counts as waiting for its store before its first answer.
+        context: The call's gRPC context.
+        call: The call.
+        at_first: Whether the stream counts as waiting for its store until its first answer.
 
     Raises:
         Unavailable: STORE_UNAVAILABLE.
@@ -646,7 +651,7 @@ class _Call:
         self.required: Requirement | None = None
         self.caller: Caller | None = None
         self.request: Any = None
-        #: The request, the latest request of a stream, or the message that it carries beside fields of its own.
+        #: The request, or the latest one of a stream; of a request that carries a message, that message.
         self.message: Any = None
         self.is_carried = False
         #: See `ResolvedLocations`.
@@ -654,7 +659,7 @@ class _Call:
         self.store = ""
         #: Whether a stream of answers has sent a message.
         self.answered = False
-        #: As `named_subjects`, if a stream names its subject after its first message.
+        #: What a stream is about (see `named_subjects`), if it says so only after its first message.
         self.about: dict[str, str] = {}
         self.metadata: dict[str, str | bytes] = dict(context.invocation_metadata() or ())
         given = self.metadata.get(REQUEST_ID)
@@ -681,7 +686,7 @@ class _Call:
         self._write_line(took)
 
     def take(self, request: Any) -> None:
-        """Keep the request, so that errors can name its fields."""
+        """Store the request, so that errors can name its fields."""
         self.message = None if isinstance(request, UnreadableMessage) else request_subject(request)
         self.is_carried = self.message is not request
 
@@ -717,7 +722,7 @@ class _Call:
     def _write_line(self, seconds: float) -> None:
         plain_read = self._outcome["code"] == "OK" and self.required is not None and self.required.reads
         if plain_read and not _root.isEnabledFor(logging.DEBUG):
-            return  # by far the most common call: build no line that is dropped
+            return  # by far the most common case: no line would be written, so build none
         took = round(seconds * 1000, 3)
         refused = self._outcome["code"] in REFUSALS
         if self.required is not None and (refused or self.required.audited):

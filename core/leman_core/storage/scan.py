@@ -49,9 +49,9 @@ def reading_row_ids(uri: str, version: int) -> Iterator[None]:
     """Translate errors of reading the row ids of a version. Do not read columns in the block.
 
     Raises:
-        DataLoss: TABLE_DAMAGED if they cannot be decoded.
-        NotFound: VERSION_NOT_FOUND if the version was cleaned up meanwhile, TABLE_NOT_FOUND if the table was removed.
-        LemanError: What `storage_failed` gives if they cannot be read now.
+        DataLoss: TABLE_DAMAGED – they cannot be decoded.
+        NotFound: VERSION_NOT_FOUND – the version was cleaned up meanwhile; TABLE_NOT_FOUND – the table was removed.
+        LemanError: They cannot be read now; see `storage_failed`.
     """
     try:
         with panics_as_errors():
@@ -61,12 +61,12 @@ def reading_row_ids(uri: str, version: int) -> Iterator[None]:
 
 
 def check_row_ids(uri: str) -> dict[int, LemanError]:
-    """Check row ids and deletions of the latest version, and return the problems by fragment.
+    """Check row ids and deletions of the latest version. Return the problem of each fragment that has one, by id.
 
     Lance keeps no digest of a deletion file, but the manifest states how many rows it deletes.
 
     Raises:
-        LemanError: What `table_error` gives.
+        LemanError: The table cannot be opened; see `table_error`.
     """
     try:
         dataset = open_checked(uri)
@@ -98,8 +98,8 @@ def _check_deletions(uri: str, fragment: lance.LanceFragment, deleted: int) -> N
     raise DataLoss(
         "TABLE_DAMAGED",
         f"Table {uri} is damaged: {path} deletes {deleted} rows of fragment {fragment.fragment_id}, and the manifest "
-        f"states {known}: deleted rows are back, or others are lost. Restore the file from a copy; "
-        "where there is none, restore a version before it",
+        f"states {known}: deleted rows are back, or others are lost. Restore the file from a backup, or restore an "
+        "earlier version that does not need it",
         uri=uri,
         path=path,
     )
@@ -114,12 +114,12 @@ def _error(uri: str, version: int, error: Exception) -> LemanError:
         return table_error(uri, error, version)
     if damage is None and isinstance(error, OSError) and not is_panic(error):
         return storage_failed(error, f"The {what}", uri)
-    # every deletion file is sound, and the manifest has all else that row ids depend on
+    # every deletion file is sound, so the manifest is damaged: it has everything else that row ids depend on
     path = f"{uri}/_versions/{manifest.manifest_file_name(version)}"
     return DataLoss(
         "TABLE_DAMAGED",
-        f"Table {uri} is damaged: {what}. CommitService.VerifyDatabase names the fragments. Put {path} back "
-        "from a backup; where there is none, restore a version before it",
+        f"Table {uri} is damaged: {what}. Find the fragments with CommitService.VerifyDatabase. Put {path} back from a "
+        "backup, or restore an earlier version",
         uri=uri,
         path=path,
     )
@@ -129,12 +129,13 @@ CHUNK_ROWS = 1 << 16
 CHUNK_BYTES = 16 << 20
 _READAHEAD = 4
 _MATCHES, _PLACE = "__matches", "__place"
-#: Column files whose ends are read concurrently for their NULL rows.
+#: How many column files to read concurrently for their lists of NULL rows.
 _FOOTERS_AT_ONCE = 16
-#: Rows to evaluate at once: an expression may be slow, and only a whole batch can be stored.
+#: Rows for which to evaluate expressions at once. It is few, because an expression may be slow, and a job can store
+#: only whole batches.
 EXPRESSION_ROWS = 1 << 13
 _EXPRESSIONS_AHEAD = 8
-#: For chunks full of bytes, reading ahead is not worth its memory: Lance's default takes 2 GB.
+#: Options for chunks full of bytes, for which Lance's default of reading ahead would take 2 GB.
 _WIDE: dict[str, Any] = {"batch_readahead": 1, "io_buffer_size": CHUNK_BYTES}
 _FILTER_FAILS = "Error applying filter expression"
 #: Lance's errors for a batch with more text or bytes in a column than 32-bit offsets can address.
@@ -143,19 +144,19 @@ _BLOBS_AS_BYTES: Final = "all_binary"
 
 Offsets = npt.NDArray[np.int64]
 Columns = Sequence[str] | Mapping[str, str]
-#: Returns the offset after a batch, given the offset after the previous one.
+#: A function that returns the offset after a batch, given the batch and the offset after the previous one.
 End = Callable[[pa.RecordBatch, int], int]
 _Made = TypeVar("_Made")
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """The live rows of a range that the filter matches."""
+    """The live rows in a range of physical offsets that a filter matches."""
 
     covered: RowRange
-    #: Their physical offsets.
+    #: The rows' physical offsets.
     offsets: Offsets
-    #: The requested columns.
+    #: The rows' values in the requested columns.
     rows: pa.RecordBatch
 
 
@@ -177,12 +178,12 @@ def window(rows: RowRange) -> dict[str, Any]:
 class FragmentReader:
     """One version of a table, opened once for a unit of work.
 
-    What Lance cannot read or evaluate raises what `storage_unusable` gives; `error_text` has Lance's own text.
+    Lance's errors are translated by `storage_unusable`, whose `error_text` is Lance's own text.
 
     Args:
         uri: The table.
-        version: Its version.
-        manifest: The version's manifest, if it was read before; empty: read it.
+        version: The version.
+        manifest: The version's manifest, if it was read before; otherwise empty.
     """
 
     def __init__(self, uri: str, version: int, manifest: bytes = b"") -> None:
@@ -205,7 +206,7 @@ class FragmentReader:
             raise
 
     def _check_version(self) -> None:
-        """Raise an error if the version no longer exists, which opening a table by a known manifest does not notice."""
+        """Raise an error if the version no longer exists. Opening it with a known manifest does not detect this."""
         uri, version = self._dataset.uri, int(self._dataset.version)
         try:
             open_version(uri, version)
@@ -226,20 +227,20 @@ class FragmentReader:
     ) -> Iterator[Chunk]:
         """Yield chunks in order that together cover `covered`, of at most 65,536 physical rows each.
 
-        A chunk has about 16 MB, estimated from the sizes of the files. If values are well compressed or of uneven
-        width, it may be larger: for text and bytes up to 2 GiB, the limit of a batch. Above that limit, fewer rows are
-        read at once. Blobs are read as their bytes.
+        A chunk has about 16 MB, estimated from the sizes of the files. It may be larger if values are well compressed
+        or of uneven width: up to 2 GiB, which is Lance's limit for the text or bytes of a batch. If a batch would
+        exceed that, fewer rows are read at once. Blobs are read as their bytes.
 
         Args:
             fragment_id: The fragment.
-            covered: The physical rows.
+            covered: The range of physical rows.
             columns: Names, or names mapped to SQL expressions. Expressions are evaluated only for rows that are
                 returned, for at most 8,192 rows at a time.
-            deletions: The fragment's deletions.
+            deletions: Whether the fragment has deleted rows.
             where: The filter.
 
         Raises:
-            FailedPrecondition: FILTER_FAILED if the filter cannot be evaluated for a row.
+            FailedPrecondition: FILTER_FAILED – the filter cannot be evaluated for a row.
         """
         with self._reading():
             yield from self._read(fragment_id, covered, columns, deletions=deletions, where=where)
@@ -259,7 +260,7 @@ class FragmentReader:
             yield from self._without_deleted(fragment_id, covered, columns)
 
     def fragment(self, fragment_id: int) -> lance.LanceFragment | None:
-        """Return the fragment with an id; None if the version does not have it."""
+        """Return a fragment; None if the version does not have it."""
         return self._dataset.get_fragment(fragment_id)
 
     def sizes(self) -> Iterator[tuple[int, int, int]]:
@@ -269,17 +270,14 @@ class FragmentReader:
                 yield fragment.fragment_id, fragment.physical_rows, fragment.num_deletions
 
     def schema(self, columns: Columns) -> pa.Schema:
-        """Return the schema of the chunks that `read` yields, without reading rows.
-
-        An invalid expression raises an error.
-        """
+        """Return the schema of the chunks that `read` yields. Raise an error if an expression is invalid."""
         with self._reading():
             if isinstance(columns, Mapping):
                 return self._schema({name: self._dialect.lance(expression) for name, expression in columns.items()})
             return self._schema(columns)
 
     def values(self, fragment_id: int, covered: RowRange, column: str) -> pa.Array:
-        """Return one column with a value for each physical row of `covered`; deleted rows are NULL."""
+        """Return the values of a column for each physical row of `covered`, which are NULL for deleted rows."""
         with self._reading():
             scanner = self._fragment(fragment_id).scanner(
                 columns=[column],
@@ -292,18 +290,18 @@ class FragmentReader:
             return concatenate(scanner.to_table().column(column).chunks)
 
     def values_in_parts(self, fragment_id: int, covered: RowRange, column: str) -> Iterator[tuple[RowRange, pa.Array]]:
-        """Yield the values of a range as `values` does, in parts if they are too many: see `in_parts`."""
+        """Yield what `values` returns, in several parts if one array cannot hold it; see `in_parts`."""
         return in_parts(covered, lambda part: self.values(fragment_id, part, column))
 
     def null_rows(self, column: str) -> dict[int, Offsets]:
-        """Return physical offsets of the NULL rows of a column by fragment, without deleted rows.
+        """Return the physical offsets of a column's NULL rows by fragment, without deleted rows.
 
-        Column files list their NULL rows (`column_files.read_nulls`). For other files, the values are read. A scan
-        would load all pages of large values at its start, and the metadata cache would keep up to 1 GiB of them. So
-        from wide fragments, few rows at a time are taken, with a small cache.
+        Many column files list their NULL rows (`column_files.read_nulls`). For other files, the values are read. A scan
+        of large values would load all their pages at its start, and the metadata cache would keep up to 1 GiB of them.
+        So such values are taken a few rows at a time, with a small cache.
         """
         field = self._dataset.schema.field(column)
-        is_blob = arrow_types.is_blob(field)  # only the descriptors are read
+        is_blob = arrow_types.is_blob(field)  # of a blob, only its descriptor is read
         with self._reading():
             fragments = self._dataset.get_fragments()
             differ = column_files.tells_nulls(field.type) and not is_blob
@@ -321,7 +319,7 @@ class FragmentReader:
         return {fragment_id: offsets for fragment_id, offsets in found.items() if len(offsets)}
 
     def _said_nulls(self, column: str, fragments: Sequence[lance.LanceFragment]) -> dict[int, Offsets]:
-        """Return the NULL rows of the fragments whose column file lists them."""
+        """Return the NULL rows of those fragments whose column file lists them."""
         uri = self._dataset.uri
         fields = zip(self._dataset.schema.names, self._dataset.lance_schema.fields(), strict=True)
         field_id = next(field.id() for name, field in fields if name == column)
@@ -332,7 +330,7 @@ class FragmentReader:
                 return None
             try:
                 found = column_files.read_nulls(uri, str(file.path))
-            except (NotFound, DataLoss, UnknownFormat):  # the values show it, or cannot be read either
+            except (NotFound, DataLoss, UnknownFormat):  # read the values instead, which may fail, too
                 return None
             if found is None or not len(found) or not fragment.num_deletions:
                 return found
@@ -347,10 +345,10 @@ class FragmentReader:
         return {fragment.fragment_id: offsets for fragment, offsets in pairs if offsets is not None}
 
     def rows_matching(self, fragment_ids: Iterable[int], where: str) -> dict[int, Offsets]:
-        """Return physical offsets of the rows of fragments that a checked filter matches, without deleted ones.
+        """Return the physical offsets of the live rows of fragments that a checked filter matches, by fragment.
 
         Raises:
-            FailedPrecondition: FILTER_FAILED if the filter cannot be evaluated for a row.
+            FailedPrecondition: FILTER_FAILED – the filter cannot be evaluated for a row.
         """
         fragments = [self._fragment(fragment_id) for fragment_id in fragment_ids]
         if not fragments:
@@ -364,7 +362,7 @@ class FragmentReader:
         return {fragment_id: offsets for fragment_id, offsets in found.items() if offsets is not None and len(offsets)}
 
     def matching(self, addresses: Sequence[int], where: str) -> list[int]:
-        """Return the row addresses, of those given, that are live and that a filter matches. No other row is read.
+        """Return those of the row addresses whose rows are live and match a filter. Only these rows are read.
 
         Raises an error if the filter cannot be evaluated for one of them.
         """
@@ -376,13 +374,13 @@ class FragmentReader:
         return list(found.column("_rowaddr").to_pylist())
 
     def live(self, fragment_id: int, covered: RowRange) -> npt.NDArray[np.bool_]:
-        """Return for each physical row of `covered` whether it is live."""
+        """Return for each physical row of `covered` whether it is live, that is, not deleted."""
         fragment = self._fragment(fragment_id)
         with self._reading_row_ids():
             return lance_files.live_rows(fragment, covered)
 
     def deletions(self, fragment_id: int) -> lance_files.Deletions | None:
-        """Return the fragment's deleted rows; None: there are none."""
+        """Return the fragment's deleted rows; None if it has no deletion file."""
         fragment = self._fragment(fragment_id)
         with self._reading_row_ids():
             return lance_files.deletions_of(fragment)
@@ -480,10 +478,10 @@ class FragmentReader:
 
 
 def checked_batches(batches: Iterator[pa.RecordBatch], where: str) -> Iterator[pa.RecordBatch]:
-    """Yield the batches.
+    """Yield the batches of a scan, and translate the error of a filter.
 
     Raises:
-        FailedPrecondition: FILTER_FAILED if the filter cannot be evaluated for a row.
+        FailedPrecondition: FILTER_FAILED – the filter cannot be evaluated for a row.
     """
     try:
         yield from batches
@@ -494,8 +492,8 @@ def checked_batches(batches: Iterator[pa.RecordBatch], where: str) -> Iterator[p
         cause = said.partition(_FILTER_FAILS)[2].partition(", /")[0].partition("\n")[0].removeprefix(" to batch: ")
         raise FailedPrecondition(
             "FILTER_FAILED",
-            f"The filter {excerpt(where)} cannot be evaluated for every row: {cause}. Make it hold for all of them, "
-            "for example with nullif or try_cast",
+            f"The filter {excerpt(where)} cannot be evaluated for every row: {cause}. Change it so that it has a value "
+            "for every row, for example with nullif or try_cast",
         ) from error
 
 
@@ -507,13 +505,13 @@ def batches_in_parts(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the batches of a range. If a batch is too large for Lance, read fewer rows at once from there on.
 
-    File sizes do not show in advance which batch is too large, as values are compressed and of uneven width.
+    File sizes do not show in advance which batch is too large, because values are compressed and of uneven width.
 
     Args:
-        scanner: Returns a scanner of a range within such bounds.
+        scanner: Returns a scanner, given a range and the options that bound its batches.
         covered: The range.
-        bounds: What `batches_of` returns.
-        end: Returns the offset after a batch, given the offset after the previous one.
+        bounds: The first options; see `batches_of`.
+        end: Returns the offset after a batch; see `End`.
     """
     at = covered.start
     while True:
@@ -531,17 +529,17 @@ def batches_in_parts(
 
 
 def is_overflow(error: BaseException) -> bool:
-    """Return whether an error means that a batch or array is too large for Lance or pyarrow: fewer rows may fit."""
+    """Return whether an error means that a batch or array is too large for Lance or pyarrow. Fewer rows may fit."""
     return _OVERFLOW in error_text(error).casefold()
 
 
 def fewer_rows(rows: int) -> int:
-    """Return how many rows to read at once after `rows` rows were too large for a batch."""
+    """Return how many rows to read at once if `rows` rows were too large for a batch."""
     return max(1, rows * CHUNK_BYTES // _OVERFLOW_BYTES)
 
 
 def in_parts(covered: RowRange, make: Callable[[RowRange], _Made]) -> Iterator[tuple[RowRange, _Made]]:
-    """Yield the result of `make` for a range, or for each of its parts if one array cannot hold all values."""
+    """Yield a range and the result of `make` for it. If one array cannot hold the values, do so for parts of it."""
     try:
         made = make(covered)
     except (LemanError, pa.ArrowException) as error:
@@ -557,7 +555,7 @@ def in_parts(covered: RowRange, make: Callable[[RowRange], _Made]) -> Iterator[t
 def batches_of(fragment: lance.LanceFragment, rows: int = CHUNK_ROWS, ahead: int = _READAHEAD) -> dict[str, Any]:
     """Return a scanner's options that limit the size of batches, and how many of them it reads ahead.
 
-    Wide rows are read few at a time: Lance decodes `batch_size` rows at once, and only then applies `batch_size_bytes`.
+    For wide rows `batch_size` is small: Lance decodes that many rows at once, and applies `batch_size_bytes` only then.
     """
     if not has_wide_rows(fragment):
         return {"batch_size": rows, "batch_size_bytes": CHUNK_BYTES, "batch_readahead": ahead}
@@ -568,7 +566,7 @@ def batches_of(fragment: lance.LanceFragment, rows: int = CHUNK_ROWS, ahead: int
 def _null_offsets(fragment: lance.LanceFragment, column: str) -> Offsets:
     """Return the physical offsets of the live NULL rows of a column.
 
-    It takes few rows at a time: files are compressed, so the size of values is unknown before they are read.
+    It reads few rows at a time, because files are compressed and do not show how large the values are.
     """
     live = np.flatnonzero(lance_files.live_rows(fragment, RowRange(0, fragment.physical_rows)))
     most, largest = batches_of(fragment)["batch_size"], 1
@@ -589,16 +587,17 @@ def offsets_matching(
 ) -> Offsets | None:
     """Return the physical offsets of the live rows that a filter over large values matches.
 
-    A scan with a filter loads all pages of such values at its start. This reads few rows at a time, with a small cache.
+    A scan with a filter would load all pages of such values at its start. This function reads few rows at a time, with
+    a small cache.
 
     Args:
         dataset: The table.
         fragment: One of its fragments.
         where: The filter, in Lance's dialect.
-        most: How many rows are wanted; None: all.
+        most: How many rows are wanted; None for all.
 
     Returns:
-        None if the values are small, or Lance cannot evaluate the filter this way. Use a scan then.
+        None if the values are small, or Lance cannot evaluate the filter in this way. Use a scan then.
     """
     row_bytes = _bytes_read(dataset, fragment, where) / max(1, fragment.physical_rows)
     if row_bytes * CHUNK_ROWS <= CHUNK_BYTES:
@@ -631,7 +630,7 @@ def offsets_matching(
 
 
 def _bytes_read(dataset: lance.LanceDataset, fragment: lance.LanceFragment, where: str) -> int:
-    """Return the stored bytes of the columns that a filter reads in a fragment. Numbers and blobs do not count."""
+    """Return the stored size of the columns that a filter reads in a fragment, without numbers and blobs."""
     if not has_wide_rows(fragment):
         return 0
     ids = _large_fields(dataset, where)
@@ -672,13 +671,18 @@ def has_wide_rows(fragment: lance.LanceFragment) -> bool:
 
 
 def _row_bytes(fragment: lance.LanceFragment) -> float:
-    """Return the bytes of a row in the widest file of the fragment, which may be the file that is read."""
+    """Return the bytes of a row in the file of the fragment with the widest rows."""
     rows = max(1, fragment.physical_rows)
     return max((f.file_size_bytes or 0 for f in fragment.metadata.files), default=0) / rows
 
 
 def _by_fragment(scanner: lance.LanceScanner, where: str = "") -> dict[int, Offsets]:
-    """Return the physical offsets, by fragment, that a scanner of row addresses finds. `where`: the caller's filter."""
+    """Return the physical offsets, by fragment, of the rows whose addresses a scanner returns.
+
+    Args:
+        scanner: A scanner of row addresses.
+        where: The caller's filter, for errors.
+    """
     found: dict[int, list[Offsets]] = {}
     for batch in checked_batches(iter(scanner.to_batches()), where):
         addresses = batch.column("_rowaddr").to_numpy().astype(np.int64)

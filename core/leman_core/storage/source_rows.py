@@ -1,8 +1,8 @@
 """Read rows of a view's source: those that match a filter, their values and addresses, and values in an older version.
 
-Row ids, addresses and versions of updates are read without reading values. Adjacent or nearly adjacent rows are
-scanned, which is several times as fast as a take. Rows of an older version are found by their address if the fragment
-is in both versions, otherwise by stable row id.
+Row ids, addresses and the versions of rows' last updates are read without reading values. If the wanted rows are close
+to each other, they are scanned, which is several times as fast as Lance's take. A row is found in an older version by
+its address if its fragment is in both versions, otherwise by its stable row id.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ from leman_core.storage.scan import (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RowFacts:
-    """Live rows in any order: row id, address, and the version of the row's last update.
+    """Live rows in any order, each with its id, its address, and the version of its last update.
 
-    Compaction keeps the version of the last update. A change of the row's values, or of its fragment's files, sets it.
+    A change of the row's values, or of its fragment's files, sets the version of the last update. Compaction keeps it.
     """
 
     ids: Ids
@@ -87,10 +87,10 @@ class RowFacts:
 NO_ROWS = RowFacts(NO_IDS, NO_IDS, NO_IDS)
 
 
-#: The name of the row ids among values.
+#: The name of the column of row ids among the values.
 ROW_ID = "__leman_row_id"
 
-#: The fewest rows to scan, and the most for each wanted row.
+#: Rows are scanned only if at least this many are wanted, and at most `_SPARSEST` are read for each wanted one.
 _LEAST_SCAN = 1 << 12
 _SPARSEST = 2
 
@@ -103,11 +103,11 @@ class RangeScan:
         self._stable = bool(dataset.has_stable_row_ids)
 
     def scan(self, wanted: Ids, names: Mapping[str, str]) -> pa.RecordBatch | None:
-        """Return values (name → expression) of the rows with these ids, ascending.
+        """Return values of the rows with these ids, in the order of the ids.
 
         Args:
-            wanted: The ids.
-            names: Includes one for the ids, `ROW_ID`.
+            wanted: The ids, ascending.
+            names: The name of each column of the result, mapped to its expression. One of them is `ROW_ID`.
 
         Returns:
             None if the rows are too few or too far apart for a scan, or some do not exist.
@@ -136,7 +136,8 @@ class RangeScan:
     def _pieces(self, first: RowAddress, last: RowAddress) -> list[tuple[lance.LanceFragment, int, int]]:
         """Return the fragments between two addresses in the order of the table, each with the range of its rows.
 
-        Return None if a row of these fragments is deleted, because Lance's offsets and limits count only live rows.
+        Returns:
+            An empty list if a row of these fragments is deleted: Lance's offsets and limits count only live rows.
         """
         order, places = self._order
         begin, end = places.get(first.fragment_id), places.get(last.fragment_id)
@@ -163,7 +164,8 @@ _FEW_ROWS = 1 << 10
 _FACTS = ("_rowid", "_rowaddr", "_row_last_updated_at_version")
 _LAST = 1 << 62
 _FACT_ROWS = 1 << 18
-#: The facts of a fragment are scanned if more than one row in so many is wanted: a take is that much slower.
+#: The ids and versions of a fragment's rows are scanned if more than one row in this many is wanted. Otherwise they are
+#: taken: a take of a row is slower by about this factor.
 _SCAN_SHARE = 16
 _MATCHES = "__leman_matches"
 
@@ -172,7 +174,7 @@ class SourceRows:
     """One version of a source, opened once. Any number of threads may call it.
 
     The id of a row is its stable row id, or its address if the source has no stable row ids. If the source is a view,
-    rows whose values were never set count as missing. Errors of Lance are raised as those of `storage_unusable`.
+    rows whose values were never set count as missing. Lance's errors are translated by `storage_unusable`.
     """
 
     def __init__(self, uri: str, version: int) -> None:
@@ -188,7 +190,7 @@ class SourceRows:
             if isinstance(found, NotFound | DataLoss):
                 found = NotFound(
                     "SOURCE_VERSION_NOT_FOUND",
-                    f"Version {version} of the source {uri} cannot be opened, it may be cleaned up: {error}",
+                    f"Version {version} of the source {uri} cannot be opened, it may have been cleaned up: {error}",
                     uri=uri,
                     version=version,
                 )
@@ -206,10 +208,10 @@ class SourceRows:
 
     @cached_property
     def identity(self) -> str:
-        """The source's `TableSnapshot.identity`. A table that is created later under its uri has another one."""
+        """The source's `TableSnapshot.identity`. A table that is created later with the same URI has another one."""
         with using_storage(self.uri):
             known = str(self._dataset.config().get(INCARNATION_KEY, ""))
-            if known:  # no fragment of a table that Leman wrote to is read
+            if known:  # the incarnation suffices, so no fragment is read
                 return known
             return snapshot_of(self.uri, self._dataset, read_fragments(self._dataset)).identity
 
@@ -223,23 +225,30 @@ class SourceRows:
         return IS_SET in schema.names and view_metadata.from_metadata(schema.metadata or {}) is not None
 
     def condition(self, where: str) -> str:
-        """Return the filter in the form in which it is applied; empty if it selects all rows."""
+        """Return the filter to apply for `where`: in a view, it also excludes rows that were never set.
+
+        It is empty if it selects all rows.
+        """
         parts = [f"({where})"] * bool(where) + [f"coalesce({IS_SET}, false)"] * self.is_view
         return " AND ".join(parts)
 
     def matching_ids(self, where: str, fragments: Collection[int] | None = None) -> Iterator[Ids]:
-        """Yield the ids of the rows that the filter matches, in pieces. `fragments`: only in these; None: in all.
+        """Yield the ids of the rows that the filter matches, in several arrays.
 
-        It reads only the columns of the filter, in bounded memory.
+        Only the columns of the filter are read, in bounded memory.
+
+        Args:
+            where: The filter.
+            fragments: The ids of the fragments to read; None for all.
         """
         yield from self._scan_ids(self.condition(where), fragments)
 
     def all_ids(self, fragments: Collection[int] | None = None) -> Iterator[Ids]:
-        """Yield the ids of all live rows in pieces, including rows of a view that were never set. No data is read."""
+        """Yield the ids of all live rows, including rows of a view that were never set. No data is read."""
         yield from self._scan_ids("", fragments)
 
     def matching(self, where: str, ids: Ids) -> Ids:
-        """Return those of the ids that the filter matches, in their order. No other row is read."""
+        """Return the ids whose rows the filter matches, in the order of `ids`. Only these rows are read."""
         condition = self.condition(where)
         if not condition or not len(ids):
             return ids
@@ -248,11 +257,15 @@ class SourceRows:
         return ids[chosen]
 
     def take(self, ids: Ids, columns: Mapping[str, str]) -> pa.RecordBatch:
-        """Return values of SQL expressions (name → expression) for these rows, in their order; blobs as bytes.
+        """Return the values of SQL expressions for these rows, in the order of `ids`. Blobs are returned as bytes.
+
+        Args:
+            ids: The ids of the rows.
+            columns: The name of each column of the result, mapped to its expression.
 
         Raises:
-            Aborted: SOURCE_ROW_GONE if a row does not exist.
-            FailedPrecondition: EXPRESSION_FAILED if an expression has no value for a row.
+            Aborted: SOURCE_ROW_GONE – a row does not exist.
+            FailedPrecondition: EXPRESSION_FAILED – an expression has no value for a row.
         """
         with self._reading():
             try:
@@ -263,7 +276,7 @@ class SourceRows:
                 raise
 
     def take_first(self, ids: Ids, columns: Mapping[str, str]) -> pa.RecordBatch:
-        """Do as `take`, but return only as many rows, from the first on, as fit into one batch; at least one."""
+        """Return what `take` does, but only for the first rows, as many as fit into one batch. It is at least one."""
         while True:
             try:
                 return self.take(ids, columns)
@@ -275,13 +288,13 @@ class SourceRows:
     def matching_rows(
         self, where: str, fragments: Collection[int], columns: Mapping[str, str], most_bytes: int
     ) -> tuple[Ids, pa.RecordBatch] | None:
-        """Return the sorted ids of the rows of fragments that the filter matches, with values as of `take`.
+        """Return the sorted ids of the rows of fragments that the filter matches, with their values, in one pass.
 
-        Everything is read once.
+        Values are those that `take` returns.
 
         Returns:
-            None if one pass is not possible: there are no columns, blobs are among them, the values are larger than the
-                limit, or an expression has no value for a row. Use `matching_ids` and `take` then.
+            None if one pass is not possible: there are no columns, some are blobs, the values exceed `most_bytes`, or
+                an expression has no value for a row. Use `matching_ids` and `take` then.
         """
         if not columns or any(self._blob(e) or e in self._blob_holders for e in columns.values()):
             return None
@@ -291,7 +304,7 @@ class SourceRows:
             return None
 
     def present(self, ids: Ids) -> Mask:
-        """Return for each id whether there is such a live row. Stable row ids only; no data is read."""
+        """Return for each id whether a live row has it. It needs stable row ids, and reads no data."""
         found = [NO_IDS]
         for at in range(0, len(ids), _ROWS):
             wanted = pa.array(distinct(ids[at : at + _ROWS]), pa.uint64())
@@ -301,12 +314,12 @@ class SourceRows:
         return isin(ids, np.concatenate(found))
 
     def values(self, ids: Ids, columns: Mapping[str, str]) -> pa.RecordBatch:
-        """Do as `take`, but if an expression has no value for a row, do not search for that row."""
+        """Return what `take` does. If an expression has no value for a row, do not search for that row."""
         with self._reading():
             return self._values(ids, columns)
 
     def _values(self, ids: Ids, columns: Mapping[str, str]) -> pa.RecordBatch:
-        """Read the values. Raises what Lance raises."""
+        """Read the values. Raises Lance's errors unchanged."""
         wanted, back = np.unique(np.asarray(ids, np.int64), return_inverse=True)
         blobs = {name: column for name, e in columns.items() if (column := self._blob(e))}
         nested = {name: path for name, e in columns.items() if (path := self._blob_holders.get(e))}
@@ -323,9 +336,9 @@ class SourceRows:
         return batch if unchanged else batch.take(pa.array(back))
 
     def within(self, ids: Ids, columns: Mapping[str, str], most_bytes: int) -> int:
-        """Return how many of the ids, from the first on, one `take` can read within the limit; at least one.
+        """Return how many of the first ids one `take` can read without exceeding `most_bytes` of blobs; at least one.
 
-        The limit is `most_bytes` for the blobs among the columns. No blob is read.
+        Only the sizes of blobs are read.
 
         Raises:
             Aborted: SOURCE_ROW_GONE.
@@ -342,7 +355,7 @@ class SourceRows:
     def rows_of(self, fragments: Collection[int], low: int = 0, high: int | None = None) -> RowFacts:
         """Return the live rows of fragments with ids in [low, high). Missing fragments are ignored.
 
-        Stable row ids only; no data is read.
+        It needs stable row ids, and reads no data.
         """
         found: list[list[Ids]] = [[NO_IDS], [NO_IDS], [NO_IDS]]
         with self._reading():
@@ -374,12 +387,12 @@ class SourceRows:
         return NO_IDS
 
     def at(self, fragment_id: int, offsets: Ids, *, updated: bool) -> RowFacts:
-        """Return live rows of a fragment by their offsets. Stable row ids only; no data is read.
+        """Return live rows of a fragment by their offsets. It needs stable row ids, and reads no data.
 
         Args:
             fragment_id: The fragment.
-            offsets: Sorted offsets.
-            updated: Whether the versions of updates are needed.
+            offsets: The offsets, ascending.
+            updated: Whether the versions of the rows' last updates are needed.
         """
         if not len(offsets):
             return NO_ROWS
@@ -419,7 +432,7 @@ class SourceRows:
         return max((int(ids.max()) for ids in self.all_ids(fragments)), default=-1)
 
     def _blame(self, ids: Ids, columns: Mapping[str, str]) -> None:
-        """Find the row for which an expression has no value, and raise its error. Return if the storage failed instead.
+        """Find the row for which an expression has no value, and raise its error. Return if there is no such row.
 
         Raises:
             FailedPrecondition: EXPRESSION_FAILED.
@@ -513,7 +526,7 @@ class SourceRows:
         return batch
 
     def _take_with_bytes(self, wanted: Ids, paths: Sequence[str]) -> pa.RecordBatch:
-        """Return columns with the bytes of their blobs, by a scan: a take would return the places of blobs instead."""
+        """Scan columns with the bytes of their blobs. A take would return the places of blobs instead of the bytes."""
         chosen = ", ".join(map(str, wanted.tolist()))
         with panics_as_errors():
             table = self._dataset.scanner(
@@ -549,7 +562,7 @@ class SourceRows:
         return pa.array([value for _, value in found], pa.large_binary())
 
     def _blob(self, expression: str) -> str:
-        """Return the name of the column if an expression is a blob column and nothing else."""
+        """Return the column's name if an expression is only the name of a blob column; otherwise empty."""
         return next(
             (c for c in expressions.columns_of_expression(expression, self._blobs) if _is_name(expression, c)), ""
         )
@@ -560,12 +573,12 @@ class SourceRows:
 
     @cached_property
     def _blob_holders(self) -> Mapping[str, str]:
-        """Return the paths of columns and fields that contain blobs, and of blobs in structs, by their expressions."""
+        """Return the paths of columns and fields that contain blobs, and of blobs in structs, by SQL expression."""
         return {quoted_path(path): path for path in _blob_paths("", self._dataset.schema)}
 
 
 def _blob_paths(within: str, fields: Iterable[pa.Field]) -> Iterator[str]:
-    """Yield the paths of fields with blobs inside, and of the blobs in structs."""
+    """Yield the paths of fields that contain blobs, and of the blobs in structs."""
     for field in fields:
         path = f"{within}.{field.name}" if within else field.name
         if arrow_types.holds_blob(field.type):
@@ -577,22 +590,22 @@ def _blob_paths(within: str, fields: Iterable[pa.Field]) -> Iterator[str]:
 
 
 def _stored_bytes(fragments: Iterable[lance.LanceFragment]) -> int:
-    """Return the total bytes of fragments' files. Files whose size the manifest does not state are left out."""
+    """Return the total size of fragments' files in bytes, without files whose size the manifest does not state."""
     return sum(file.file_size_bytes or 0 for fragment in fragments for file in fragment.metadata.files)
 
 
 def blob_sizes(places: pa.Array) -> Ids:
-    """Return the sizes in bytes of blobs, from their places as Lance returned them."""
+    """Return the sizes in bytes of blobs, given their places, which Lance returns instead of their bytes."""
     return np.asarray(places.field("size").fill_null(0).to_numpy(zero_copy_only=False), np.int64)
 
 
 def quoted_path(path: str) -> str:
-    """Return a path, the names of a column and of fields joined by dots, as a SQL expression."""
+    """Return the SQL expression for a path: the names of a column and of fields in it, joined by dots."""
     return ".".join("`" + name.replace("`", "``") + "`" for name in path.split("."))
 
 
 def plain_columns(columns: Iterable[str]) -> dict[str, str]:
-    """Return columns as expressions for `SourceRows.take`."""
+    """Return the argument of `SourceRows.take` that reads these columns unchanged."""
     return {column: quoted_path(column) for column in columns}
 
 
@@ -601,9 +614,9 @@ def _is_name(expression: str, column: str) -> bool:
 
 
 def rows_still_there(uri: str, version: int, fragments: Sequence[int], then: int) -> Mapping[int, int]:
-    """Count, by stable row id, the live rows of each fragment that also exist in the version `then`.
+    """Return how many live rows of each fragment also exist in the version `then`, by fragment id.
 
-    No data is read.
+    Rows are identified by their stable row ids. No data is read.
     """
     now, old = SourceRows(uri, version), SourceRows(uri, then)
     last = old.highest_id([fragment.fragment_id for fragment in old.dataset.get_fragments()])
@@ -615,10 +628,7 @@ def rows_still_there(uri: str, version: int, fragments: Sequence[int], then: int
 
 
 class PastReader(FragmentReader):
-    """Reads the fragments of one version with the values that their rows had in an older version.
-
-    Only the values are those of the older version: live rows and row ids are those of the newer one.
-    """
+    """Reads the rows of one version's fragments with the values that they had in an older version."""
 
     def __init__(self, uri: str, version: int, then: int) -> None:
         super().__init__(uri, version)
@@ -628,7 +638,7 @@ class PastReader(FragmentReader):
     def read(
         self, fragment_id: int, covered: RowRange, columns: Columns, *, deletions: bool, where: str = ""
     ) -> Iterator[Chunk]:
-        """Read as `FragmentReader.read` does, with columns and filter of the older version.
+        """Yield what `FragmentReader.read` does, with values of the older version, to which the filter applies, too.
 
         Rows that did not exist in the older version are left out.
         """
@@ -645,7 +655,7 @@ class PastReader(FragmentReader):
             yield self._still_live(fragment_id, chunk) if deletions else chunk
 
     def schema(self, columns: Columns) -> pa.Schema:
-        """Do as `FragmentReader.schema`, for the columns of the older version."""
+        """Return what `FragmentReader.schema` does, for the columns of the older version."""
         return self._old.schema(columns)
 
     def _is_there(self, fragment_id: int) -> bool:
@@ -658,8 +668,6 @@ class PastReader(FragmentReader):
             return chunk
         live = self.live(fragment_id, chunk.covered)[chunk.offsets - chunk.covered.start]
         return Chunk(chunk.covered, chunk.offsets[live], chunk.rows.filter(pa.array(live)))
-
-    # rows that moved since
 
     def _moved(self, fragment_id: int, covered: RowRange, columns: Columns, where: str) -> Iterator[Chunk]:
         wanted = dict(columns) if isinstance(columns, Mapping) else plain_columns(columns)
@@ -679,7 +687,7 @@ class PastReader(FragmentReader):
             yield from (made for _, made in in_parts(piece, chunk))
 
     def _found(self, fragment_id: int, covered: RowRange) -> tuple[npt.NDArray[np.int64], Ids]:
-        """Return physical offsets of the live rows that existed in the older version, and their row ids."""
+        """Return the physical offsets and the row ids of the live rows that also exist in the older version."""
         offsets = covered.start + np.flatnonzero(self.live(fragment_id, covered))
         ids = np.asarray(self.row_ids(fragment_id, offsets.tolist()), np.int64)
         present = self._source.present(ids)
