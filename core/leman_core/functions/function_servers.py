@@ -76,9 +76,7 @@ def parse_stream(schema: pa.Schema) -> tuple[str, str]:
     """
     told = schema.metadata or {}
     if len(schema) != 1 or FUNCTION_KEY not in told or VERSION_KEY not in told:
-        raise ProtocolError(
-            "a stream's schema needs the function and its version as metadata, and exactly one column"
-        )
+        raise ProtocolError("a stream's schema needs the function and its version as metadata, and exactly one column")
     try:
         return told[FUNCTION_KEY].decode(), told[VERSION_KEY].decode()
     except UnicodeDecodeError:

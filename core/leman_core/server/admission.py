@@ -141,9 +141,7 @@ class CallBudget(Limiter):
         super().__init__(
             most,
             "TOO_MANY_CALLS",
-            lambda _: (
-                f"too many calls of {self.name} are running: retry the call after the delay in RetryInfo"
-            ),
+            lambda _: f"too many calls of {self.name} are running: retry the call after the delay in RetryInfo",
         )
         self._whole = most
         self._overloaded = min(most, _OVERLOADED_CALLS) if sheds else most

@@ -95,9 +95,7 @@ def _shifted(moment: dt.date, found: list[Token], at: int) -> tuple[dt.date, int
         try:
             moment = _add(moment, sign * months, sign * delta)
         except (OverflowError, ValueError):
-            raise invalid_filter(
-                "the interval leads to a time outside the years 1 to 9999: make it shorter"
-            ) from None
+            raise invalid_filter("the interval leads to a time outside the years 1 to 9999: make it shorter") from None
         at = after
     return moment, at
 

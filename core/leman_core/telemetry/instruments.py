@@ -346,9 +346,7 @@ COMMIT_DURATION = Histogram(
     _CALL_BOUNDS,
 )
 COMMIT_QUEUE = Gauge(
-    Description(
-        name="leman.commit.queue.size", unit="{request}", text="Unanswered requests to commit, of all tables."
-    )
+    Description(name="leman.commit.queue.size", unit="{request}", text="Unanswered requests to commit, of all tables.")
 )
 COMMIT_FRAGMENTS = Counter(
     Description(

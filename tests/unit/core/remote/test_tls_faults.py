@@ -62,7 +62,7 @@ def test_a_certificate_that_does_not_verify_is_told_with_why_and_what_to_do(auth
     with running(authority.server()) as port:
         at = f"grpc+tls://localhost:{port}"
         fails(ServerAccess(at), "does not verify", "the system's authorities", "LEMAN_UDF__REMOTE_CREDENTIALS")
-        fails(ServerAccess(at, ca=text(strangers.ca)), "does not verify", "the `ca` that")
+        fails(ServerAccess(at, ca=text(strangers.ca)), "does not verify", "with the `ca` in")
         fails(ServerAccess(at, ca="no PEM"), "not valid PEM")
         client = function_servers.connect_server(ServerAccess(at, ca=ca))
         assert function_servers.describe_function(client, ServerAccess(at, ca=ca), "twice").version == "1"

@@ -380,7 +380,10 @@ def test_a_date_begins_in_the_zone_of_the_other_branch(typed):
 @pytest.mark.parametrize(
     ("expression", "said"),
     [
-        ("case when id > 2 then tiny else id end", "hold all branches of CASE, decimal128(38, 38) and int64: cast them"),
+        (
+            "case when id > 2 then tiny else id end",
+            "hold all branches of CASE, decimal128(38, 38) and int64: cast them",
+        ),
         ("case when id > 2 then flag else 1 end", "branches of CASE are numbers and truth values: cast"),
         ("case when id > 2 then fine else 'x' end", "branches of CASE are dates and timestamps and text: cast"),
         ("case when id > 2 then fine else id end", "branches of CASE are dates and timestamps and numbers: cast"),
