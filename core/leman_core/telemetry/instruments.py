@@ -166,7 +166,7 @@ CALL_DURATION = Histogram(
     Description(
         name="rpc.server.call.duration",
         unit="s",
-        text="How long the calls took that this service served, including those that it refused.",
+        text="Durations of the calls that this service serves, including those that it refuses.",
         attributes=("rpc.system.name", RPC_METHOD, STATUS_CODE, ERROR_TYPE),
     ),
     _CALL_BOUNDS,
@@ -175,7 +175,7 @@ CALL_BUDGET = Gauge(
     Description(
         name="leman.rpc.budget.used",
         unit="1",
-        text="Running calls of a method, as a share of the number that may run concurrently.",
+        text="Calls in progress, as a share of the method's limit on concurrent calls.",
         attributes=(RPC_METHOD,),
     )
 )
@@ -184,7 +184,7 @@ PROCESS_CPU = ObservedCounter(
     Description(
         name="process.cpu.time",
         unit="s",
-        text="Processor time of the service's own process. For the executor, without Spark and functions.",
+        text="Processor time of the service's own process. For the executor this excludes Spark and functions.",
         attributes=(CPU_MODE,),
     )
 )
@@ -192,7 +192,7 @@ PROCESS_MEMORY = Gauge(
     Description(
         name="process.memory.usage",
         unit="By",
-        text="Resident memory of the service's own process. For the executor, without Spark and functions.",
+        text="Resident memory of the service's own process. For the executor this excludes Spark and functions.",
     )
 )
 
@@ -200,7 +200,7 @@ STORE_REQUESTS = ObservedCounter(
     Description(
         name="leman.store.requests",
         unit="{request}",
-        text="Requests to object stores by the service's own process, by the library that sends them. Without workers.",
+        text="Requests to object stores by the service's own process, by library. Those of workers are not included.",
         attributes=(STORE, LIBRARY, STORE_OPERATION),
     )
 )
@@ -211,7 +211,7 @@ PLAN_DURATION = Histogram(
     Description(
         name="leman.plan.duration",
         unit="s",
-        text="How long the phases of plans took.",
+        text="Durations of the phases of planning.",
         attributes=(JOB_KIND, PHASE),
     ),
     _CALL_BOUNDS,
@@ -221,14 +221,17 @@ PLAN_DURATION = Histogram(
 
 JOBS = Gauge(
     Description(
-        name="leman.jobs", unit="{job}", text="Jobs that this executor has, by state.", attributes=(JOB_KIND, JOB_STATE)
+        name="leman.jobs",
+        unit="{job}",
+        text="Jobs that this executor owns and that have not ended, by state.",
+        attributes=(JOB_KIND, JOB_STATE),
     )
 )
 JOB_DURATION = Histogram(
     Description(
         name="leman.job.duration",
         unit="s",
-        text="How long the jobs that ended here took, from their first start.",
+        text="Durations of the jobs that ended on this executor, from each job's first start to its end.",
         attributes=(JOB_KIND, JOB_STATE),
     ),
     _JOB_BOUNDS,
@@ -237,16 +240,16 @@ JOB_ENDS = Counter(
     Description(
         name="leman.job.ends",
         unit="{job}",
-        text="Jobs that ended here, by their last state.",
+        text="Jobs that ended on this executor, by final state.",
         attributes=(JOB_KIND, JOB_STATE),
     )
 )
-JOB_QUEUE = Gauge(Description(name="leman.job.queue.size", unit="{job}", text="Jobs that wait to be started."))
+JOB_QUEUE = Gauge(Description(name="leman.job.queue.size", unit="{job}", text="Jobs that wait for a free slot."))
 JOB_ROWS = Counter(
     Description(
         name="leman.job.rows",
         unit="{row}",
-        text="Rows that were evaluated, got a value, failed, or were committed.",
+        text="Rows that were evaluated, computed, failed or committed.",
         attributes=(JOB_KIND, ROWS),
     )
 )
@@ -262,7 +265,7 @@ WORK_TIME = Counter(
     Description(
         name="leman.job.work.time",
         unit="s",
-        text="Time that workers spent, and that jobs waited for commits, by phase.",
+        text="Time that workers spent in each phase of their work, and time spent waiting for commits.",
         attributes=(JOB_KIND, PHASE),
     )
 )
@@ -270,25 +273,29 @@ JOB_EVENTS = Counter(
     Description(
         name="leman.job.events",
         unit="{event}",
-        text="Events of jobs, as WatchJob sends them: stall, error, replan and so on.",
+        text="Events of jobs, as clients see them: stall, error, replan and so on.",
         attributes=(EVENT,),
     )
 )
 STALLS = Gauge(
-    Description(name="leman.job.stalls", unit="{stall}", text="Stalls of running jobs: waits without progress.")
+    Description(
+        name="leman.job.stalls",
+        unit="{stall}",
+        text="Stalls of running jobs: things that a job waits for and that made no progress for too long.",
+    )
 )
 LEASE_AGE = Gauge(
     Description(
         name="leman.job.lease.age",
         unit="s",
-        text="Seconds since the lease of a job was renewed, for the job with the oldest renewal.",
+        text="Largest time, over all jobs of this executor, since the job's lease was last renewed.",
     )
 )
 ERROR_BUDGET = Gauge(
     Description(
         name="leman.job.error_budget.used",
         unit="1",
-        text="Failed rows as a share of those that the job's error policy allows, for the job with the largest share.",
+        text="Failed rows of a job, as a share of those that its error policy allows; the largest share of all jobs.",
     )
 )
 WORKERS = Gauge(
@@ -298,21 +305,21 @@ FUNCTIONS_AVAILABLE = Gauge(
     Description(
         name="leman.functions.available",
         unit="1",
-        text="1 if Spark's workers can run functions; 0 if no worker has connected, or none has a suitable Python.",
+        text="1 if workers can run functions; 0 if none has connected, or if none has the required Python.",
     )
 )
 REDIS_FAILURES = Counter(
     Description(
         name="leman.redis.failures",
         unit="{call}",
-        text="Calls of the executor that Redis refused or did not answer. Jobs continue without Redis.",
+        text="Calls of the executor that Redis refused or did not answer. Jobs continue without them.",
     )
 )
 REDIS_DURATION = Histogram(
     Description(
         name="db.client.operation.duration",
         unit="s",
-        text="How long the executor's calls to Redis took, including those that failed.",
+        text="Durations of the executor's calls to Redis, including failed ones.",
         attributes=(DB_SYSTEM, DB_OPERATION, ERROR_TYPE),
     ),
     _REDIS_BOUNDS,
@@ -321,7 +328,7 @@ REDIS_MEMORY = Gauge(
     Description(
         name="leman.redis.memory",
         unit="By",
-        text="Memory that Redis uses (used), and the most that it may use (limit; 0 without a limit).",
+        text="Memory that Redis uses (used), and the most that it may use (limit; 0 means no limit).",
         attributes=(MEMORY,),
     )
 )
@@ -329,7 +336,7 @@ STORED = Counter(
     Description(
         name="leman.job.stored",
         unit="By",
-        text="Bytes that workers stored: checkpoints by their size in memory, column files by their size in storage.",
+        text="Bytes that workers stored: in checkpoints (size in memory) and in column files (size in storage).",
         attributes=(FILE_KIND,),
     )
 )
@@ -340,19 +347,23 @@ COMMIT_DURATION = Histogram(
     Description(
         name="leman.commit.duration",
         unit="s",
-        text="How long requests to commit took, including checks and waiting.",
+        text="Durations of requests to commit, including checks and waiting.",
         attributes=(OPERATION, ERROR_TYPE),
     ),
     _CALL_BOUNDS,
 )
 COMMIT_QUEUE = Gauge(
-    Description(name="leman.commit.queue.size", unit="{request}", text="Unanswered requests to commit, of all tables.")
+    Description(
+        name="leman.commit.queue.size",
+        unit="{request}",
+        text="Requests to commit, for all tables, that are waiting or in progress.",
+    )
 )
 COMMIT_FRAGMENTS = Counter(
     Description(
         name="leman.commit.fragments",
         unit="{fragment}",
-        text="Fragments that were committed or refused, with the reason if refused.",
+        text="Fragments whose files were accepted or refused, with the reason if they were refused.",
         attributes=(OUTCOME, ERROR_TYPE),
     )
 )
