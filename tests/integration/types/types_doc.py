@@ -20,7 +20,7 @@ NAMES["map by"] = "`map` as its keys"
 def tables() -> str:
     """Both tables."""
     stored = [
-        "| Arrow type | a function of single rows is given | table format | kept as | cannot lie in |",
+        "| Arrow type | a function of single rows gets | table format | stored as | cannot be nested in |",
         "|---|---|---|---|---|",
         *(_stored(case) for case in CASES),
     ]
