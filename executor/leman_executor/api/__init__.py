@@ -1,1 +1,1 @@
-"""The executor's API: JobService, forwarding between executors, and clients of the other services."""
+"""Serve JobService, forward calls between executors, and call the other services."""

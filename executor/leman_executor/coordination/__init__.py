@@ -1,1 +1,1 @@
-"""Live state that may be lost at any time: reservations and leases. The only package that imports redis."""
+"""Keep reservations and leases in Redis, which may lose them at any time. The only package that imports redis."""

@@ -1,1 +1,1 @@
-"""The job history of a database: states of jobs, their failed rows and their costs."""
+"""Keep the job history of a database: states of jobs, their failed rows and their costs."""

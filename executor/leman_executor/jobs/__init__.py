@@ -1,1 +1,1 @@
-"""Run one job: plan it, execute plan after plan, commit, end it, and report its state to history and watchers."""
+"""Run one job: make plans and execute them, commit, end the job, and report its state to history and watchers."""

@@ -135,6 +135,6 @@ def _has_other_source(view: str, job: Job) -> bool:
         return False
     try:
         return tables.snapshot(definition.source_uri, job.refresh.src_version).identity != known
-    except NotFound:  # the latest version tells less: a restore may have taken its incarnation along
+    except NotFound:  # weaker evidence: a restore also restores the incarnation
         now = tables.snapshot(definition.source_uri).incarnation
         return bool(now) and outlives_versions(known) and now != known

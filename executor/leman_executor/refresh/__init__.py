@@ -1,1 +1,1 @@
-"""Refreshes of materialized views: which rows, their values in a scratch table, one commit. See decision 10."""
+"""Refresh materialized views: find changed rows, compute values in a scratch table, commit once. See decision 10."""

@@ -368,7 +368,7 @@ def _places(unit: WorkUnit) -> list[FragmentRows]:
 #: between. At this number, the job ends.
 MOST_LOST = 32
 #: Maximum number of consecutive connections that may break while servers have a batch alone. At this number, the job
-#: ends if the patience is over too.
+#: ends, but not before `patience_seconds` have passed.
 MOST_BROKEN = 32
 _NOTHING = ServerAnswers()
 _NEXT = (
@@ -388,7 +388,7 @@ class ServerBreaks:
 
     Args:
         function: The function's name and version.
-        patience_seconds: How long servers may answer no batch, if connections break so rarely that few are counted.
+        patience_seconds: Minimum time without an answer after which broken connections end the job.
         clock: Returns seconds, as `time.monotonic` does.
     """
 

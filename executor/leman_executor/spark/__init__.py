@@ -1,1 +1,1 @@
-"""Run workers as Spark tasks; the only package that imports pyspark."""
+"""Run workers as Spark tasks. The only package that imports pyspark."""

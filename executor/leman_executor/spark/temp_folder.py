@@ -1,4 +1,4 @@
-"""The folder in which Spark, its JVM and their libraries keep temporary files.
+"""Make the folder in which Spark, its JVM and their libraries keep temporary files.
 
 Each process has its own; see `leman_core.process.temp_folders`.
 """

@@ -1,1 +1,1 @@
-"""What runs where the rows are: reads, calls the function, checkpoints, writes column files. No gRPC, no Spark."""
+"""Run units where the rows are: read rows, call the function, write checkpoints and column files. No gRPC, no Spark."""

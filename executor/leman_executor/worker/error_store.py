@@ -1,4 +1,4 @@
-"""The error store of a database: a Lance table of failed rows that workers and executors append to.
+"""Store the failed rows of a database in a Lance table, to which workers and executors append.
 
 Runs on Spark workers, so it imports neither gRPC nor Spark.
 """

@@ -39,7 +39,7 @@ class ServerError(Exception):
 
     @property
     def names(self) -> set[str]:
-        """Return the names by which an error rule may match it: its own and its bases', with and without modules."""
+        """Return the names by which error rules match the error: its own and its bases', with and without modules."""
         told = {self.kind, *self.bases}
         return {*told, *(name.rpartition(".")[2] for name in told), "Exception", "BaseException"}
 

@@ -50,7 +50,8 @@ LASTING = frozenset(
         *(np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32, np.uint64),
     }
 )
-#: The Python types whose values pyarrow converts exactly, except that it rounds an integer to the nearest half.
+#: For some Arrow types, the Python types whose values pyarrow converts without loss. For half-precision floats, these
+#: do not include integers, because pyarrow rounds them.
 _SAFE: list[tuple[Callable[[pa.DataType], bool], frozenset[type]]] = [
     (is_text, frozenset({type(None), str})),
     (is_binary, frozenset({type(None), bytes})),
