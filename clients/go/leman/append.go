@@ -21,12 +21,13 @@ const (
 	appendBatch = 16 << 20
 )
 
-// Source is where rows come from. It is made by [Batches], [Reader] and [Reopened].
+// Source provides the rows of a call. Make one with [Batches], [Reader] or [Reopened].
 type Source struct {
 	open func() (array.RecordReader, error)
 }
 
-// Batches are rows in memory; they are sent again where the services went away.
+// Batches returns a source of rows in memory. If the services become unavailable during the call, it sends the rows
+// again.
 func Batches(schema *arrow.Schema, batches ...arrow.RecordBatch) Source {
 	return Source{func() (array.RecordReader, error) {
 		if schema == nil {
@@ -39,13 +40,14 @@ func Batches(schema *arrow.Schema, batches ...arrow.RecordBatch) Source {
 	}}
 }
 
-// Reopened are rows that open gives again each time: they are sent again where the services went away.
+// Reopened returns a source that calls open for each attempt to send the rows. open must return the same rows each
+// time. If the services become unavailable during the call, it opens and sends them again.
 func Reopened(open func() (array.RecordReader, error)) Source { return Source{open} }
 
 var errSpent = errors.New("what the reader gave is gone")
 
-// Reader are the rows of a reader, which is released in the end. What it gave is gone: where the services go away, the
-// rows are not sent again, and the call fails.
+// Reader returns a source that sends the rows of a reader, and releases the reader at the end. A reader can be read
+// only once. So if the services become unavailable during the call, the rows are not sent again, and the call fails.
 func Reader(reader array.RecordReader) Source {
 	spent := false
 	return Source{func() (array.RecordReader, error) {
@@ -57,7 +59,7 @@ func Reader(reader array.RecordReader) Source {
 	}}
 }
 
-// start opens the rows again.
+// start opens the rows for one attempt.
 func (s Source) start() (array.RecordReader, error) {
 	if s.open == nil {
 		return nil, invalid("rows", "rows has no source: it is made by Batches, Reader or Reopened")
@@ -69,7 +71,7 @@ func (s Source) start() (array.RecordReader, error) {
 	return reader, err
 }
 
-// startingWith has the first attempt take a reader that is open already.
+// startingWith returns a source whose first attempt uses a reader that is already open.
 func (s Source) startingWith(first array.RecordReader) Source {
 	return Source{func() (array.RecordReader, error) {
 		if first == nil {
@@ -81,24 +83,24 @@ func (s Source) startingWith(first array.RecordReader) Source {
 	}}
 }
 
-// AppendOption changes how rows are added.
+// AppendOption is an option of [Table.Append].
 type AppendOption func(*lemanv1.AppendRowsHeader)
 
-// MaxRowsPerFragment bounds the rows in a new fragment; 1,048,576, unless it is given.
+// MaxRowsPerFragment limits the number of rows in a new fragment. The default is 1,048,576.
 func MaxRowsPerFragment(rows int64) AppendOption {
 	return func(header *lemanv1.AppendRowsHeader) { header.MaxRowsPerFragment = rows }
 }
 
-// Appended is what [Table.Append] did.
+// Appended is the result of [Table.Append].
 type Appended struct {
-	// Version is that of the table in which the rows are.
+	// Version is the version of the table that has the new rows.
 	Version int64
-	// Rows is how many there are.
+	// Rows is the number of rows added.
 	Rows int64
 }
 
-// Append adds rows, all of them or none, in one version of the table. Columns that the rows do not have become NULL. It
-// holds a record batch at a time, and no more than 16 MiB of it in the form that is sent.
+// Append adds rows to the table in one new version: all of them or, after an error, none. Columns that are missing from
+// the rows become NULL. Append holds one record batch at a time in memory, and at most 16 MiB of it in encoded form.
 func (t *Table) Append(ctx context.Context, rows Source, options ...AppendOption) (Appended, error) {
 	if err := checked(ctx, options); err != nil {
 		return Appended{}, err
@@ -123,8 +125,8 @@ func (t *Table) Append(ctx context.Context, rows Source, options ...AppendOption
 	return Appended{answer.GetVersion(), answer.GetRowsAdded()}, err
 }
 
-// upload makes a call that is sent a stream, again and again while the services are away. An error that is none of a
-// call ends it; so does the second attempt at what can be sent once.
+// upload makes a call that streams rows, and retries it while the services are unavailable. An error that does not come
+// from the services ends it without a retry. So does a second attempt with a source that can be read only once.
 func (c *Client) upload(ctx context.Context, once func(ctx context.Context) error) error {
 	if err := cmp.Or(contextGiven(ctx), c.made()); err != nil {
 		return err
@@ -151,7 +153,7 @@ func (t *Table) send(
 	ctx context.Context, header *lemanv1.AppendRowsHeader, reader array.RecordReader,
 ) (*lemanv1.AppendRowsResponse, error) {
 	ctx, cancel := context.WithCancel(ctx)
-	defer cancel() // what was not sent whole changes nothing
+	defer cancel() // an incomplete upload changes nothing
 	stream, err := t.client().tables().AppendRows(ctx)
 	if err != nil {
 		return nil, err
@@ -160,7 +162,7 @@ func (t *Table) send(
 	return sendRows(appendStream{stream}, first, reader)
 }
 
-// rowStream is a call that is sent a header, then rows, and answers once.
+// rowStream is a call that sends a header and then rows, and receives one response.
 type rowStream[Q, A any] interface {
 	Send(message *Q) error
 	CloseAndRecv() (*A, error)
@@ -183,10 +185,10 @@ func sendRows[Q, A any](stream rowStream[Q, A], first *Q, reader array.RecordRea
 	if err != nil && !errors.Is(err, io.EOF) {
 		return nil, err
 	}
-	return stream.CloseAndRecv() // after EOF: what went wrong
+	return stream.CloseAndRecv() // after EOF: it returns the error of the call
 }
 
-// write sends rows as an Arrow IPC stream. io.EOF: the services want no more.
+// write sends rows as an Arrow IPC stream. It returns io.EOF if the services accept no more messages.
 func write(sink *pieces, reader array.RecordReader) error {
 	writer := ipc.NewWriter(sink, ipc.WithSchema(reader.Schema()))
 	for reader.Next() {
@@ -210,14 +212,14 @@ func write(sink *pieces, reader array.RecordReader) error {
 	return sink.flush()
 }
 
-// pieces is a writer that sends what is written in messages of a megabyte.
+// pieces is a writer that sends what is written to it in messages of one megabyte.
 type pieces struct {
 	send func(data []byte) error
 	held []byte
 	err  error
 }
 
-// Write keeps the bytes until there are enough for a message.
+// Write buffers the bytes and sends a message when there are enough for one.
 func (p *pieces) Write(data []byte) (int, error) {
 	for rest := data; len(rest) > 0; {
 		n := min(len(rest), appendPiece-len(p.held))
@@ -236,6 +238,6 @@ func (p *pieces) flush() error {
 		return nil
 	}
 	p.err = p.send(p.held)
-	p.held = nil // it is the message's
+	p.held = nil // the message owns the buffer now
 	return p.err
 }

@@ -7,7 +7,7 @@ import (
 	lemanv1 "leman.dev/go/leman/v1"
 )
 
-// isNil shows whether there is nothing to call in what is given for a function or an interface.
+// isNil returns true if a function or an interface value is nil, or holds a nil.
 func isNil(value any) bool {
 	found := reflect.ValueOf(value)
 	switch found.Kind() {
@@ -20,7 +20,7 @@ func isNil(value any) bool {
 	}
 }
 
-// allGiven refuses arguments of which one is nil.
+// allGiven returns an error if one of the arguments is nil.
 func allGiven[T any](name string, values []T) error {
 	for i, value := range values {
 		if isNil(value) {
@@ -30,13 +30,13 @@ func allGiven[T any](name string, values []T) error {
 	return nil
 }
 
-// amount is a number of what there cannot be fewer than none of, by the name of its field.
+// amount is a number that must not be negative, with the name of its field.
 type amount struct {
 	name string
 	n    int64
 }
 
-// noneNegative refuses numbers of which one is negative.
+// noneNegative returns an error if one of the numbers is negative.
 func noneNegative(numbers ...amount) error {
 	for _, number := range numbers {
 		if number.n < 0 {
@@ -46,8 +46,8 @@ func noneNegative(numbers ...amount) error {
 	return nil
 }
 
-// versionIsOne refuses a version that is given and is none, which the services would take for the latest. Versions begin
-// at 1.
+// versionIsOne returns an error if a version is given that is less than 1. The services would read 0 as the latest
+// version.
 func versionIsOne(name string, given bool, version int64) error {
 	if given && version < 1 {
 		return invalid(name, "%s is %d: versions begin at 1; leave it out for the latest", name, version)
@@ -55,7 +55,8 @@ func versionIsOne(name string, given bool, version int64) error {
 	return nil
 }
 
-// functionNamed refuses a function without a name, which the services take for none: the column's own would compute.
+// functionNamed returns an error if a function has no name. The services would ignore it and use the column's own
+// function.
 func functionNamed(function *lemanv1.UdfRef) error {
 	if function != nil && function.GetName() == "" {
 		return invalid("function", "the function has no name: give one, or leave Using out to compute with the column's own")
@@ -63,7 +64,7 @@ func functionNamed(function *lemanv1.UdfRef) error {
 	return nil
 }
 
-// contextGiven refuses a context that is nil.
+// contextGiven returns an error if the context is nil.
 func contextGiven(ctx context.Context) error {
 	if ctx == nil {
 		return invalid("ctx", "ctx is nil: give context.Background() where there is no other one")
@@ -71,7 +72,7 @@ func contextGiven(ctx context.Context) error {
 	return nil
 }
 
-// checked refuses what a call cannot be made with: no context, or an option that is nil.
+// checked returns an error if the context or one of the options is nil.
 func checked[T any](ctx context.Context, options []T) error {
 	if err := contextGiven(ctx); err != nil {
 		return err

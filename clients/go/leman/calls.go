@@ -19,26 +19,27 @@ import (
 const (
 	authorization   = "authorization"
 	requestIDHeader = "x-request-id"
-	// guardInterval is how often a call that lasts looks whether it is connected.
+	// guardInterval is how often a waiting call checks its connection.
 	guardInterval = time.Second
 )
 
 var (
 	errAway = errors.New("not connected")
-	// errReplaced ends a call that is better made by way of the endpoint.
+	// errReplaced ends a call to a service that is not connected, so that the call is made through the endpoint
+	// instead.
 	errReplaced = errors.New("the service itself is not connected")
-	// onceByGRPC has gRPC make a call once: this package knows when another attempt is worth it.
+	// onceByGRPC turns off gRPC's own retries: this package decides which calls to retry.
 	onceByGRPC = grpc.MaxRetryRPCBufferSize(0)
 )
 
-// Invoke makes a unary call; the generated stubs call it. It is sent again while the services are away, as long as the
-// client's patience and the context last.
+// Invoke makes a unary call; the generated stubs use it. While the services are unavailable it retries, until the
+// client's patience or the context ends.
 func (c *Client) Invoke(ctx context.Context, method string, request, reply any, options ...grpc.CallOption) error {
 	if err := cmp.Or(checked(ctx, options), c.made()); err != nil {
 		return err
 	}
 	facts := factsOf(method)
-	if request == nil || facts.requestID != nil && isNil(request) { // one that reads may be a message of none
+	if request == nil || facts.requestID != nil && isNil(request) { // the request of a method that only reads may be nil
 		return invalid("request", "request is nil: give the message that is sent")
 	}
 	if isNil(reply) {
@@ -84,7 +85,7 @@ func (c *Client) invokeOnce(ctx context.Context, method string, request, reply a
 	return nil
 }
 
-// again returns true when a call is worth another attempt, after a pause where one is needed.
+// again returns true if a call should be retried. It pauses first, if the error asks for a pause.
 func (c *Client) again(ctx context.Context, failed *Error, waiting *patience) bool {
 	ctx, stop := c.untilClosed(ctx)
 	defer stop()
@@ -99,7 +100,7 @@ func (c *Client) again(ctx context.Context, failed *Error, waiting *patience) bo
 	return waiting.wait(ctx, failed.RetryDelay)
 }
 
-// untilClosed gives a context that ends with the client, too.
+// untilClosed returns a context that also ends when the client is closed.
 func (c *Client) untilClosed(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
 	stop := context.AfterFunc(c.life, cancel)
@@ -109,8 +110,8 @@ func (c *Client) untilClosed(ctx context.Context) (context.Context, context.Canc
 	}
 }
 
-// ending gives the error of a call that is not made again: that of the client or the context, where someone closed or
-// cancelled it meanwhile.
+// ending returns the error of a call that is not retried. If the client was closed or the context ended meanwhile, it
+// returns the error for that.
 func (c *Client) ending(ctx context.Context, failed *Error) *Error {
 	if c.closed.Load() {
 		return c.explain(ctx, failed.Method, failed.RequestID, failed)
@@ -121,7 +122,7 @@ func (c *Client) ending(ctx context.Context, failed *Error) *Error {
 	return asError(failed.Method, failed.RequestID, ctx.Err())
 }
 
-// outgoing adds what each call carries, the token and an id, to the metadata that its caller gave.
+// outgoing adds the token and a request id to the metadata of the caller's context.
 func (c *Client) outgoing(ctx context.Context, method string) (_ context.Context, id, token string, _ error) {
 	if chosen, ok := ctx.Value(requestIDKey{}).(string); ok && chosen == "" {
 		return ctx, "", "", invalid("request_id", "the request id is empty: leave WithRequestID out to have one made up")
@@ -155,7 +156,8 @@ func (c *Client) outgoing(ctx context.Context, method string) (_ context.Context
 	return metadata.NewOutgoingContext(ctx, carried), id, token, nil
 }
 
-// token gives the token for a call. A stream waits for it as long as a unary call of its service may take.
+// token returns the token for a call. A stream waits for it for at most the default deadline of a unary call of its
+// service.
 func (c *Client) token(ctx context.Context, method string) (string, error) {
 	ctx, stop := c.untilClosed(ctx)
 	defer stop()
@@ -164,8 +166,9 @@ func (c *Client) token(ctx context.Context, method string) (string, error) {
 	return c.tokens.get(ctx)
 }
 
-// guard ends a call that has not been connected for as long as the client is patient, or at once where the endpoint can
-// take the connection's place: the policy has calls wait for a connection until their deadline.
+// guard ends a call if it has had no connection for as long as the client's patience. If the endpoint can replace the
+// connection, it ends the call at once. Without this, calls would wait for a connection until their deadline, because
+// the published policy sets wait-for-ready.
 func (c *Client) guard(
 	ctx context.Context, conn *grpc.ClientConn, replaceable bool,
 ) (context.Context, context.CancelFunc) {
@@ -198,7 +201,7 @@ func (c *Client) guard(
 	}
 }
 
-// explain gives the error that a guarded call ended with.
+// explain returns the error of a guarded call.
 func (c *Client) explain(guarded context.Context, method, id string, err error) *Error {
 	failed := asError(method, id, err)
 	switch {
@@ -213,8 +216,8 @@ func (c *Client) explain(guarded context.Context, method, id string, err error) 
 	return failed
 }
 
-// NewStream opens a stream; the generated stubs call it. A stream is opened once, and resumes by itself only in the
-// methods of this package; a token that is refused is not renewed for it, but for the one that is opened next.
+// NewStream opens a stream; the generated stubs use it. A stream is opened once: only methods of this package resume
+// one. If the services refuse the token, this stream fails, and the next one gets a new token.
 func (c *Client) NewStream(
 	ctx context.Context, description *grpc.StreamDesc, method string, options ...grpc.CallOption,
 ) (grpc.ClientStream, error) {
@@ -239,20 +242,20 @@ func (c *Client) NewStream(
 	return stream, nil
 }
 
-// clientStream gives errors of this package, and holds nothing once it has ended.
+// clientStream is a stream that returns errors of this package and releases everything when it ends.
 type clientStream struct {
 	grpc.ClientStream
 	client            *Client
 	guarded           context.Context
 	stop              context.CancelFunc
 	method, id, token string
-	answers           bool // whether more than one answer may come
+	answers           bool // true if more than one response may come
 }
 
 // SendMsg sends a message.
 func (s *clientStream) SendMsg(message any) error {
 	err := s.ClientStream.SendMsg(message)
-	if err == nil || errors.Is(err, io.EOF) { // EOF: RecvMsg tells what happened
+	if err == nil || errors.Is(err, io.EOF) { // for EOF, RecvMsg returns the cause
 		return err
 	}
 	failed := s.failed(err)
@@ -262,7 +265,7 @@ func (s *clientStream) SendMsg(message any) error {
 	return failed
 }
 
-// RecvMsg takes the next answer; io.EOF after the last one.
+// RecvMsg receives the next response. It returns io.EOF after the last one.
 func (s *clientStream) RecvMsg(message any) error {
 	err := s.ClientStream.RecvMsg(message)
 	switch {
@@ -275,7 +278,8 @@ func (s *clientStream) RecvMsg(message any) error {
 	return s.failed(err)
 }
 
-// failed ends the stream and gives its error. What refused the token will be shown another one next time.
+// failed ends the stream and returns its error. If the services refused the token, the next call asks the source for
+// another one.
 func (s *clientStream) failed(err error) *Error {
 	explained := s.client.explain(s.guarded, s.method, s.id, err)
 	s.stop()

@@ -14,34 +14,34 @@ import (
 	lemanv1 "leman.dev/go/leman/v1"
 )
 
-// Client is connections to the services. It is made by [Connect], and closed by its maker. Calls of a zero value, and of
-// zero values of what it makes, are INVALID_ARGUMENT.
+// Client holds the connections to the services. Create one with [Connect] and close it with [Client.Close]. Calls of a
+// zero Client, and of zero values of the types that it creates, return INVALID_ARGUMENT.
 //
-// It is also what the generated stubs ask for, such as lemanv1.NewJobServiceClient(client).
+// It can be passed to the generated stubs, such as lemanv1.NewJobServiceClient(client).
 type Client struct {
 	endpoint *grpc.ClientConn
-	own      map[string]*grpc.ClientConn // of services that are called themselves, by the service's full name
-	direct   map[string]*grpc.ClientConn // the same, but by way of the endpoint while they cannot be reached
+	own      map[string]*grpc.ClientConn // direct connections, by the service's full name
+	direct   map[string]*grpc.ClientConn // direct connections that the endpoint replaces while they are down
 	tokens   *tokens
 	patience time.Duration
 	logger   *slog.Logger
 	closed   atomic.Bool
 	life     context.Context // ends when the client is closed
 	end      context.CancelFunc
-	exposed  string // the address of another machine that no token may go to, as there is no TLS; empty: there is none
+	exposed  string // an address on another machine that must not get a token, for lack of TLS; may be empty
 }
 
 var _ grpc.ClientConnInterface = (*Client)(nil)
 
-// Connect connects to the services and waits for a first answer. The endpoint is host:port of any one service, which
-// answers for all of them, or several of these separated by commas: the first that answers is called, and another one
-// when it goes away.
+// Connect connects to the services and waits for the first response. The endpoint is the host:port of any one service,
+// which accepts the calls of all of them. It may also be several such addresses, separated by commas. Then the client
+// uses the first one that answers, and switches to another one when that becomes unavailable.
 //
-// Without [WithTLS] the connection is plaintext, and a token goes to this machine alone, unless [WithPlaintext] says
-// otherwise.
+// Without [WithTLS] the connection is plaintext. The client then sends a token only to this machine, unless you pass
+// [WithPlaintext].
 //
-// The error is an [*Error]: INVALID_ARGUMENT for options that do not go together, UNAVAILABLE where nothing answers,
-// UNAUTHENTICATED for a token that does not hold.
+// Errors are of type [*Error]: INVALID_ARGUMENT for options that contradict each other, UNAVAILABLE if no address
+// answers, UNAUTHENTICATED for an invalid token.
 func Connect(ctx context.Context, endpoint string, options ...Option) (*Client, error) {
 	if err := checked(ctx, options); err != nil {
 		return nil, err
@@ -112,14 +112,14 @@ func newClient(endpoint string, s *settings) (*Client, error) {
 	return client, nil
 }
 
-// expose keeps of addresses that were opened whether tokens may go there.
+// expose records whether the client may send tokens to the given addresses.
 func (c *Client) expose(addresses string, s *settings) {
 	if hosts, err := hostsOf(addresses); err == nil && c.exposed == "" {
 		c.exposed = s.exposed(hosts)
 	}
 }
 
-// unreachable says of a first contact that took too long that nothing answered.
+// unreachable returns the error of a first contact that got no response in time.
 func unreachable(endpoint string, err error) error {
 	failed := asError("", "", err)
 	if failed.Code != codes.DeadlineExceeded {
@@ -136,8 +136,8 @@ func unreachable(endpoint string, err error) error {
 	}
 }
 
-// Close ends all calls that are under way, those too that wait for a token or to be sent again: with CANCELLED (CLOSED).
-// Jobs go on. It returns nil.
+// Close closes the connections. All running calls end with CANCELLED (CLOSED), including calls that wait for a token or
+// for a retry. Jobs continue. It always returns nil.
 func (c *Client) Close() error {
 	if c.made() != nil || c.closed.Swap(true) {
 		return nil
@@ -146,24 +146,24 @@ func (c *Client) Close() error {
 	_ = c.endpoint.Close()
 	for _, conns := range []map[string]*grpc.ClientConn{c.own, c.direct} {
 		for _, conn := range conns {
-			_ = conn.Close() // of several services: closed before is closed
+			_ = conn.Close() // several services may share a connection; closing it twice does no harm
 		}
 	}
 	return nil
 }
 
-// Info tells which service answers at the endpoint, and where the others are.
+// Info returns which service answers at the endpoint, and the addresses of the others.
 func (c *Client) Info(ctx context.Context) (*lemanv1.GetInfoResponse, error) {
 	return c.info().GetInfo(ctx, &lemanv1.GetInfoRequest{})
 }
 
-// Database names a database: by its registered name, or its path or uri as the services reach it. Nothing is called; a
-// database is made with its first table.
+// Database returns a handle for a database, by its registered name, or by its path or URI as the services see it. It
+// makes no call. A database is created with its first table.
 func (c *Client) Database(name string) *Database {
 	return &Database{client: c, name: name}
 }
 
-// conn gives the connection to the service of a method, and whether the endpoint can take its place.
+// conn returns the connection to the service of a method, and whether the endpoint can replace it.
 func (c *Client) conn(method string) (conn *grpc.ClientConn, replaceable bool) {
 	service := serviceOf(method)
 	if conn, ok := c.own[service]; ok {
@@ -178,7 +178,7 @@ func (c *Client) conn(method string) (conn *grpc.ClientConn, replaceable bool) {
 	return c.endpoint, false
 }
 
-// warn logs what a listing left out.
+// warn logs the entries that a listing left out.
 func (c *Client) warn(ctx context.Context, warnings []string) {
 	for _, text := range warnings {
 		c.logger.WarnContext(ctx, "leman: "+text)

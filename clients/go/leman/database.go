@@ -11,19 +11,21 @@ import (
 	lemanv1 "leman.dev/go/leman/v1"
 )
 
-// Database is a folder, or a prefix of an object store, of tables. It is made by [Client.Database].
+// Database is a handle for a folder, or a prefix of an object store, that holds tables. Create one with
+// [Client.Database].
 type Database struct {
 	client *Client
 	name   string
 }
 
-// Name is what it was called: a registered name, a path or a uri.
+// Name returns the name, path or URI with which the handle was created.
 func (d *Database) Name() string { return d.name }
 
-// Client is the client that it was made by.
+// Client returns the client that created the handle.
 func (d *Database) Client() *Client { return d.client }
 
-// orNone gives a database to call methods of, which then say that it is none: that of zero values is nil.
+// orNone returns an unusable database instead of nil, whose methods return an error. Zero values of other types have a
+// nil database.
 func (d *Database) orNone() *Database {
 	if d == nil {
 		return &Database{}
@@ -35,7 +37,7 @@ func (d *Database) ref(table string) *lemanv1.TableRef {
 	return &lemanv1.TableRef{Database: d.name, Table: table}
 }
 
-// Tables lists the names of its tables and views, in their order.
+// Tables lists the names of the tables and views, in order.
 func (d *Database) Tables(ctx context.Context, options ...ListOption) iter.Seq2[string, error] {
 	return listed(ctx, options, func(ctx context.Context, size int32, token string) ([]string, string, error) {
 		page, err := d.client.catalog().ListTables(ctx,
@@ -44,10 +46,10 @@ func (d *Database) Tables(ctx context.Context, options ...ListOption) iter.Seq2[
 	})
 }
 
-// Table names a table. Nothing is called: [Table.Describe] shows whether it is there.
+// Table returns a handle for a table. It makes no call; use [Table.Describe] to learn whether the table exists.
 func (d *Database) Table(name string) *Table { return &Table{relation{d, name}} }
 
-// OpenTable names a table that is there. The error has the reason TABLE_NOT_FOUND where it is not.
+// OpenTable returns a handle for an existing table. If there is none, the error has the reason TABLE_NOT_FOUND.
 func (d *Database) OpenTable(ctx context.Context, name string) (*Table, error) {
 	table := d.Table(name)
 	_, err := table.Describe(ctx)
@@ -57,7 +59,7 @@ func (d *Database) OpenTable(ctx context.Context, name string) (*Table, error) {
 	return table, nil
 }
 
-// CreateOption changes a table that is made.
+// CreateOption is an option of [Database.CreateTable] and [Database.CreateTableFrom].
 type CreateOption func(*createSettings)
 
 type createSettings struct {
@@ -65,18 +67,18 @@ type createSettings struct {
 	append  []AppendOption
 }
 
-// WithoutStableRowIDs makes a table whose row ids do not survive updates and compaction: Leman then computes more than
-// it needs to.
+// WithoutStableRowIDs creates a table whose row ids change with updates and compaction. Leman then has to compute some
+// rows again that it could reuse otherwise.
 func WithoutStableRowIDs() CreateOption {
 	return func(s *createSettings) { s.request.StableRowIds = new(bool) }
 }
 
-// Appending has the first rows of the table added as the options say.
+// Appending passes options for adding the first rows of the table.
 func Appending(options ...AppendOption) CreateOption {
 	return func(s *createSettings) { s.append = append(s.append, options...) }
 }
 
-// CreateTable makes a table without rows.
+// CreateTable creates an empty table.
 func (d *Database) CreateTable(ctx context.Context, name string, schema *arrow.Schema, options ...CreateOption) (*Table, error) {
 	_, err := d.createTable(ctx, name, schema, options)
 	if err != nil {
@@ -105,7 +107,7 @@ func (d *Database) createTable(
 	if err := allGiven("options", s.append); err != nil {
 		return nil, err
 	}
-	added := &lemanv1.AppendRowsHeader{} // what is wrong with it is said before there is a table
+	added := &lemanv1.AppendRowsHeader{} // validate the options before the table exists
 	for _, option := range s.append {
 		option(added)
 	}
@@ -116,8 +118,8 @@ func (d *Database) createTable(
 	return s, err
 }
 
-// CreateTableFrom makes a table and adds rows to it. Where the rows cannot be added, the table goes again, unless
-// the caller gave a request id ([WithRequestID]): then it stays for the next call under that.
+// CreateTableFrom creates a table and adds rows to it. If adding the rows fails, it drops the table, unless the caller
+// set a request id with [WithRequestID]: then the table stays, and another call with that id can continue.
 func (d *Database) CreateTableFrom(ctx context.Context, name string, rows Source, options ...CreateOption) (*Table, error) {
 	first, err := rows.start()
 	if err != nil {
@@ -140,29 +142,30 @@ func (d *Database) CreateTableFrom(ctx context.Context, name string, rows Source
 
 type forceOption struct{}
 
-// ForceOption is given by [Force].
+// ForceOption is the type of [Force].
 type ForceOption interface{ force() }
 
 func (forceOption) force() {}
 
-// Force has a change made although others rest on what goes. What becomes of them stands at the call.
+// Force makes a change although other objects depend on what it removes. Each method says what happens to these
+// objects.
 func Force() ForceOption { return forceOption{} }
 
-// forced shows whether [Force] is among the options.
+// forced returns true if [Force] is among the options.
 func forced(options []ForceOption) bool {
 	return slices.ContainsFunc(options, func(option ForceOption) bool { return option != nil })
 }
 
-// DropTable removes a table with all its versions, computed values and checkpoints. The history of its jobs stays. With
-// [Force]: although views rest on it, which keep their rows and cannot be refreshed any more, or jobs of it have not
-// ended, which fail.
+// DropTable removes a table with all its versions, computed values and checkpoints. The history of its jobs stays. It
+// is refused if views depend on the table, or if jobs of the table have not ended. With [Force] the table is dropped
+// anyway: the views keep their rows but cannot be refreshed, and the jobs fail.
 func (d *Database) DropTable(ctx context.Context, name string, options ...ForceOption) error {
 	_, err := d.client.tables().DropTable(ctx, &lemanv1.DropTableRequest{Table: d.ref(name), Force: forced(options)})
 	return err
 }
 
-// RenameTable gives a table another name, in one step. What refers to it by its old name does not follow; with [Force]
-// also where views or jobs do.
+// RenameTable renames a table atomically. References to the old name are not updated, so it is refused if views or jobs
+// refer to the table, unless you pass [Force].
 func (d *Database) RenameTable(ctx context.Context, name, newName string, options ...ForceOption) (*Table, error) {
 	request := &lemanv1.RenameTableRequest{Table: d.ref(name), NewName: newName, Force: forced(options)}
 	if _, err := d.client.tables().RenameTable(ctx, request); err != nil {
@@ -171,9 +174,9 @@ func (d *Database) RenameTable(ctx context.Context, name, newName string, option
 	return d.Table(newName), nil
 }
 
-// Verify reads all that the database keeps and compares it with the digests that were written with it. Each message has
-// what was looked at since the one before; an interrupted call continues from there. resumeToken: that of a message of an
-// earlier call; empty: from the beginning.
+// Verify reads all stored data of the database and compares it with the recorded digests. Each message reports what was
+// checked since the previous one. If the call is interrupted, it continues after the last message. To continue an
+// earlier call, pass the resumeToken of its last message; an empty token starts from the beginning.
 func (d *Database) Verify(ctx context.Context, resumeToken string) iter.Seq2[*lemanv1.VerifyDatabaseResponse, error] {
 	return func(yield func(*lemanv1.VerifyDatabaseResponse, error) bool) {
 		token := resumeToken
@@ -189,7 +192,7 @@ func (d *Database) Verify(ctx context.Context, resumeToken string) iter.Seq2[*le
 	}
 }
 
-// Databases lists the databases that have names.
+// Databases lists the registered databases.
 func (c *Client) Databases(ctx context.Context, options ...ListOption) iter.Seq2[*lemanv1.Database, error] {
 	return listed(ctx, options, func(ctx context.Context, size int32, token string) ([]*lemanv1.Database, string, error) {
 		page, err := c.databases().ListDatabases(ctx, &lemanv1.ListDatabasesRequest{PageSize: size, PageToken: token})
@@ -198,7 +201,7 @@ func (c *Client) Databases(ctx context.Context, options ...ListOption) iter.Seq2
 	})
 }
 
-// RegisterDatabase gives a database a name. Nothing is written to the database itself.
+// RegisterDatabase registers a name for a database. It writes nothing to the database itself.
 func (c *Client) RegisterDatabase(ctx context.Context, database *lemanv1.Database) (*lemanv1.Database, error) {
 	if database == nil {
 		return nil, invalid("database", "database is nil: give its name and where it is")
@@ -207,13 +210,14 @@ func (c *Client) RegisterDatabase(ctx context.Context, database *lemanv1.Databas
 	return answer.GetDatabase(), err
 }
 
-// GetDatabase tells what is registered under a name.
+// GetDatabase returns the registration of a name.
 func (c *Client) GetDatabase(ctx context.Context, name string) (*lemanv1.Database, error) {
 	answer, err := c.databases().GetDatabase(ctx, &lemanv1.GetDatabaseRequest{Name: name})
 	return answer.GetDatabase(), err
 }
 
-// UpdateDatabase changes what is said of a database: the fields of it that are named, of description, labels and limits.
+// UpdateDatabase changes the registration of a database: those of its fields description, labels and limits that are
+// listed in fields.
 func (c *Client) UpdateDatabase(ctx context.Context, database *lemanv1.Database, fields ...string) (*lemanv1.Database, error) {
 	if database == nil {
 		return nil, invalid("database", "database is nil: give its name and what changes")
@@ -223,8 +227,8 @@ func (c *Client) UpdateDatabase(ctx context.Context, database *lemanv1.Database,
 	return answer.GetDatabase(), err
 }
 
-// UnregisterDatabase takes a name from a database, whose tables stay. With [Force]: although jobs of it have not ended,
-// which go on.
+// UnregisterDatabase removes a registered name. The tables of the database stay. It is refused if jobs of the database
+// have not ended; with [Force] the name is removed anyway, and the jobs continue.
 func (c *Client) UnregisterDatabase(ctx context.Context, name string, options ...ForceOption) error {
 	request := &lemanv1.UnregisterDatabaseRequest{Name: name, Force: forced(options)}
 	_, err := c.databases().UnregisterDatabase(ctx, request)

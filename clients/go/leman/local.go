@@ -19,12 +19,11 @@ import (
 
 const lakeScheme = "leman-local"
 
-// ConnectLocal opens the database in a folder of this machine, with the services that run for it here, which leman up or a
-// program in Python started: they say in the folder where they are, and what their token is, and are found again where they
-// were restarted. None is started: the error is UNAVAILABLE where none runs. Close the database's [Database.Client] in
-// the end.
+// ConnectLocal opens the database in a folder of this machine through its running local services, which `leman up` or a
+// Python program started. The client reads their addresses and token from the folder, and follows them when they
+// restart. It starts no services: if none run, the error is UNAVAILABLE. Close [Database.Client] at the end.
 //
-// Options that say where services are, or what they are shown, have no place here.
+// Options for addresses, tokens and certificates are refused.
 func ConnectLocal(ctx context.Context, folder string, options ...Option) (*Database, error) {
 	if err := checked(ctx, options); err != nil {
 		return nil, err
@@ -57,10 +56,10 @@ func ConnectLocal(ctx context.Context, folder string, options ...Option) (*Datab
 	return client.Database(told.Database), nil
 }
 
-// lake is the services of a local database.
+// lake identifies the services of a local database.
 type lake struct{ folder, file string }
 
-// serviceFile is what they say.
+// serviceFile is the content of the file that the services write.
 type serviceFile struct {
 	Token             string `json:"token"`
 	Planner           string `json:"planner"`
@@ -73,7 +72,8 @@ func (f serviceFile) address(service string) string {
 	return map[string]string{"planner": f.Planner, "executor": f.Executor, "commit_coordinator": f.CommitCoordinator}[service]
 }
 
-// isOf shows whether it was the services that say this. A system of many databases names none; its addresses tell it then.
+// isOf returns true if the answer comes from the services that wrote this file. If they serve several databases, the
+// file has no identity, and their addresses are compared instead.
 func (f serviceFile) isOf(info *lemanv1.GetInfoResponse) bool {
 	if info.GetDatabase() != "" {
 		return info.GetDatabase() == f.Database
@@ -100,29 +100,29 @@ func (l *lake) away(why string) error {
 	}
 }
 
-// Token gives the token that the services ask for now.
+// Token returns the token that the services currently require.
 func (l *lake) Token(context.Context) (Token, error) {
 	told, err := l.read()
 	return Token{Value: told.Token}, err
 }
 
-// dial opens a connection to one of the services, wherever it is.
+// dial opens a connection to one of the services and follows its address.
 func (l *lake) dial(service string, s *settings) (*grpc.ClientConn, error) {
 	options := append(dialOptions(insecure.NewCredentials()), grpc.WithResolvers(l))
 	return grpc.NewClient(lakeScheme+":///"+service, append(options, s.dial...)...)
 }
 
-// Scheme belongs to [resolver.Builder].
+// Scheme implements [resolver.Builder].
 func (l *lake) Scheme() string { return lakeScheme }
 
-// Build belongs to [resolver.Builder].
+// Build implements [resolver.Builder].
 func (l *lake) Build(target resolver.Target, conn resolver.ClientConn, _ resolver.BuildOptions) (resolver.Resolver, error) {
 	found := &lakeResolver{lake: l, service: target.Endpoint(), conn: conn}
 	found.ResolveNow(resolver.ResolveNowOptions{})
 	return found, nil
 }
 
-// lakeResolver tells gRPC where a service is.
+// lakeResolver gives gRPC the current address of a service.
 type lakeResolver struct {
 	lake    *lake
 	service string
@@ -131,8 +131,8 @@ type lakeResolver struct {
 	known   string
 }
 
-// ResolveNow looks again: gRPC asks for that when a connection fails. While the services are away, nothing is said, and
-// they are called where they were.
+// ResolveNow reads the address again; gRPC calls it when a connection fails. While the services are down, it reports
+// nothing, and gRPC keeps trying the previous address.
 func (r *lakeResolver) ResolveNow(resolver.ResolveNowOptions) {
 	r.lock.Lock()
 	defer r.lock.Unlock()
@@ -145,5 +145,5 @@ func (r *lakeResolver) ResolveNow(resolver.ResolveNowOptions) {
 	_ = r.conn.UpdateState(resolver.State{Addresses: []resolver.Address{{Addr: address}}})
 }
 
-// Close belongs to [resolver.Resolver].
+// Close implements [resolver.Resolver].
 func (r *lakeResolver) Close() {}

@@ -8,55 +8,56 @@ import (
 	lemanv1 "leman.dev/go/leman/v1"
 )
 
-// Updated is what [Table.Update] did.
+// Updated is the result of [Table.Update].
 type Updated struct {
-	// Version is that of the table in which the rows have the values; the latest, where there was none to update.
+	// Version is the version of the table with the new values. If no row matched, it is the latest version.
 	Version int64
-	// Rows is how many were updated.
+	// Rows is the number of updated rows.
 	Rows int64
 }
 
-// Update gives columns of the rows for which the SQL is true other values; "true" updates all rows. set has SQL over the
-// row as it was, such as "n + 1", by column. Computed columns that rest on one of them become NULL in these rows.
+// Update changes values in the rows for which the SQL condition where is true; "true" selects all rows. set has one SQL
+// expression per column, such as "n + 1", which is evaluated on the row before the update. In the updated rows,
+// computed columns that depend on a changed column become NULL.
 func (t *Table) Update(ctx context.Context, where string, set map[string]string) (Updated, error) {
 	request := &lemanv1.UpdateRowsRequest{Table: t.ref(), Where: where, Expressions: set}
 	answer, err := t.client().tables().UpdateRows(ctx, request)
 	return Updated{answer.GetVersion(), answer.GetRowsUpdated()}, err
 }
 
-// MergeRule says what becomes of rows that match, or of those that do not. It is made by [UpdateMatched],
-// [InsertNotMatched] and [DeleteNotMatchedBySource].
+// MergeRule says what [Table.Merge] does with rows that match, or with those that do not. Make one with
+// [UpdateMatched], [InsertNotMatched] or [DeleteNotMatchedBySource].
 type MergeRule func(*lemanv1.MergeRowsHeader)
 
-// UpdateMatched gives rows of the table that match the values that are sent: those for which the SQL is true, which
-// names columns target.n and source.n, or all for "".
+// UpdateMatched updates rows of the table that match a sent row with the values of that row. where is a SQL condition
+// that limits the updated rows and can use target.n and source.n for a column n; "" means all matching rows.
 func UpdateMatched(where string) MergeRule {
 	return func(header *lemanv1.MergeRowsHeader) { header.UpdateMatched, header.UpdateWhere = true, where }
 }
 
-// InsertNotMatched adds rows that are sent and match none of the table.
+// InsertNotMatched adds the sent rows that match no row of the table.
 func InsertNotMatched() MergeRule {
 	return func(header *lemanv1.MergeRowsHeader) { header.InsertNotMatched = true }
 }
 
-// DeleteNotMatchedBySource deletes rows of the table that match none that is sent: those for which the SQL over the
-// table's columns is true, or all for "".
+// DeleteNotMatchedBySource deletes rows of the table that match no sent row. where is a SQL condition over the table's
+// columns that limits the deleted rows; "" means all of these rows.
 func DeleteNotMatchedBySource(where string) MergeRule {
 	return func(header *lemanv1.MergeRowsHeader) {
 		header.DeleteNotMatchedBySource, header.DeleteWhere = true, where
 	}
 }
 
-// Merged is what [Table.Merge] did.
+// Merged is the result of [Table.Merge].
 type Merged struct {
-	// Version is that of the table in which it is done; the latest, where there was nothing to do.
+	// Version is the version of the table with the changes. If nothing changed, it is the latest version.
 	Version int64
-	// Inserted, Updated and Deleted are how many rows there are of each.
+	// Inserted, Updated and Deleted are numbers of rows.
 	Inserted, Updated, Deleted int64
 }
 
-// Merge brings rows together with those of the table that have the same values in the columns on, all of it or nothing,
-// in one version of the table.
+// Merge matches the sent rows with rows of the table that have the same values in the columns on, and applies the rules
+// to them. It makes all changes in one new version of the table or, after an error, none.
 func (t *Table) Merge(ctx context.Context, on []string, rows Source, rules ...MergeRule) (Merged, error) {
 	if err := contextGiven(ctx); err != nil {
 		return Merged{}, err
@@ -76,7 +77,7 @@ func (t *Table) Merge(ctx context.Context, on []string, rows Source, rules ...Me
 		}
 		defer reader.Release()
 		ctx, cancel := context.WithCancel(ctx)
-		defer cancel() // what was not sent whole changes nothing
+		defer cancel() // an incomplete upload changes nothing
 		stream, err := t.client().tables().MergeRows(ctx)
 		if err != nil {
 			return err

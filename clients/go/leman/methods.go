@@ -15,19 +15,19 @@ import (
 	"google.golang.org/protobuf/types/descriptorpb"
 )
 
-// requestIDField is the field by which services know that a request was sent before.
+// requestIDField is the field by which the services recognize a retried request.
 const requestIDField protoreflect.Name = "request_id"
 
-// methodFacts is what the protos say of a method.
+// methodFacts is what the protos declare about a method.
 type methodFacts struct {
-	public     bool                         // it is one of leman.v1
-	repeatable bool                         // sent again it does nothing more, if it carries a request id where it can
-	requestID  protoreflect.FieldDescriptor // of a mutation that has one; nil: none
+	public     bool                         // a method of leman.v1
+	repeatable bool                         // a retry is safe, with a request id where the method has one
+	requestID  protoreflect.FieldDescriptor // the request id field of a mutation, or nil
 }
 
 var knownMethods sync.Map // full method name → methodFacts
 
-// factsOf tells what the protos say of a method, such as "/leman.v1.JobService/GetJob".
+// factsOf returns what the protos declare about a method, such as "/leman.v1.JobService/GetJob".
 func factsOf(method string) methodFacts {
 	if known, ok := knownMethods.Load(method); ok {
 		return known.(methodFacts)
@@ -57,10 +57,10 @@ func readFacts(method string) methodFacts {
 
 type requestIDKey struct{}
 
-// WithRequestID has the mutation that is made with the returned context carry this id, in place of one that the client
-// makes up; calls with an empty one are refused. Use it to send a mutation again from another process: under one id it is
-// done once. The same id with another mutation, or with other rows, is refused (REQUEST_ID_REUSED). Take a context of its
-// own for each mutation. Of no context there is none with an id: the call refuses it.
+// WithRequestID returns a context whose mutation carries this request id instead of a generated one. With it, another
+// process can retry the mutation: the services apply mutations with equal ids once. If an id is used again for a
+// different mutation or for different rows, the call is refused (REQUEST_ID_REUSED). An empty id, or a nil ctx, makes
+// the call fail with INVALID_ARGUMENT. Use a separate context for each mutation.
 func WithRequestID(ctx context.Context, id string) context.Context {
 	if ctx == nil {
 		return nil
@@ -68,14 +68,14 @@ func WithRequestID(ctx context.Context, id string) context.Context {
 	return context.WithValue(ctx, requestIDKey{}, id)
 }
 
-// hasRequestID shows whether the caller gave an id, under which the mutation may be asked for again.
+// hasRequestID returns true if the caller set a request id, so that it may repeat the mutation.
 func hasRequestID(ctx context.Context) bool {
 	_, ok := ctx.Value(requestIDKey{}).(string)
 	return ok
 }
 
-// withDerivedID gives a further mutation of one call an id of its own, where its caller gave the first one. No other
-// caller gives that by chance.
+// withDerivedID derives a request id for a further mutation of the same call, if the caller set the first one. Other
+// callers cannot produce the derived id by accident.
 func withDerivedID(ctx context.Context, what string) context.Context {
 	if id, ok := ctx.Value(requestIDKey{}).(string); ok {
 		said := id + "-" + what
@@ -85,7 +85,7 @@ func withDerivedID(ctx context.Context, what string) context.Context {
 	return ctx
 }
 
-// requestID gives the id for a mutation: the caller's, or a new one.
+// requestID returns the request id of a mutation: the caller's, or a new one.
 func requestID(ctx context.Context) string {
 	if id, ok := ctx.Value(requestIDKey{}).(string); ok {
 		return id
@@ -93,7 +93,8 @@ func requestID(ctx context.Context) string {
 	return rand.Text()
 }
 
-// withRequestID gives a mutation its request id, unless its caller has set one. The caller's message stays as it is.
+// withRequestID returns the request with a request id, unless the caller set one in it. It does not modify the caller's
+// message.
 func withRequestID(ctx context.Context, facts methodFacts, request any) any {
 	message, ok := request.(proto.Message)
 	if facts.requestID == nil || !ok || message.ProtoReflect().Has(facts.requestID) {
@@ -104,7 +105,7 @@ func withRequestID(ctx context.Context, facts methodFacts, request any) any {
 	return filled
 }
 
-// defaultDeadlines are how long a unary call may take whose context has no deadline, by service.
+// defaultDeadlines has, by service, the deadline of a unary call whose context has none.
 var defaultDeadlines = map[string]time.Duration{
 	"leman.v1.InfoService":     10 * time.Second,
 	"leman.v1.CatalogService":  time.Minute,
@@ -115,13 +116,13 @@ var defaultDeadlines = map[string]time.Duration{
 	"leman.v1.TableService":    10 * time.Minute,
 }
 
-// serviceOf takes the service out of a full method name.
+// serviceOf returns the service in a full method name.
 func serviceOf(method string) string {
 	service, _, _ := strings.Cut(strings.TrimPrefix(method, "/"), "/")
 	return service
 }
 
-// withDeadline gives a call a deadline, where its caller has set none.
+// withDeadline adds the default deadline to a context that has none.
 func withDeadline(ctx context.Context, method string) (context.Context, context.CancelFunc) {
 	limit, known := defaultDeadlines[serviceOf(method)]
 	if _, has := ctx.Deadline(); has || !known {

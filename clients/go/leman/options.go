@@ -13,21 +13,21 @@ const (
 	firstContact    = 10 * time.Second
 )
 
-// Option changes how [Connect] connects.
+// Option is an option of [Connect].
 type Option func(*settings)
 
 type settings struct {
 	tokens    TokenSource
-	tls       func() (*tls.Config, error) // nil: none was asked for
+	tls       func() (*tls.Config, error) // nil: no TLS
 	plaintext bool
 	services  ServiceAddresses
 	direct    bool
-	lake      *lake // of a local database; nil: of an endpoint
+	lake      *lake // set for a local database; nil: connect to an endpoint
 	patience  time.Duration
 	contact   time.Duration
 	logger    *slog.Logger
 	dial      []grpc.DialOption
-	wrong     error // of the first option that cannot be
+	wrong     error // the first invalid option
 }
 
 func (s *settings) refuse(field, why string) {
@@ -36,10 +36,10 @@ func (s *settings) refuse(field, why string) {
 	}
 }
 
-// WithToken shows the same token with every call.
+// WithToken sends the same token with every call.
 func WithToken(token string) Option { return WithTokenSource(StaticToken(token)) }
 
-// WithTokenSource shows tokens that are renewed: see [TokenSource], [TokenFile] and [TokenFunc].
+// WithTokenSource sends tokens that can be renewed: see [TokenSource], [TokenFile] and [TokenFunc].
 func WithTokenSource(source TokenSource) Option {
 	return func(s *settings) {
 		if isNil(source) {
@@ -53,23 +53,24 @@ func WithTokenSource(source TokenSource) Option {
 	}
 }
 
-// TLSFiles names PEM files. They are reread for each connection, so that all may be renewed in place; while they cannot
-// be used, as one is replaced and another is not yet, those of before hold.
+// TLSFiles names PEM files. The client rereads them for each connection, so you can renew them in place. While they do
+// not match, because only some of them have been replaced, it uses the previous contents.
 type TLSFiles struct {
-	// CA has the certificates to check those of the services with; empty: the system's.
+	// CA has the certificates that verify the services; empty: those of the system.
 	CA string
-	// Cert and Key are a certificate that says who calls, where the services take one; empty: none is shown.
+	// Cert and Key are the client certificate and its key, which identify the caller if the services accept that.
+	// Empty: no client certificate.
 	Cert, Key string
-	// ServerName is the name that the services' certificate must have; empty: the host that is called.
+	// ServerName is the name that the services' certificate must have. Empty: the host of the address.
 	ServerName string
 }
 
-// WithTLS connects over TLS, and with Cert and Key over mTLS.
+// WithTLS connects with TLS, and with mutual TLS if Cert and Key are set.
 func WithTLS(files TLSFiles) Option {
 	return func(s *settings) { s.tls = files.config }
 }
 
-// WithTLSConfig connects over TLS as the configuration says.
+// WithTLSConfig connects with TLS and the given configuration.
 func WithTLSConfig(config *tls.Config) Option {
 	return func(s *settings) {
 		if config == nil {
@@ -79,32 +80,33 @@ func WithTLSConfig(config *tls.Config) Option {
 	}
 }
 
-// WithPlaintext shows the token to other machines than this one without TLS, for networks that are protected otherwise:
-// anyone who is on the way can read the token, and the rows. Without it, and without [WithTLS], such a token is refused before
-// anything is sent ([ReasonPlaintextToken]).
+// WithPlaintext lets the client send its token to other machines without TLS. Use it only in networks that are
+// protected otherwise: anyone on the way can read the token and the rows. Without this option and without [WithTLS],
+// Connect returns an error before it sends such a token ([ReasonPlaintextToken]).
 func WithPlaintext() Option {
 	return func(s *settings) { s.plaintext = true }
 }
 
-// ServiceAddresses is where each of the services is called itself, as host:port; empty: by way of the endpoint.
+// ServiceAddresses has the address of each service, as host:port. Calls of a service without an address go through the
+// endpoint.
 type ServiceAddresses struct {
 	Planner, Executor, CommitCoordinator string
 }
 
-// WithServiceAddresses calls services themselves, which saves each call a hop. [Client.Info] tells what they are called.
+// WithServiceAddresses calls the services directly, which saves each call a hop. [Client.Info] returns their addresses.
 func WithServiceAddresses(addresses ServiceAddresses) Option {
 	return func(s *settings) { s.services = addresses }
 }
 
-// WithDirectServices asks the endpoint, when it connects, where the services are, and calls those themselves that answer
-// there, by the same token and TLS; it waits two seconds for them at most. By way of the endpoint go calls of the others,
-// and those of one that goes away as long as it is away.
+// WithDirectServices asks the endpoint for the addresses of the services when it connects, and then calls these
+// directly, with the same token and TLS. It waits at most two seconds for them to answer. Calls of a service that does
+// not answer go through the endpoint, and so do calls of one that becomes unavailable, until it is back.
 func WithDirectServices() Option {
 	return func(s *settings) { s.direct = true }
 }
 
-// WithPatience sets how long calls, watches and reads wait for services that are away before they fail; 0: they are
-// not sent again beyond what the published retry policy says. A minute, unless it is set.
+// WithPatience sets how long calls, watches and reads wait for unavailable services before they fail. The default is a
+// minute. With 0, only the retries of the published policy are made.
 func WithPatience(patience time.Duration) Option {
 	return func(s *settings) {
 		if patience < 0 {
@@ -114,7 +116,7 @@ func WithPatience(patience time.Duration) Option {
 	}
 }
 
-// WithFirstContact sets how long [Connect] waits for an answer. Ten seconds, unless it is set.
+// WithFirstContact sets how long [Connect] waits for a response. The default is ten seconds.
 func WithFirstContact(limit time.Duration) Option {
 	return func(s *settings) {
 		if limit <= 0 {
@@ -124,8 +126,8 @@ func WithFirstContact(limit time.Duration) Option {
 	}
 }
 
-// WithLogger has warnings of the services (damaged entries that a listing left out, for example) and calls that are
-// sent again logged there; [slog.Default], unless it is set.
+// WithLogger sets the logger for retried calls and for warnings of the services, for example about damaged entries that
+// a listing left out. The default is [slog.Default].
 func WithLogger(logger *slog.Logger) Option {
 	return func(s *settings) {
 		if logger == nil {

@@ -5,7 +5,7 @@ import (
 	"iter"
 )
 
-// ListOption changes how a listing is asked for.
+// ListOption is an option of the methods that list items.
 type ListOption interface {
 	JobListOption
 	ErrorListOption
@@ -19,13 +19,14 @@ type listSettings struct {
 
 type pageSizeOption int32
 
-// PageSize asks for so many items in a call, at most 1,000; 100, unless it is given. A listing gives all items all the same.
+// PageSize sets how many items one call fetches: at most 1,000; the default is 100. The listing still returns all
+// items.
 func PageSize(n int32) ListOption { return pageSizeOption(n) }
 
 func (n pageSizeOption) list(s *listSettings)     { s.pageSize = int32(n) }
 func (n pageSizeOption) listJobs(s *listSettings) { s.pageSize = int32(n) }
 
-// listed gives the items of a paged listing, as its options say.
+// listed returns the items of a paged listing, with the given options.
 func listed[T any](
 	ctx context.Context, options []ListOption,
 	fetch func(ctx context.Context, size int32, token string) (items []T, next string, err error),
@@ -45,7 +46,7 @@ func listed[T any](
 	})
 }
 
-// nothingBut gives an error, and ends.
+// nothingBut returns an iterator that yields only an error.
 func nothingBut[T any](err error) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		var none T
@@ -53,8 +54,8 @@ func nothingBut[T any](err error) iter.Seq2[T, error] {
 	}
 }
 
-// pages gives the items of a paged listing, one after the other. The next page is asked for when it is needed. An error
-// ends it.
+// pages returns the items of a paged listing, one after the other, and fetches each page when it is needed. It ends
+// after an error.
 func pages[T any](
 	ctx context.Context, fetch func(ctx context.Context, token string) (items []T, next string, err error),
 ) iter.Seq2[T, error] {
@@ -78,7 +79,7 @@ func pages[T any](
 	}
 }
 
-// Collect takes all that an iterator of this package gives, up to its first error.
+// Collect returns all items of an iterator of this package, up to its first error.
 func Collect[T any](items iter.Seq2[T, error]) ([]T, error) {
 	if items == nil {
 		return nil, invalid("items", "items is nil: give what a listing returned")

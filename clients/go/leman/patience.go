@@ -14,29 +14,31 @@ import (
 const (
 	firstPause   = 50 * time.Millisecond
 	longestPause = time.Second
-	// policyAttempts is what the published policy has for a call that changes nothing, whatever patience is left.
+	// policyAttempts is the number of attempts that the published policy gives a call that changes nothing, even if no
+	// patience is left.
 	policyAttempts = 5
-	// mostLosses is how many connections a call may lose while it runs: it may be what ends the services.
+	// mostLosses is how many connections a call may lose while it runs. If it loses more, the call itself may be what
+	// crashes the services.
 	mostLosses = 2
 )
 
-// patience is how long a call waits for services that are away: pauses that grow from 50 ms to a second. It is new
-// again with whatever goes forward, such as a message of a stream.
+// patience controls how long a call waits for unavailable services: its pauses grow from 50 ms to a second. It starts
+// over whenever there is progress, such as a message of a stream.
 type patience struct {
 	limit   time.Duration
 	pause   time.Duration
-	begun   time.Time // when the first attempt failed; zero: none has since the last reset
+	begun   time.Time // when the first attempt failed; zero: none since the last reset
 	renewed bool      // the token was renewed since the last reset
-	lost    int       // connections that were lost since the last reset
-	failed  int       // attempts that failed since the last reset
-	always  int       // attempts that are made even where no time is left
+	lost    int       // lost connections since the last reset
+	failed  int       // failed attempts since the last reset
+	always  int       // attempts that are made even if no time is left
 }
 
 func newPatience(limit time.Duration) *patience {
 	return &patience{limit: limit, pause: firstPause}
 }
 
-// forReading is the patience of a call that changes nothing, or nothing more when it is made twice.
+// forReading returns the patience for a call that changes nothing, or that can safely be made twice.
 func (p *patience) forReading() *patience {
 	p.always = policyAttempts
 	return p
@@ -46,7 +48,7 @@ func (p *patience) reset() {
 	p.pause, p.begun, p.renewed, p.lost, p.failed = firstPause, time.Time{}, false, 0, 0
 }
 
-// mayLose returns false where a call has lost its connection again than it may.
+// mayLose counts a lost connection, and returns false if the call has lost too many.
 func (p *patience) mayLose(failed *Error) bool {
 	if failed.lostConnection() {
 		p.lost++
@@ -54,8 +56,8 @@ func (p *patience) mayLose(failed *Error) bool {
 	return p.lost < mostLosses
 }
 
-// wait returns true after a pause, when another attempt is worth it; false at once when it is not: patience or the
-// context would have ended.
+// wait pauses before another attempt and returns true. It returns false at once if the patience or the context would
+// end during the pause.
 func (p *patience) wait(ctx context.Context, atLeast time.Duration) bool {
 	now := time.Now()
 	if p.begun.IsZero() {
@@ -79,8 +81,8 @@ func (p *patience) wait(ctx context.Context, atLeast time.Duration) bool {
 	}
 }
 
-// passing shows whether an error is likely to pass by itself. Services that go away under a call may end it in ways of
-// gRPC's own, which have no reason.
+// passing returns true if an error is likely to be temporary. Services that disappear during a call may end it with
+// errors of gRPC, which have no reason.
 func passing(ctx context.Context, failed *Error) bool {
 	if ctx.Err() != nil {
 		return false

@@ -16,9 +16,10 @@ type messages[M any] interface {
 	Recv() (*M, error)
 }
 
-// resumed gives the messages of a stream that continues where it was when it is cut: open opens it again, and seen is told
-// of each message, from which the next stream goes on; it returns true for the last one. A stream of which nothing comes
-// for silence is cut (0: never).
+// resumed returns the messages of a stream, and continues after the last one if the stream is interrupted. open opens
+// the stream, again after each interruption. seen receives each message, so that the next open can continue after it,
+// and returns true for the last message. A stream without a message for the duration silence counts as interrupted; 0
+// means no limit.
 func resumed[M any](
 	ctx context.Context,
 	client *Client,

@@ -11,24 +11,24 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// errNoToken is the cause where a source gave no token for as long as a call could wait.
+// errNoToken is the cause of the error if a source supplied no token while a call could wait.
 var errNoToken = errors.New("the token source gave no token in time")
 
-// tokens keeps the current token of a source; nil: calls carry none.
+// tokens holds the current token of a source. A nil *tokens stands for calls without a token.
 type tokens struct {
 	source  TokenSource
 	lock    sync.Mutex
 	current Token
-	asked   *asking // that is under way; nil: none is
+	asked   *asking // the running request to the source, or nil
 }
 
-// asking is one question to a source, for all calls that wait meanwhile.
+// asking is one request to a source, on behalf of all calls that wait for its token.
 type asking struct {
-	ctx       context.Context // of the call that asks
-	done      chan struct{}   // closed when what follows is set
+	ctx       context.Context // of the call that started it
+	done      chan struct{}   // closed when the fields below are set
 	value     string
 	err       error // why there is no token
-	abandoned bool  // there is none as that call has ended: others ask again
+	abandoned bool  // the call that started it ended first: waiting calls start another request
 }
 
 func newTokens(source TokenSource) *tokens {
@@ -38,7 +38,7 @@ func newTokens(source TokenSource) *tokens {
 	return &tokens{source: source}
 }
 
-// get gives the token to show now. It waits for the source no longer than the context lasts.
+// get returns the token for a call. It waits for the source until the context ends.
 func (t *tokens) get(ctx context.Context) (string, error) {
 	if t == nil {
 		return "", nil
