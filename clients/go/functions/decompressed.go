@@ -2,10 +2,10 @@ package functions
 
 import "encoding/binary"
 
-// mostDecompressed is how many bytes a batch may have once it is decompressed: as many as a message may have.
+// mostDecompressed is the largest decompressed size of a batch, in bytes; it is the largest size of a message.
 const mostDecompressed = 256 << 20
 
-// Fields of the flatbuffers tables Message, DictionaryBatch and RecordBatch, and kinds of messages, by Arrow's
+// Fields of the flatbuffers tables Message, DictionaryBatch and RecordBatch, and kinds of messages, from Arrow's
 // format/Message.fbs.
 const (
 	fieldKind, fieldHeader            = 1, 2
@@ -15,8 +15,8 @@ const (
 	wordBytes, longBytes, bufferBytes = 4, 8, 16
 )
 
-// decompressed tells how many bytes the buffers of a compressed batch say that they become, by its metadata and its body;
-// 0: it is not compressed. Arrow allocates as many as each says, whatever the machine has.
+// decompressed returns the total size that the buffers of a compressed batch declare, from its metadata and its body,
+// or 0 if the batch is not compressed. Arrow allocates the declared sizes without a limit.
 func decompressed(header, body []byte) int64 {
 	metadata := flat(header)
 	batch := metadata.compressedBatch()
@@ -41,7 +41,7 @@ func decompressed(header, body []byte) int64 {
 	return sum
 }
 
-// flat is the bytes of a flatbuffer, which may be any; what lies beyond them is 0.
+// flat is a flatbuffer that may be damaged. Bytes beyond its end read as 0.
 type flat []byte
 
 func (f flat) word(at int) int {
@@ -65,10 +65,10 @@ func (f flat) half(at int) int {
 	return int(binary.LittleEndian.Uint16(f[at:]))
 }
 
-// table is where the table begins to which a place points.
+// table returns the position of the table that the given position refers to.
 func (f flat) table(at int) int { return at + f.word(at) }
 
-// field is where a field of a table is; 0: it has none.
+// field returns the position of a field of a table, or 0 if the table does not have it.
 func (f flat) field(table, number int) int {
 	known := table - f.word(table)
 	slot := wordBytes + 2*number
@@ -81,7 +81,7 @@ func (f flat) field(table, number int) int {
 	return 0
 }
 
-// compressedBatch is where the table of a compressed batch is in the metadata of its message; 0: it is none.
+// compressedBatch returns the position of the compressed batch's table in a message's metadata, or 0 if there is none.
 func (f flat) compressedBatch() int {
 	message := f.table(0)
 	kind := f.field(message, fieldKind)

@@ -6,7 +6,8 @@
 //	})
 //	log.Fatal(server.Serve(ctx, "127.0.0.1:7815"))
 //
-// The server speaks Arrow Flight: leman.function.v1 in docs/remote_functions.md. Once it runs, the function is registered
-// by its address, and its columns are those of any other function: checkpoints, error policy, time limits. Its version is
-// the binary's, unless [Version] says otherwise: values that another binary computed are known to be others.
+// The server speaks the protocol leman.function.v1 over Arrow Flight (docs/remote_functions.md). Start it, then register
+// the function with the server's address. Its columns have checkpoints, an error policy and time limits like those of any
+// other function. The version of a function is a digest of the binary, unless you set [Version]. So values that another
+// binary computed count as stale.
 package functions

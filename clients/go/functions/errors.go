@@ -8,22 +8,22 @@ import (
 	"runtime/debug"
 )
 
-// Error is what went wrong with a batch, with a type that the rules of an error policy name. Of any other error the type
-// is the name of its Go type, of the first in its chain that is exported (NumError, PathError), or else "Error"; a panic
-// is one of the type "Panic".
+// Error is an error of a batch with a type, which rules of an error policy can match. The type of any other error is
+// the name of the first exported Go type in its chain (NumError, PathError), or else "Error". The type of a panic is
+// "Panic".
 type Error struct {
-	// Type is what an error policy calls it, such as "ValueError".
+	// Type is the name for error policies, such as "ValueError".
 	Type string
 	// Message says what was wrong.
 	Message string
-	// Traceback is where it happened; it may be empty.
+	// Traceback says where the error occurred; it may be empty.
 	Traceback string
 }
 
-// Error gives type and message.
+// Error returns the type and the message.
 func (e *Error) Error() string { return e.Type + ": " + e.Message }
 
-// failure is an error as answers have it.
+// failure is an error as it is encoded in responses.
 type failure struct {
 	Type      string `json:"type"`
 	Message   string `json:"message"`

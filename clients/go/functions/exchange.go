@@ -18,7 +18,7 @@ import (
 
 type exchange = flight.FlightService_DoExchangeServer
 
-// exchange answers each batch of a stream, in order, until the client has no more, goes away, or the server stops.
+// exchange computes each batch of a stream, in order, until the client has sent all, disconnects, or the server stops.
 func (s *service) exchange(called *function, first *flight.FlightData, stream exchange) error {
 	reader, err := flight.NewRecordReader(&withFirst{first: first, stream: stream})
 	if err != nil {
@@ -49,7 +49,7 @@ func (s *service) exchange(called *function, first *flight.FlightData, stream ex
 	}
 }
 
-// next waits for a batch; nil without an error: there are no more.
+// next waits for a batch. It returns nil without an error after the last one.
 func (s *service) next(ctx context.Context, read *reading) (arrow.RecordBatch, error) {
 	stops := status.Error(codes.Unavailable, "this function server stops: call another instance, or this one again")
 	select {
@@ -70,10 +70,10 @@ func (s *service) next(ctx context.Context, read *reading) (arrow.RecordBatch, e
 	}
 }
 
-// reading is the batches of a client, of which one is read while another one is computed.
+// reading reads the batches of a client. It reads the next batch while one is computed.
 type reading struct {
-	batches chan arrow.RecordBatch // closed at their end
-	failed  error                  // set before that
+	batches chan arrow.RecordBatch // closed after the last batch
+	failed  error                  // set before batches is closed
 }
 
 func (r *reading) ahead(ctx context.Context, reader *flight.Reader) {
@@ -98,7 +98,7 @@ func (r *reading) ahead(ctx context.Context, reader *flight.Reader) {
 	}
 }
 
-// unreadable is an error of gRPC as it is; any other one is the client's.
+// unreadable returns an error of gRPC unchanged, and blames the client for any other error.
 func unreadable(err error) error {
 	if from, is := status.FromError(err); is {
 		return from.Err()
@@ -106,13 +106,13 @@ func unreadable(err error) error {
 	return status.Errorf(codes.InvalidArgument, "what was sent is no stream of Arrow record batches: %s", err)
 }
 
-// withFirst is a stream of which the first message was taken already.
+// withFirst is a stream whose first message was already received.
 type withFirst struct {
 	first  *flight.FlightData
 	stream exchange
 }
 
-// Recv gives the next message, unless it is a compressed batch that becomes too large.
+// Recv returns the next message, or an error if a compressed batch would become too large.
 func (w *withFirst) Recv() (*flight.FlightData, error) {
 	taken := w.first
 	w.first = nil
@@ -130,16 +130,16 @@ func (w *withFirst) Recv() (*flight.FlightData, error) {
 	return taken, nil
 }
 
-// answers is the server's side of a stream.
+// answers writes the server's side of a stream.
 type answers struct {
 	schema *arrow.Schema
 	stream exchange
 	writer *ipc.Writer
-	opened bool // the writer would send the schema with its first batch: it was sent already
+	opened bool // the schema was sent: the writer would send it again with its first batch
 	body   bytes.Buffer
 }
 
-// open sends the schema of the answers.
+// open sends the schema of the results.
 func open(schema *arrow.Schema, stream exchange) (*answers, error) {
 	a := &answers{schema: schema, stream: stream}
 	a.writer = ipc.NewWriterWithPayloadWriter(a, ipc.WithSchema(schema))
@@ -148,10 +148,10 @@ func open(schema *arrow.Schema, stream exchange) (*answers, error) {
 	return a, a.send(opening)
 }
 
-// Start belongs to [ipc.PayloadWriter].
+// Start implements [ipc.PayloadWriter].
 func (a *answers) Start() error { return nil }
 
-// Close belongs to [ipc.PayloadWriter].
+// Close implements [ipc.PayloadWriter].
 func (a *answers) Close() error { return nil }
 
 // WritePayload sends a message of the writer.
@@ -173,7 +173,7 @@ func (a *answers) send(payload ipc.Payload) error {
 	return a.stream.Send(&flight.FlightData{DataHeader: header.Bytes(), DataBody: a.body.Bytes()})
 }
 
-// answer computes a batch and sends its values, or why there are none.
+// answer computes a batch and sends its values, or its error.
 func (a *answers) answer(ctx context.Context, called *function, batch arrow.RecordBatch) error {
 	defer batch.Release()
 	values, err := called.answer(ctx, batch)

@@ -16,21 +16,23 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/memory"
 )
 
-// Compute computes a value for each row of a batch. The context ends when the client has gone away. The batch is valid
-// until it returns; what it returns is released once it is sent (so a column of the batch itself is to be retained). An
-// error is that of the whole batch: see [Error]. Several batches are computed at once, of one client one after the other.
+// Compute computes a value for each row of a batch. The context ends when the client disconnects. The batch is valid
+// until Compute returns. The server releases the returned array after it has sent it, so retain a column of the batch
+// before you return it. An error applies to the whole batch: see [Error]. Compute is called concurrently for several
+// clients, and one batch after the other for each client.
 type Compute func(ctx context.Context, batch arrow.RecordBatch) (arrow.Array, error)
 
-// FunctionOption says more of a function that is added.
+// FunctionOption is an option of [Server.Add] and [AddScalar].
 type FunctionOption func(*function)
 
-// Version is the version of a function, in place of that of the running binary: letters, digits, "_", "." and "-"; empty:
-// the binary's. Leman takes values of another version for others, so it has to change when values would.
+// Version sets the version of a function, instead of that of the running binary: letters, digits, "_", "." and "-".
+// Leman treats values of another version as stale, so change the version whenever the values change. If it is empty,
+// the binary's version is used.
 func Version(version string) FunctionOption {
 	return func(f *function) { f.version = version }
 }
 
-// Description says in words what a function computes.
+// Description describes what a function computes.
 func Description(text string) FunctionOption {
 	return func(f *function) { f.description = text }
 }
@@ -44,9 +46,8 @@ type function struct {
 
 var versionForm = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,128}$`)
 
-// Add adds a function: its parameters, in the order in which batches have them, and the type of its values. It may be
-// called while the server serves. It panics when the name is taken or empty, or the function has no parameters, as
-// these are faults of the program.
+// Add adds a function with its parameters, in the order of a batch's columns, and the type of its values. You can call
+// it while the server runs. It panics if the name is empty or already used, or if the function has no parameters.
 func (s *Server) Add(
 	name string, inputs []arrow.Field, output arrow.DataType, compute Compute, options ...FunctionOption,
 ) {
@@ -71,7 +72,7 @@ func (s *Server) Add(
 	s.names = append(s.names, name)
 }
 
-// all gives the functions, in the order of Add.
+// all returns the functions in the order in which they were added.
 func (s *Server) all() []*function {
 	s.lock.RLock()
 	defer s.lock.RUnlock()
@@ -82,7 +83,7 @@ func (s *Server) all() []*function {
 	return found
 }
 
-// binaryVersion is made of the content of the running binary.
+// binaryVersion is a digest of the running binary.
 var binaryVersion = sync.OnceValue(func() string {
 	digest, err := digestOfBinary()
 	if err != nil {
@@ -110,7 +111,7 @@ func digestOfBinary() (string, error) {
 
 func (f *function) inputSchema() *arrow.Schema { return arrow.NewSchema(f.inputs, nil) }
 
-// outputSchema is that of answers: it says whose they are.
+// outputSchema is the schema of results, which names the function and its version.
 func (f *function) outputSchema() *arrow.Schema {
 	told := arrow.NewMetadata([]string{"leman.function", "leman.version"}, []string{f.name, f.version})
 	return arrow.NewSchema([]arrow.Field{{Name: "value", Type: f.output, Nullable: true}}, &told)
@@ -138,7 +139,7 @@ func (f *function) answer(ctx context.Context, batch arrow.RecordBatch) (values 
 		return nil, &Error{Type: "WrongResult", Message: fmt.Sprintf("%s returned %d values of %s for %d rows, and is one of %s",
 			f.name, values.Len(), values.DataType(), batch.NumRows(), f.output)}
 	}
-	if wrong := array.ValidateFull(values); wrong != nil { // such as text that is no UTF-8: it would damage the table
+	if wrong := array.ValidateFull(values); wrong != nil { // values that are not UTF-8 would damage the table
 		defer values.Release()
 		return nil, &Error{Type: "WrongResult", Message: fmt.Sprintf("%s returned values that are none: %s", f.name, wrong)}
 	}

@@ -15,17 +15,17 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Option changes how a [Server] serves.
+// Option is an option of [New].
 type Option func(*settings)
 
 type settings struct {
-	allows func(ctx context.Context, token string) bool // nil: anybody
+	allows func(ctx context.Context, token string) bool // nil: accept every caller
 	tls    *TLSFiles
 	grace  time.Duration
 	wrong  error
 }
 
-// WithToken serves callers that show this token, and refuses all others.
+// WithToken accepts only callers that send this token.
 func WithToken(token string) Option {
 	return func(s *settings) {
 		if token == "" {
@@ -37,8 +37,8 @@ func WithToken(token string) Option {
 	}
 }
 
-// WithTokenCheck serves callers whose token a function allows; it is given "" for one that shows none. It is called by
-// several goroutines at once.
+// WithTokenCheck accepts the callers for whose token allows returns true. The token is "" if a caller sends none.
+// allows is called concurrently.
 func WithTokenCheck(allows func(ctx context.Context, token string) bool) Option {
 	return func(s *settings) {
 		if allows == nil {
@@ -48,8 +48,8 @@ func WithTokenCheck(allows func(ctx context.Context, token string) bool) Option 
 	}
 }
 
-// WithGrace sets how long a batch that is being computed holds up the end of [Server.Serve]: half a minute, unless it is
-// set. The context of its function is cancelled then.
+// WithGrace sets how long [Server.Serve] waits at its end for batches that are being computed. The default is half a
+// minute. After that it cancels the contexts of their functions.
 func WithGrace(grace time.Duration) Option {
 	return func(s *settings) { s.grace = grace }
 }

@@ -9,13 +9,13 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/memory"
 )
 
-// Value is what a scalar function takes or gives: int64 columns as int64, utf8 as string, and so on.
+// Value is a type of arguments and results of scalar functions: int64 for int64 columns, string for utf8, and so on.
 type Value interface {
 	bool | int32 | int64 | float32 | float64 | string | []byte
 }
 
-// AddScalar adds a function of one parameter that is called a row at a time; NULL stays NULL, without a call. An error is
-// that of its row's whole batch: Leman finds the row.
+// AddScalar adds a function with one parameter that is called for each row. NULL stays NULL, without a call. If a call
+// fails, the error applies to the whole batch, and Leman finds the row.
 func AddScalar[I, O Value](
 	s *Server, name, input string, call func(context.Context, I) (O, error), options ...FunctionOption,
 ) {

@@ -15,19 +15,20 @@ import (
 
 const (
 	defaultGrace = 30 * time.Second
-	// pingsEvery is how often a client may ask whether the server is there: more often than the services do.
+	// pingsEvery is the shortest interval at which a client may send keepalive pings; the services send them less
+	// often.
 	pingsEvery = 5 * time.Second
 )
 
-// Server serves functions. [Server.Add] and [AddScalar] give it some, [Server.Serve] serves them.
+// Server serves functions. Add functions with [Server.Add] and [AddScalar], then call [Server.Serve].
 type Server struct {
 	settings settings
 	lock     sync.RWMutex
 	byName   map[string]*function
-	names    []string // in the order of Add
+	names    []string // in the order in which they were added
 }
 
-// New makes a server that has no functions yet.
+// New creates a server without functions.
 func New(options ...Option) *Server {
 	s := &Server{byName: map[string]*function{}, settings: settings{grace: defaultGrace}}
 	for _, option := range options {
@@ -36,8 +37,9 @@ func New(options ...Option) *Server {
 	return s
 }
 
-// Serve serves the functions at an address, such as "127.0.0.1:7815", until the context ends, and then stops: batches that are
-// being computed are answered, clients are sent to other instances. It returns nil then, and what was wrong otherwise.
+// Serve serves the functions at an address, such as "127.0.0.1:7815", until the context ends. Then it finishes the
+// batches that are being computed, tells clients to use other instances, and returns nil. It returns an error if it
+// cannot serve.
 func (s *Server) Serve(ctx context.Context, address string) error {
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
 	if err != nil {
@@ -46,7 +48,7 @@ func (s *Server) Serve(ctx context.Context, address string) error {
 	return s.ServeOn(ctx, listener)
 }
 
-// ServeOn is [Server.Serve] on a listener, which knows its port where any was asked for. It closes the listener.
+// ServeOn is [Server.Serve] on a listener, so that you can learn the port if you asked for any. It closes the listener.
 func (s *Server) ServeOn(ctx context.Context, listener net.Listener) error {
 	options, err := s.settings.serverOptions()
 	if err != nil {
@@ -72,7 +74,7 @@ func (s *Server) ServeOn(ctx context.Context, listener net.Listener) error {
 	return <-ended
 }
 
-// stop lets the batches that are being computed be answered, as long as the grace lasts.
+// stop waits, up to the grace period, until the batches that are being computed are finished.
 func (s *Server) stop(server *grpc.Server) {
 	late := time.AfterFunc(s.settings.grace, server.Stop)
 	defer late.Stop()

@@ -24,10 +24,10 @@ const (
 type service struct {
 	flight.BaseFlightServer
 	server   *Server
-	stopping <-chan struct{} // closed once it stops
+	stopping <-chan struct{} // closed when the server stops
 }
 
-// described is what a function says of itself.
+// described is the description of a function that is sent to clients.
 type described struct {
 	Function    string `json:"function"`
 	Version     string `json:"version"`
@@ -36,12 +36,12 @@ type described struct {
 	Description string `json:"description,omitempty"`
 }
 
-// ListActions names the one action.
+// ListActions lists the only action.
 func (s *service) ListActions(_ *flight.Empty, stream flight.FlightService_ListActionsServer) error {
 	return stream.Send(&flight.ActionType{Type: describe, Description: "The functions of this server, as JSON"})
 }
 
-// DoAction tells of the functions.
+// DoAction returns the descriptions of the functions.
 func (s *service) DoAction(action *flight.Action, stream flight.FlightService_DoActionServer) error {
 	if action.GetType() != describe {
 		return status.Errorf(codes.Unimplemented, "there is no action %q, only %s", action.GetType(), describe)
@@ -73,7 +73,7 @@ func (f *function) describe() ([]byte, error) {
 	})
 }
 
-// request is what a client asks for at the start of a stream.
+// request is what a client sends at the start of a stream.
 type request struct {
 	Protocol string `json:"protocol"`
 	Function string `json:"function"`
@@ -96,7 +96,7 @@ func (s *service) DoExchange(stream flight.FlightService_DoExchangeServer) error
 	return s.exchange(called, first, stream)
 }
 
-// find gives the function that a descriptor means.
+// find returns the function that a descriptor names.
 func (s *service) find(descriptor *flight.FlightDescriptor) (*function, error) {
 	var asked request
 	wrong := json.Unmarshal(descriptor.GetCmd(), &asked)
@@ -117,7 +117,8 @@ func (s *service) find(descriptor *flight.FlightDescriptor) (*function, error) {
 	return found, nil
 }
 
-// accepts tells why batches of a schema cannot be computed: names are the caller's, order and types are the function's.
+// accepts returns an error if the function cannot compute batches of a schema. The caller may use any column names, but
+// order and types must match.
 func (f *function) accepts(schema *arrow.Schema) error {
 	fits := len(schema.Fields()) == len(f.inputs)
 	for i := 0; fits && i < len(f.inputs); i++ {

@@ -9,21 +9,22 @@ import (
 	"sync/atomic"
 )
 
-// TLSFiles names PEM files. They are reread for each connection, so that all may be renewed in place; while they cannot
-// be used, as one is replaced and another is not yet, those of before hold.
+// TLSFiles names PEM files. The server rereads them for each connection, so you can renew them in place. While they do
+// not match, because only some of them have been replaced, it uses the previous contents.
 type TLSFiles struct {
-	// Cert and Key are the certificate of the server.
+	// Cert and Key are the certificate of the server and its key.
 	Cert, Key string
-	// ClientCA has the certificates to check those of callers with, which must then show one; empty: they need none.
+	// ClientCA has the certificates that verify callers, which must then have a certificate. If empty, callers need
+	// none.
 	ClientCA string
 }
 
-// WithTLS serves over TLS, and with ClientCA over mTLS.
+// WithTLS serves with TLS, and with mutual TLS if ClientCA is set.
 func WithTLS(files TLSFiles) Option {
 	return func(s *settings) { s.tls = &files }
 }
 
-// config shows and believes at each handshake what the files have then.
+// config returns a configuration that rereads the files at each handshake.
 func (f *TLSFiles) config() (*tls.Config, error) {
 	first, err := f.read()
 	if err != nil {

@@ -24,8 +24,8 @@ const maxMessage = 64 << 20
 //go:embed service_config.json
 var serviceConfig string
 
-// dial opens a connection to one address, or to the first of several (separated by commas) that answers. Nothing is
-// sent yet.
+// dial opens a connection to one address, or to the first of several (separated by commas) that answers. It sends
+// nothing yet.
 func dial(addresses string, s *settings) (*grpc.ClientConn, error) {
 	hosts, err := hostsOf(addresses)
 	if err != nil {
@@ -52,14 +52,14 @@ func dial(addresses string, s *settings) (*grpc.ClientConn, error) {
 
 const largestPort = 65535
 
-// hostsOf gives the addresses between the commas, once each.
+// hostsOf returns the addresses in a list separated by commas, without duplicates.
 func hostsOf(addresses string) ([]string, error) {
 	if strings.TrimSpace(addresses) == "" {
 		return nil, invalid("endpoint", "there is no endpoint: give host:port of a service, such as leman.internal:7443")
 	}
 	var hosts []string
 	for address := range strings.SplitSeq(addresses, ",") {
-		address = strings.TrimPrefix(strings.TrimSpace(address), "dns:///") // as gRPC has it
+		address = strings.TrimPrefix(strings.TrimSpace(address), "dns:///") // gRPC's own prefix
 		if scheme, place, is := strings.Cut(address, "://"); is {
 			return nil, invalid("endpoint", "%q is a URL: leave %s:// out and give %s (for TLS WithTLS)",
 				address, scheme, strings.TrimRight(place, "/"))
@@ -83,14 +83,14 @@ func dialOptions(secured credentials.TransportCredentials) []grpc.DialOption {
 	return []grpc.DialOption{
 		grpc.WithTransportCredentials(secured),
 		grpc.WithDefaultServiceConfig(serviceConfig),
-		grpc.WithDisableServiceConfig(), // of the name service: the policy is ours
+		grpc.WithDisableServiceConfig(), // from DNS: the client has its own policy
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: quick, MinConnectTimeout: 5 * time.Second}),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 20 * time.Second, Timeout: 10 * time.Second}),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage), grpc.MaxCallSendMsgSize(maxMessage)),
 	}
 }
 
-// failover resolves to several addresses, of which gRPC calls the first that answers.
+// failover resolves to several addresses; gRPC connects to the first one that answers.
 func failover(hosts []string) resolver.Builder {
 	builder := manual.NewBuilderWithScheme("leman")
 	state := resolver.State{}
@@ -108,7 +108,8 @@ func transportCredentials(s *settings) (credentials.TransportCredentials, error)
 	return insecure.NewCredentials(), nil
 }
 
-// checkWay refuses to show a token to other machines in the clear, and options that contradict each other.
+// checkWay returns an error if a token would be sent to another machine unencrypted, or if options contradict each
+// other.
 func (s *settings) checkWay(hosts []string) error {
 	if s.tls != nil && s.plaintext {
 		return invalid("options", "WithTLS and WithPlaintext contradict each other: leave one of them out")
@@ -120,7 +121,8 @@ func (s *settings) checkWay(hosts []string) error {
 	return inTheClear(exposed)
 }
 
-// exposed gives the first address at which someone on the way could read along without permission; empty: there is none.
+// exposed returns the first address where a token would be readable on the way although the caller did not permit it,
+// or "".
 func (s *settings) exposed(hosts []string) string {
 	if s.tls != nil || s.plaintext || s.lake != nil {
 		return ""

@@ -10,17 +10,17 @@ import (
 	lemanv1 "leman.dev/go/leman/v1"
 )
 
-// servedBy has the gRPC services of each of the services.
+// servedBy has the gRPC services that each process serves.
 var servedBy = map[string][]string{
 	"planner":            {"leman.v1.CatalogService", "leman.v1.DatabaseService", "leman.v1.PlannerService"},
 	"executor":           {"leman.v1.JobService"},
 	"commit_coordinator": {"leman.v1.CommitService", "leman.v1.TableService"},
 }
 
-// directContact is how long [Connect] waits for the services that the endpoint names.
+// directContact is how long [Connect] waits for the services whose addresses it got from the endpoint.
 const directContact = 2 * time.Second
 
-// discover has services called themselves that answer at the address which the endpoint names for them.
+// discover connects directly to those services that answer at the addresses which the endpoint returned.
 func (c *Client) discover(ctx context.Context, told *lemanv1.GetInfoResponse, s *settings) {
 	ctx, cancel := context.WithTimeout(ctx, directContact)
 	defer cancel()
@@ -28,7 +28,7 @@ func (c *Client) discover(ctx context.Context, told *lemanv1.GetInfoResponse, s 
 		"planner": told.GetPlannerAddress(), "executor": told.GetExecutorAddress(),
 		"commit_coordinator": told.GetCommitCoordinatorAddress(),
 	}
-	delete(named, told.GetService()) // the way that is known works, whatever it calls itself
+	delete(named, told.GetService()) // the endpoint's own service: its connection exists already
 	found := make(chan answering, len(named))
 	var all sync.WaitGroup
 	for service, address := range named {
@@ -47,16 +47,16 @@ func (c *Client) discover(ctx context.Context, told *lemanv1.GetInfoResponse, s 
 	}
 }
 
-// answering is a service that can be called itself.
+// answering is a connection to a service that answered.
 type answering struct {
 	service string
 	conn    *grpc.ClientConn
 }
 
-// reach gives a connection to a service that answers; nil: it cannot be called from here.
+// reach returns a connection to a service, or nil if the service does not answer from here.
 func (c *Client) reach(ctx context.Context, service, address string, s *settings) *grpc.ClientConn {
 	if hosts, err := hostsOf(address); err != nil || s.exposed(hosts) != "" {
-		return nil // a token of a call would go there in the clear
+		return nil // a token would be sent there unencrypted
 	}
 	conn, err := dial(address, s)
 	if err != nil {

@@ -16,42 +16,43 @@ import (
 	lemanv1 "leman.dev/go/leman/v1"
 )
 
-// Reasons that the client gives by itself; all others are those of [lemanv1.ErrorReason].
+// Reasons that only the client gives. All other reasons are in [lemanv1.ErrorReason].
 const (
-	ReasonJobFailed    = "JOB_FAILED"    // a job ended as FAILED and did not say why
+	ReasonJobFailed    = "JOB_FAILED"    // a job ended as FAILED without a reason
 	ReasonJobCancelled = "JOB_CANCELLED" // a job ended as CANCELLED
 	ReasonClosed       = "CLOSED"        // the client was closed
-	// ReasonPlaintextToken: a token would have been sent to another machine without TLS; nothing was sent.
+	// ReasonPlaintextToken: the call was refused before anything was sent, because it would have sent a token to
+	// another machine without TLS.
 	ReasonPlaintextToken = "PLAINTEXT_TOKEN"
 )
 
-// Error is every error of the services, and of the client where it has one of its own. Find it with [errors.As].
+// Error is the type of all errors of the services and of this client. Get it from an error with [errors.As].
 //
-// It matches [context.Canceled] and [context.DeadlineExceeded] in [errors.Is] where its code says so, and
-// [status.FromError] takes it for the gRPC error that it was.
+// [errors.Is] matches it with [context.Canceled] and [context.DeadlineExceeded] according to its code, and
+// [status.FromError] returns its gRPC status.
 type Error struct {
 	// Code is the gRPC status code.
 	Code codes.Code
-	// Reason is a name of [lemanv1.ErrorReason], or one of this package; empty: the error is gRPC's own. Later releases
-	// of the services may send names that this one does not know.
+	// Reason is the name of a [lemanv1.ErrorReason], or a reason of this package. It is empty for errors of gRPC
+	// itself. Later releases of the services may return names that this release does not know.
 	Reason string
 	// Message says what was wrong and what to do.
 	Message string
-	// Fields says what is wrong with which field of the request.
+	// Fields lists the invalid fields of the request.
 	Fields []FieldViolation
 	// Metadata has facts, such as the name of the table.
 	Metadata map[string]string
-	// RetryDelay is how long to wait before the call is sent again; 0: the services do not say.
+	// RetryDelay is how long to wait before a retry; 0 if the services do not say.
 	RetryDelay time.Duration
-	// Method is the call that failed, such as "/leman.v1.JobService/GetJob"; empty: a job failed.
+	// Method is the method that failed, such as "/leman.v1.JobService/GetJob"; empty if a job failed.
 	Method string
-	// RequestID is what the logs of the services have the call under; empty: a job failed.
+	// RequestID is the id of the call in the logs of the services; empty if a job failed.
 	RequestID string
-	// JobID is the job that failed or was cancelled; empty: a call failed.
+	// JobID is the job that failed or was cancelled; empty if a call failed.
 	JobID string
 
 	cause error
-	token string // that the call was made with
+	token string // the token that the call was made with
 }
 
 // FieldViolation says what is wrong with a field of a request.
@@ -60,7 +61,7 @@ type FieldViolation struct {
 	Description string
 }
 
-// Error is the code, the reason and the message.
+// Error returns the code, the reason and the message.
 func (e *Error) Error() string {
 	kind := e.Code.String()
 	if e.Reason != "" {
@@ -69,10 +70,10 @@ func (e *Error) Error() string {
 	return "leman: " + kind + ": " + e.Message
 }
 
-// Unwrap is the error that it was made from.
+// Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.cause }
 
-// Is shows whether it stands for the end of a context; a job that was cancelled does not.
+// Is matches the errors of an ended context by code. The error of a cancelled job does not match them.
 func (e *Error) Is(target error) bool {
 	switch e.Code {
 	case codes.Canceled:
@@ -84,7 +85,7 @@ func (e *Error) Is(target error) bool {
 	}
 }
 
-// GRPCStatus is the status with its details.
+// GRPCStatus returns the gRPC status with its details.
 func (e *Error) GRPCStatus() *status.Status {
 	var from interface{ GRPCStatus() *status.Status }
 	if errors.As(e.cause, &from) && from.GRPCStatus().Code() == e.Code {
@@ -93,18 +94,18 @@ func (e *Error) GRPCStatus() *status.Status {
 	return status.New(e.Code, e.Message)
 }
 
-// ErrorReason is Reason as the enum; ERROR_REASON_UNSPECIFIED where it is none of those that this release knows.
+// ErrorReason returns Reason as the enum, or ERROR_REASON_UNSPECIFIED if this release does not know it.
 func (e *Error) ErrorReason() lemanv1.ErrorReason {
 	return lemanv1.ErrorReason(lemanv1.ErrorReason_value[e.Reason])
 }
 
-// HasReason shows whether err is, or wraps, an [*Error] of that reason.
+// HasReason returns true if err is, or wraps, an [*Error] with that reason.
 func HasReason(err error, reason lemanv1.ErrorReason) bool {
 	var failed *Error
 	return errors.As(err, &failed) && failed.Reason == reason.String()
 }
 
-// fromStatus reads the details of a google.rpc.Status.
+// fromStatus converts a google.rpc.Status.
 func fromStatus(from *status.Status) *Error {
 	failed := &Error{Code: from.Code(), Message: from.Message()}
 	for _, detail := range from.Details() {
@@ -122,7 +123,7 @@ func fromStatus(from *status.Status) *Error {
 	return failed
 }
 
-// asError gives what a call of gRPC ended with as an *Error.
+// asError converts the error of a gRPC call.
 func asError(method, requestID string, err error) *Error {
 	var failed *Error
 	if errors.As(err, &failed) {
@@ -140,14 +141,15 @@ func asError(method, requestID string, err error) *Error {
 	return failed
 }
 
-// wasCut shows whether a proxy lost the service amid an answer. As headers are out it can only reset the stream, and gRPC
-// tells that in words of its own: the services give every INTERNAL a reason.
+// wasCut returns true if a proxy lost the service while it streamed a response. The headers are sent by then, so the
+// proxy can only reset the stream, and gRPC reports INTERNAL with a text of its own. The services give every INTERNAL a
+// reason.
 func wasCut(failed *Error) bool {
 	broken := failed.Code == codes.Internal || failed.Code == codes.Unknown
 	return broken && failed.Reason == "" && strings.Contains(failed.Message, "RST_STREAM")
 }
 
-// lostConnection shows whether a connection was lost while a call ran on it; a call that found none was not made.
+// lostConnection returns true if the connection was lost while the call ran, and false if the call never had one.
 func (e *Error) lostConnection() bool {
 	if e.Code != codes.Unavailable {
 		return false
@@ -160,7 +162,7 @@ func contains(said string) func(string) bool {
 	return func(sign string) bool { return strings.Contains(said, sign) }
 }
 
-// What gRPC, services and proxies say of connections that end during a call, and of those that were never made.
+// Texts with which gRPC, services and proxies report a connection that ended during a call, or that could not be made.
 var (
 	connectionLost = []string{
 		"error reading from server", "transport is closing", "socket closed", "connection reset", "broken pipe", "recvmsg",
@@ -169,7 +171,7 @@ var (
 	notConnected = []string{"failed to connect", "error while dialing", "server preface"}
 )
 
-// invalid is an error of the caller's that the client finds by itself.
+// invalid returns the error for an invalid argument that the client itself detects.
 func invalid(field, format string, values ...any) *Error {
 	message := fmt.Sprintf(format, values...)
 	return &Error{
@@ -180,7 +182,7 @@ func invalid(field, format string, values ...any) *Error {
 	}
 }
 
-// JobError is the error of a job that FAILED or was CANCELLED, an [*Error]; nil: it is done, or goes on.
+// JobError returns the [*Error] of a job that FAILED or was CANCELLED, and nil for any other job.
 func JobError(job *lemanv1.Job) error {
 	switch job.GetState() {
 	case lemanv1.Job_STATE_CANCELLED:

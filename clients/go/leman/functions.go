@@ -15,12 +15,13 @@ import (
 )
 
 const (
-	// inlineBundle is how large a bundle may be that travels with its definition, whatever the services allow.
+	// inlineBundle is the largest bundle that is sent within the definition; larger ones are uploaded, even if the
+	// services would accept them.
 	inlineBundle = 512 << 10
 	bundlePiece  = 512 << 10
 )
 
-// Functions lists the registered functions, by name, then newest first.
+// Functions lists the registered functions, by name, and the newest version of each first.
 func (d *Database) Functions(ctx context.Context, options ...ListOption) iter.Seq2[*lemanv1.UdfDefinition, error] {
 	return listed(ctx, options, func(ctx context.Context, size int32, token string) ([]*lemanv1.UdfDefinition, string, error) {
 		page, err := d.client.catalog().ListUdfs(ctx,
@@ -29,15 +30,15 @@ func (d *Database) Functions(ctx context.Context, options ...ListOption) iter.Se
 	})
 }
 
-// Function tells what is registered under a name and version; with an empty version the one registered last.
+// Function returns the registration of a name and version. An empty version means the one that was registered last.
 func (d *Database) Function(ctx context.Context, name, version string) (*lemanv1.GetUdfResponse, error) {
 	ref := &lemanv1.UdfRef{Name: name, Version: version}
 	return d.client.catalog().GetUdf(ctx, &lemanv1.GetUdfRequest{Database: d.name, Udf: ref})
 }
 
-// EntrypointFunction defines a function that is installed on the workers, by its name there ("package.module:name"). The
-// inputs are its parameters: names of columns, with types where these are to be checked (else [arrow.Null]). More of the
-// definition, such as its error policy, may be set in what is returned.
+// EntrypointFunction defines a function that is installed on the workers, by its name there ("package.module:name").
+// Each input is a parameter of the function: the name of a column, with its type if the services are to check it, or
+// else with [arrow.Null]. You can set other parts of the returned definition, such as its error policy.
 func EntrypointFunction(
 	name, version, entrypoint string, kind lemanv1.UdfDefinition_Kind, inputs []arrow.Field, output arrow.DataType,
 ) (*lemanv1.UdfDefinition, error) {
@@ -80,8 +81,8 @@ func define(
 	return &lemanv1.UdfDefinition{Name: name, Version: version, Kind: kind, OutputSchema: schema}, err
 }
 
-// RegisterFunction stores a function under its name and version; created is false when the same definition was there.
-// Its options may be set again under the same version.
+// RegisterFunction stores a function under its name and version. It returns false if the same definition was registered
+// before. You can register a version again with other options.
 func (d *Database) RegisterFunction(ctx context.Context, definition *lemanv1.UdfDefinition) (created bool, err error) {
 	if definition == nil {
 		return false, invalid("definition", "definition is nil: give that of the function")
@@ -91,11 +92,12 @@ func (d *Database) RegisterFunction(ctx context.Context, definition *lemanv1.Udf
 	return answer.GetCreated(), err
 }
 
-// RegisterRemote stores a function that servers of yours compute (see package functions), at "grpc://host:port" or
-// "grpc+tls://host:port": at least one has to answer, and all that do have to serve the same. It returns the definition
-// as it is stored, with the version and the types that they tell. Changes to what is asked for may name the version that
-// is wanted, other input columns than the parameters, an error policy, or what the servers call the function. The same
-// version may be registered again with other addresses.
+// RegisterRemote registers a function that your own servers compute (see package functions). Their addresses have the
+// form "grpc://host:port" or "grpc+tls://host:port". At least one server must answer, and all servers that answer must
+// serve the same version. It returns the stored definition, with the version and types that the servers report. With
+// changes you can set fields of the request: the expected version, input columns with other names than the parameters,
+// an error policy, or the name under which the servers serve the function. You can register the same version again with
+// other addresses.
 func (d *Database) RegisterRemote(
 	ctx context.Context, name string, addresses []string, changes ...func(*lemanv1.UdfDefinition),
 ) (*lemanv1.UdfDefinition, error) {
@@ -114,8 +116,8 @@ func (d *Database) RegisterRemote(
 	return answer.GetDefinition(), err
 }
 
-// RegisterBundle stores a function whose code is a bundle that Python made, whatever its size, and says of the
-// definition which bundle that is. pythonVersion is that of the Python that made it, such as "3.12".
+// RegisterBundle registers a function whose code is a bundle of any size that Python made, and sets the bundle's digest
+// in the definition. pythonVersion is the version of the Python that made it, such as "3.12".
 func (d *Database) RegisterBundle(
 	ctx context.Context, definition *lemanv1.UdfDefinition, bundle []byte, pythonVersion string,
 ) (created bool, err error) {
@@ -136,8 +138,8 @@ func (d *Database) RegisterBundle(
 	return answer.GetCreated(), err
 }
 
-// UploadBundle stores a bundle for a function that is registered afterwards. It is read twice, once for its digest, and
-// again where the services went away. created is false when it was there.
+// UploadBundle stores a bundle for a function that will be registered later. It reads the bundle twice, the first time
+// for its digest, and once more for each retry. It returns false if the bundle was already stored.
 func (d *Database) UploadBundle(ctx context.Context, bundle io.ReadSeeker) (created bool, err error) {
 	if isNil(bundle) {
 		return false, invalid("bundle", "bundle is nil: give a reader of what Python made")
@@ -173,7 +175,7 @@ func (d *Database) sendBundle(
 	message := &lemanv1.UploadBundleRequest{Part: &lemanv1.UploadBundleRequest_Header{Header: header}}
 	for {
 		if err := stream.Send(message); errors.Is(err, io.EOF) {
-			break // the answer, or what went wrong, is there already
+			break // CloseAndRecv returns the response or the error
 		} else if err != nil {
 			return nil, err
 		}

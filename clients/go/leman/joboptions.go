@@ -2,34 +2,34 @@ package leman
 
 import lemanv1 "leman.dev/go/leman/v1"
 
-// BackfillOption changes a backfill. [BackfillFunc] sets whatever has no option of its own.
+// BackfillOption is an option of [Table.Backfill]. Use [BackfillFunc] for fields that have no option of their own.
 type BackfillOption interface {
 	backfill(request *lemanv1.CreateJobRequest)
 }
 
-// RefreshOption changes the refresh of a view. [RefreshFunc] sets whatever has no option of its own.
+// RefreshOption is an option of [View.Refresh]. Use [RefreshFunc] for fields that have no option of their own.
 type RefreshOption interface {
 	refresh(request *lemanv1.CreateJobRequest)
 }
 
-// RetryOption changes the retry of a job.
+// RetryOption is an option of [Job.Retry].
 type RetryOption interface {
 	retry(request *lemanv1.RetryJobRequest)
 }
 
-// JobOption changes any job.
+// JobOption is an option of any job.
 type JobOption interface {
 	BackfillOption
 	RefreshOption
 	RetryOption
 }
 
-// BackfillFunc sets fields of what a backfill is asked to do.
+// BackfillFunc sets fields in the specification of a backfill.
 type BackfillFunc func(spec *lemanv1.BackfillSpec)
 
 func (f BackfillFunc) backfill(request *lemanv1.CreateJobRequest) { f(request.GetBackfill()) }
 
-// RefreshFunc sets fields of what a refresh is asked to do.
+// RefreshFunc sets fields in the specification of a refresh.
 type RefreshFunc func(spec *lemanv1.RefreshSpec)
 
 func (f RefreshFunc) refresh(request *lemanv1.CreateJobRequest) { f(request.GetRefresh()) }
@@ -43,7 +43,7 @@ func (o jobOption) backfill(request *lemanv1.CreateJobRequest) { o.create(reques
 func (o jobOption) refresh(request *lemanv1.CreateJobRequest)  { o.create(request) }
 func (o jobOption) retry(request *lemanv1.RetryJobRequest)     { o.again(request) }
 
-// Labels says what the job is to be found by.
+// Labels sets labels by which the job can be found.
 func Labels(labels map[string]string) JobOption {
 	return jobOption{
 		func(request *lemanv1.CreateJobRequest) { request.Labels = labels },
@@ -51,7 +51,7 @@ func Labels(labels map[string]string) JobOption {
 	}
 }
 
-// Priority, −100 to 100, has the job take its turn before those with a lower one.
+// Priority sets the priority, from −100 to 100. A waiting job starts before jobs of lower priority.
 func Priority(priority int32) JobOption {
 	return jobOption{
 		func(request *lemanv1.CreateJobRequest) { request.Priority = priority },
@@ -59,8 +59,8 @@ func Priority(priority int32) JobOption {
 	}
 }
 
-// Env gives the job's functions environment variables, such as an API key. The values are secrets: the services forget them
-// when the job ends, and tell no one more than the names. A retry has none of those of the job that it retries.
+// Env sets environment variables for the functions of the job, such as an API key. The values are secrets: the services
+// delete them when the job ends, and show only the names. A retried job does not inherit them.
 func Env(variables map[string]string) JobOption {
 	return jobOption{
 		func(request *lemanv1.CreateJobRequest) { request.Env = variables },
@@ -70,7 +70,7 @@ func Env(variables map[string]string) JobOption {
 
 type concurrencyOption int32
 
-// Concurrency is how many worker processes there are at the most.
+// Concurrency sets the largest number of worker processes.
 func Concurrency(workers int32) interface {
 	BackfillOption
 	RefreshOption
@@ -88,8 +88,8 @@ func (n concurrencyOption) refresh(request *lemanv1.CreateJobRequest) {
 
 type usingOption struct{ ref *lemanv1.UdfRef }
 
-// Using computes with a registered function in place of the column's own; with an empty version the one registered last.
-// A retry gives the column that function for good.
+// Using computes with a registered function instead of the column's own. An empty version means the one that was
+// registered last. A retry with Using also makes it the column's function.
 func Using(function, version string) interface {
 	BackfillOption
 	RetryOption
@@ -102,17 +102,17 @@ func (o usingOption) retry(request *lemanv1.RetryJobRequest)     { request.Udf =
 
 type keepOthersOption struct{}
 
-// KeepOthers has the rows that did not fail keep their values, although the retry is [Using] another function.
+// KeepOthers keeps the values of the rows that did not fail, although the retry changes the function with [Using].
 func KeepOthers() RetryOption { return keepOthersOption{} }
 
 func (keepOthersOption) retry(request *lemanv1.RetryJobRequest) { request.KeepOthers = true }
 
-// SourceVersion has a refresh bring the view to this version of its source, 1 or more, forward or back.
+// SourceVersion refreshes the view to this version of its source, 1 or more. It may be older than the current one.
 func SourceVersion(version int64) RefreshOption {
 	return RefreshFunc(func(spec *lemanv1.RefreshSpec) { spec.SrcVersion = &version })
 }
 
-// RefreshPolicy says which ways a refresh may take.
+// RefreshPolicy selects how the view may be refreshed.
 func RefreshPolicy(policy lemanv1.RefreshSpec_Policy) RefreshOption {
 	return RefreshFunc(func(spec *lemanv1.RefreshSpec) { spec.Policy = policy })
 }

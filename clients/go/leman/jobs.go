@@ -12,7 +12,7 @@ import (
 	lemanv1 "leman.dev/go/leman/v1"
 )
 
-// JobListOption changes how jobs are listed.
+// JobListOption is an option of [Database.Jobs].
 type JobListOption interface {
 	listJobs(*listSettings)
 }
@@ -24,7 +24,8 @@ func OldestFirst() JobListOption { return oldestFirstOption{} }
 
 func (oldestFirstOption) listJobs(s *listSettings) { s.oldestFirst = true }
 
-// Jobs lists the jobs that a filter lets through, nil: all; newest first, unless [OldestFirst] is given.
+// Jobs lists the jobs that match a filter, or all jobs if the filter is nil. The newest come first, unless you pass
+// [OldestFirst].
 func (d *Database) Jobs(
 	ctx context.Context, filter *lemanv1.JobFilter, options ...JobListOption,
 ) iter.Seq2[*lemanv1.Job, error] {
@@ -53,13 +54,13 @@ func (d *Database) Jobs(
 	})
 }
 
-// CancelJobs asks the jobs to stop that a filter lets through and that have not ended; an empty one means all jobs.
-// The answer names those that could not be asked, as another executor runs them.
+// CancelJobs cancels the jobs that match a filter and have not ended; an empty filter matches all jobs. The response
+// lists matching jobs that could not be cancelled, because another executor runs them.
 func (d *Database) CancelJobs(ctx context.Context, filter *lemanv1.JobFilter) (*lemanv1.CancelJobsResponse, error) {
 	return d.client.jobs().CancelJobs(ctx, &lemanv1.CancelJobsRequest{Database: d.name, Filter: filter})
 }
 
-// Job names a job by its id. Nothing is called.
+// Job returns a handle for a job. It makes no call.
 func (d *Database) Job(id string) *Job { return &Job{database: d, id: id} }
 
 func (d *Database) createJob(ctx context.Context, request *lemanv1.CreateJobRequest) (*Job, error) {
@@ -70,56 +71,56 @@ func (d *Database) createJob(ctx context.Context, request *lemanv1.CreateJobRequ
 	return d.Job(answer.GetJob().GetJobId()), nil
 }
 
-// Job is a job of a database. It runs in the services, whatever becomes of this object and its process.
+// Job is a handle for a job of a database. The job runs in the services, independent of this handle and its process.
 type Job struct {
 	database *Database
 	id       string
 }
 
-// ID is what the services call it.
+// ID returns the id of the job.
 func (j *Job) ID() string { return j.id }
 
 func (j *Job) db() *Database { return j.database.orNone() }
 
 func (j *Job) calls() lemanv1.JobServiceClient { return j.db().client.jobs() }
 
-// Get tells how it stands.
+// Get returns the current state of the job.
 func (j *Job) Get(ctx context.Context) (*lemanv1.Job, error) {
 	answer, err := j.calls().GetJob(ctx, &lemanv1.GetJobRequest{Database: j.db().name, JobId: j.id})
 	return answer.GetJob(), err
 }
 
-// Cancel asks it to stop; what it has finished is kept. It gives the job after that, usually CANCELLING.
+// Cancel cancels the job; its finished work is kept. It returns the updated job, usually CANCELLING.
 func (j *Job) Cancel(ctx context.Context) (*lemanv1.Job, error) {
 	answer, err := j.calls().CancelJob(ctx, &lemanv1.CancelJobRequest{Database: j.db().name, JobId: j.id})
 	return answer.GetJob(), err
 }
 
-// Pause has it stop for a while, with all that its workers had at hand stored: it stays paused until it is resumed or
-// cancelled, over restarts too. It gives the job after that, usually PAUSING.
+// Pause pauses the job. Its workers store what they have computed and end. The job stays paused, also over restarts of
+// the services, until it is resumed or cancelled. Pause returns the updated job, usually PAUSING.
 func (j *Job) Pause(ctx context.Context) (*lemanv1.Job, error) {
 	answer, err := j.calls().PauseJob(ctx, &lemanv1.PauseJobRequest{Database: j.db().name, JobId: j.id})
 	return answer.GetJob(), err
 }
 
-// Resume has it go on after [Job.Pause]. It gives the job after that, usually PENDING.
+// Resume continues a paused job. It returns the updated job, usually PENDING.
 func (j *Job) Resume(ctx context.Context) (*lemanv1.Job, error) {
 	answer, err := j.calls().ResumeJob(ctx, &lemanv1.ResumeJobRequest{Database: j.db().name, JobId: j.id})
 	return answer.GetJob(), err
 }
 
-// Delete takes it out of the history for good, once it has ended. What it computed stays.
+// Delete removes an ended job from the history for good. The computed values stay.
 func (j *Job) Delete(ctx context.Context) error {
 	_, err := j.calls().DeleteJob(ctx, &lemanv1.DeleteJobRequest{Database: j.db().name, JobId: j.id})
 	return err
 }
 
-// SetLabels gives it other labels, all of them.
+// SetLabels replaces all labels of the job.
 func (j *Job) SetLabels(ctx context.Context, labels map[string]string) (*lemanv1.Job, error) {
 	return j.update(ctx, &lemanv1.UpdateJobRequest{Labels: labels}, "labels")
 }
 
-// SetPriority gives it another priority, which counts while it waits for its turn.
+// SetPriority changes the priority, which counts while the job waits to start.
 func (j *Job) SetPriority(ctx context.Context, priority int32) (*lemanv1.Job, error) {
 	return j.update(ctx, &lemanv1.UpdateJobRequest{Priority: priority}, "priority")
 }
@@ -131,8 +132,8 @@ func (j *Job) update(ctx context.Context, request *lemanv1.UpdateJobRequest, fie
 	return answer.GetJob(), err
 }
 
-// Retry starts a job that calls the function again for the rows of this one's column that are marked as failed, once it
-// has ended.
+// Retry starts a job that calls the function again for the rows of the column that are marked as failed. This job must
+// have ended.
 func (j *Job) Retry(ctx context.Context, options ...RetryOption) (*Job, error) {
 	if err := checked(ctx, options); err != nil {
 		return nil, err
@@ -151,7 +152,7 @@ func (j *Job) Retry(ctx context.Context, options ...RetryOption) (*Job, error) {
 	return j.db().Job(answer.GetJob().GetJobId()), nil
 }
 
-// ErrorListOption changes how failed rows are listed.
+// ErrorListOption is an option of [Job.Errors].
 type ErrorListOption interface {
 	listErrors(*lemanv1.ListJobErrorsRequest)
 }
@@ -163,13 +164,13 @@ func (n pageSizeOption) listErrors(request *lemanv1.ListJobErrorsRequest) {
 	request.PageSize = int32(n)
 }
 
-// OfColumn lists failed rows of this column only.
+// OfColumn lists only the failed rows of this column.
 func OfColumn(name string) ErrorListOption {
 	return errorListFunc(func(request *lemanv1.ListJobErrorsRequest) { request.Column = name })
 }
 
-// PlacesOnly lists where failed rows are, and nothing else, but that of all of them: also of a function whose error
-// policy stores no errors.
+// PlacesOnly lists only the addresses of failed rows, without their errors. So the list is complete even if the
+// function's error policy stores no errors.
 func PlacesOnly() ErrorListOption {
 	return errorListFunc(func(request *lemanv1.ListJobErrorsRequest) { request.PlacesOnly = true })
 }
@@ -193,7 +194,7 @@ func (j *Job) Errors(ctx context.Context, options ...ErrorListOption) iter.Seq2[
 	})
 }
 
-// ErrorGroupOption changes how failed rows are grouped.
+// ErrorGroupOption is an option of [Job.ErrorGroups].
 type ErrorGroupOption interface {
 	groupErrors(*lemanv1.GroupJobErrorsRequest)
 }
@@ -205,18 +206,18 @@ func (n pageSizeOption) groupErrors(request *lemanv1.GroupJobErrorsRequest) {
 	request.PageSize = int32(n)
 }
 
-// GroupsOfColumn groups failed rows of this column only.
+// GroupsOfColumn groups only the failed rows of this column.
 func GroupsOfColumn(name string) ErrorGroupOption {
 	return errorGroupFunc(func(request *lemanv1.GroupJobErrorsRequest) { request.Column = name })
 }
 
-// Examples has each group carry at most n of its rows, 0 to 5. Without it, one.
+// Examples sets how many example rows each group has, from 0 to 5. The default is one.
 func Examples(n int) ErrorGroupOption {
 	return errorGroupFunc(func(request *lemanv1.GroupJobErrorsRequest) { request.Examples = proto.Int32(int32(n)) })
 }
 
-// ErrorGroups lists the rows for which the function failed by what went wrong, the largest group first. The service
-// counts: no row is fetched but a few examples.
+// ErrorGroups counts the failed rows by error, and lists the largest group first. The service does the counting, and
+// sends only a few example rows.
 func (j *Job) ErrorGroups(ctx context.Context, options ...ErrorGroupOption) iter.Seq2[*lemanv1.RowErrorGroup, error] {
 	return pages(ctx, func(ctx context.Context, token string) ([]*lemanv1.RowErrorGroup, string, error) {
 		if err := checked(ctx, options); err != nil {
@@ -236,8 +237,8 @@ func (j *Job) ErrorGroups(ctx context.Context, options ...ErrorGroupOption) iter
 	})
 }
 
-// WaitFor waits until the job has ended, or the time has passed, and gives the job as it stands then: without a stream,
-// for callers that cannot hold one. Unlike [Job.Wait] it has no error for a job that failed.
+// WaitFor waits until the job has ended or the time limit has passed, and returns the current job. It uses no stream,
+// for callers that cannot hold one open. Unlike [Job.Wait], it returns no error for a failed job.
 func (j *Job) WaitFor(ctx context.Context, limit time.Duration) (*lemanv1.Job, error) {
 	for end := time.Now().Add(limit); ; {
 		left := max(0, time.Until(end))

@@ -6,25 +6,26 @@ import (
 	lemanv1 "leman.dev/go/leman/v1"
 )
 
-// PreviewFunc sets fields of what a preview is asked for: rows, filter, version, time.
+// PreviewFunc sets fields in the request of a preview: rows, filter, version, time limit.
 type PreviewFunc func(request *lemanv1.PreviewFunctionRequest)
 
-// PreviewRows tries a function on so many rows, 1 to 100, for which the SQL is true; an empty filter: on the first ones.
+// PreviewRows tries the function on up to the given number of rows, 1 to 100, for which the SQL condition is true. With
+// an empty condition it takes the first rows.
 func PreviewRows(rows int32, where string) PreviewFunc {
 	return func(request *lemanv1.PreviewFunctionRequest) { request.Rows, request.Where = &rows, where }
 }
 
-// PreviewEnv gives the function environment variables for this preview, as [Env] does for a job.
+// PreviewEnv sets environment variables for the function during this preview, as [Env] does for a job.
 func PreviewEnv(variables map[string]string) PreviewFunc {
 	return func(request *lemanv1.PreviewFunctionRequest) { request.Env = variables }
 }
 
-// ComputedColumn is a column that is there, with its own function: what [Table.Preview] tries.
+// ComputedColumn returns an existing computed column with its own function, for [Table.Preview].
 func ComputedColumn(name string) *lemanv1.NewColumn { return &lemanv1.NewColumn{Name: name} }
 
-// Preview tries what computes a column on a few rows, and writes nothing: see [ComputedColumn], [SQLColumn] and
-// [FunctionColumn], whose name is that of a computed column for which the function is meant, or empty. What the function
-// fails on is said at the rows.
+// Preview computes a column for a few rows and writes nothing. column is a [ComputedColumn], an [SQLColumn] or a
+// [FunctionColumn]. Its name is that of the computed column for which the function is intended, or empty. If the
+// function fails on a row, the result has the error with that row.
 func (t *Table) Preview(
 	ctx context.Context, column *lemanv1.NewColumn, options ...PreviewFunc,
 ) (*lemanv1.PreviewFunctionResponse, error) {

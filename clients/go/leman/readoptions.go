@@ -2,7 +2,7 @@ package leman
 
 import lemanv1 "leman.dev/go/leman/v1"
 
-// ReadOption says which rows and columns are read.
+// ReadOption is an option of [Table.Read]; it selects rows and columns.
 type ReadOption interface {
 	read(request *lemanv1.ReadRowsRequest)
 }
@@ -11,7 +11,7 @@ type readFunc func(request *lemanv1.ReadRowsRequest)
 
 func (f readFunc) read(request *lemanv1.ReadRowsRequest) { f(request) }
 
-// RowsOption says which rows are read, or computed.
+// RowsOption selects rows to read or to compute.
 type RowsOption interface {
 	ReadOption
 	BackfillOption
@@ -25,7 +25,7 @@ type rowsOption struct {
 func (o rowsOption) read(request *lemanv1.ReadRowsRequest)      { o.reading(request) }
 func (o rowsOption) backfill(request *lemanv1.CreateJobRequest) { o.filling(request.GetBackfill()) }
 
-// Where means the rows for which the SQL is true.
+// Where selects the rows for which the SQL condition is true.
 func Where(sql string) RowsOption {
 	return rowsOption{
 		func(request *lemanv1.ReadRowsRequest) { request.Where = sql },
@@ -33,7 +33,7 @@ func Where(sql string) RowsOption {
 	}
 }
 
-// AtVersion reads a version of the table, 1 or more. A backfill computes from the rows as they were then.
+// AtVersion reads a version of the table, 1 or more. A backfill with AtVersion computes from the rows of that version.
 func AtVersion(version int64) RowsOption {
 	return rowsOption{
 		func(request *lemanv1.ReadRowsRequest) {
@@ -45,7 +45,7 @@ func AtVersion(version int64) RowsOption {
 	}
 }
 
-// AtTag reads the version that a tag of the table stands for; see [AtVersion].
+// AtTag reads the version that a tag of the table refers to; see [AtVersion].
 func AtTag(tag string) RowsOption {
 	return rowsOption{
 		func(request *lemanv1.ReadRowsRequest) { request.At = &lemanv1.ReadRowsRequest_Tag{Tag: tag} },
@@ -53,22 +53,22 @@ func AtTag(tag string) RowsOption {
 	}
 }
 
-// Columns reads these columns, in this order; a field of a struct by names with dots between: "box.w".
+// Columns selects columns, in this order. A field of a struct is written with dots: "box.w".
 func Columns(names ...string) ReadOption {
 	return readFunc(func(request *lemanv1.ReadRowsRequest) { request.Columns = append(request.Columns, names...) })
 }
 
-// Limit reads so many rows at the most.
+// Limit reads at most this number of rows.
 func Limit(rows int64) ReadOption {
 	return readFunc(func(request *lemanv1.ReadRowsRequest) { request.Limit = &rows })
 }
 
-// Offset leaves so many of the first rows out, of those that [Where] means.
+// Offset skips this number of rows, counted after [Where].
 func Offset(rows int64) ReadOption {
 	return readFunc(func(request *lemanv1.ReadRowsRequest) { request.Offset = rows })
 }
 
-// BatchRows has record batches of so many rows at the most; 8,192, unless it is given.
+// BatchRows limits the rows of a record batch. The default is 8,192.
 func BatchRows(rows int32) ReadOption {
 	return readFunc(func(request *lemanv1.ReadRowsRequest) { request.BatchSize = rows })
 }

@@ -11,15 +11,14 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// messages is a stream of answers, as the generated stubs give it.
+// messages is a stream of responses, as the generated stubs return it.
 type messages[M any] interface {
 	Recv() (*M, error)
 }
 
-// resumed returns the messages of a stream, and continues after the last one if the stream is interrupted. open opens
-// the stream, again after each interruption. seen receives each message, so that the next open can continue after it,
-// and returns true for the last message. A stream without a message for the duration silence counts as interrupted; 0
-// means no limit.
+// resumed returns the messages of a stream, and resumes the stream if it is interrupted. open opens the stream, again
+// after each interruption. seen receives each message, so that the next open can continue after it, and returns true
+// for the last message. A stream without a message for the duration silence counts as interrupted; 0 means no limit.
 func resumed[M any](
 	ctx context.Context,
 	client *Client,
@@ -50,12 +49,12 @@ func resumed[M any](
 	}
 }
 
-// follow takes one stream to its end. It returns true where take wants no more, or the error that ended the stream.
+// follow reads one stream to its end. It returns true if take returned false, or the error that ended the stream.
 func follow[M any](
 	ctx context.Context, open func(ctx context.Context) (messages[M], error), silence time.Duration, take func(*M) bool,
 ) (bool, *Error) {
 	streaming, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil) // also ends a stream of which no one wants more
+	defer cancel(nil) // also ends a stream that is abandoned early
 	stream, err := open(streaming)
 	if err != nil {
 		return false, asError("", "", err)
@@ -77,7 +76,7 @@ func follow[M any](
 
 var errSilent = errors.New("the services said nothing for too long")
 
-// receive takes the next message, and cancels the stream where none comes in time.
+// receive returns the next message, and cancels the stream if none comes in time.
 func receive[M any](stream messages[M], cancel context.CancelCauseFunc, silence time.Duration) (*M, error) {
 	if silence > 0 {
 		defer time.AfterFunc(silence, func() { cancel(errSilent) }).Stop()

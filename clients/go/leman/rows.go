@@ -17,11 +17,12 @@ import (
 	lemanv1 "leman.dev/go/leman/v1"
 )
 
-// Rows are the rows of one version of a table or view, record batch by record batch: an [array.RecordReader]. It holds a
-// batch at a time, however large the table is and however slowly it is read; interrupted, it continues where it was.
+// Rows reads the rows of one version of a table or view, one record batch at a time; it is an [array.RecordReader]. It
+// holds one batch in memory, whatever the size of the table and however slowly you read. If the call is interrupted, it
+// continues after the last row.
 //
-// It is read by one goroutine, once: [Rows.All] of rows that were read to their end or released, and Next of released ones,
-// are errors; call Read again. Release it in the end; a reader of [Rows.All] need not.
+// Use it from one goroutine, and only once: [Rows.All] after the end of the rows, and Next after Release, are errors;
+// call Read again instead. Release it at the end, unless you use [Rows.All], which does so itself.
 type Rows struct {
 	ctx     context.Context
 	cancel  context.CancelFunc
@@ -31,17 +32,17 @@ type Rows struct {
 
 	references atomic.Int64
 	version    int64
-	table      string // which of those that had the name: its incarnation
+	table      string // incarnation: distinguishes tables of the same name
 	schema     *arrow.Schema
 	incoming   *incoming
 	reader     *ipc.Reader
-	ended      bool // all were read
+	ended      bool // all rows were read
 	err        error
 }
 
 var _ array.RecordReader = (*Rows)(nil)
 
-// Read begins to read rows, and waits for their schema. The context holds until the rows are released.
+// Read starts to read rows and waits for their schema. The context must stay valid until the rows are released.
 func (r relation) Read(ctx context.Context, options ...ReadOption) (*Rows, error) {
 	if err := checked(ctx, options); err != nil {
 		return nil, err
@@ -77,16 +78,17 @@ func (r relation) Read(ctx context.Context, options ...ReadOption) (*Rows, error
 	return rows, nil
 }
 
-// Version is the version of the table that is read.
+// Version returns the version of the table that is read.
 func (r *Rows) Version() int64 { return r.version }
 
-// Schema is that of all batches.
+// Schema returns the schema of all batches.
 func (r *Rows) Schema() *arrow.Schema { return r.schema }
 
-// Err is what ended the rows early, usually an [*Error], or that they were read again; nil: nothing did.
+// Err returns the error that ended the rows early, usually an [*Error], or the error of reading them twice. Otherwise
+// it is nil.
 func (r *Rows) Err() error { return r.err }
 
-// RecordBatch is the current batch. It is valid until the next call of Next, unless it is retained.
+// RecordBatch returns the current batch. It is valid until the next call of Next, unless you retain it.
 func (r *Rows) RecordBatch() arrow.RecordBatch {
 	if r.reader == nil {
 		return nil
@@ -96,13 +98,13 @@ func (r *Rows) RecordBatch() arrow.RecordBatch {
 
 // Record is RecordBatch.
 //
-// Deprecated: [array.RecordReader] asks for it. Use RecordBatch.
+// Deprecated: it exists because [array.RecordReader] requires it. Use RecordBatch.
 func (r *Rows) Record() arrow.RecordBatch { return r.RecordBatch() }
 
-// Retain has the rows wait for one more Release.
+// Retain requires one more call of Release.
 func (r *Rows) Retain() { r.references.Add(1) }
 
-// Release ends the call, whatever is still to come, once it was called as often as the rows were retained.
+// Release ends the call, even before all rows were read. If the rows were retained, the last Release does.
 func (r *Rows) Release() {
 	if r.references.Add(-1) == 0 {
 		r.cancel()
@@ -110,8 +112,8 @@ func (r *Rows) Release() {
 	}
 }
 
-// All gives the batches, which are valid until the next one, and releases the rows in the end. It gives them once: of rows
-// that were read to their end, or released, an error.
+// All returns an iterator over the batches, each valid until the next one, and releases the rows at the end. It yields
+// an error if the rows were already read to their end, or released.
 func (r *Rows) All() iter.Seq2[arrow.RecordBatch, error] {
 	return func(yield func(arrow.RecordBatch, error) bool) {
 		if r.ended {
@@ -130,7 +132,7 @@ func (r *Rows) All() iter.Seq2[arrow.RecordBatch, error] {
 	}
 }
 
-// Next takes the next batch; false: there is none, or an error (see Err).
+// Next reads the next batch. It returns false at the end or after an error (see Err).
 func (r *Rows) Next() bool {
 	if r.references.Load() < 1 {
 		r.err = cmp.Or(r.err, spent())
@@ -141,7 +143,7 @@ func (r *Rows) Next() bool {
 			return true
 		}
 		if r.reader.Err() == nil {
-			r.cancel() // the last answer was read; nothing is left of the call
+			r.cancel() // after the last message, to free the call's resources
 			r.ended = true
 			return false
 		}
@@ -152,12 +154,12 @@ func (r *Rows) Next() bool {
 	return false
 }
 
-// spent is the error of rows that are read again.
+// spent returns the error of reading rows twice.
 func spent() error {
 	return invalid("rows", "the rows were read to their end, or released: call Read again to read them once more")
 }
 
-// took has an interrupted call go on behind rows that were read, in the version of the table that they are of.
+// took counts rows that were read, so that an interrupted call continues after them, in the same version of the table.
 func (r *Rows) took(rows int64) {
 	r.waiting.reset()
 	r.request.Offset += rows
@@ -168,13 +170,13 @@ func (r *Rows) took(rows int64) {
 	}
 }
 
-// open begins the call, or continues with it; false: it fails, see err.
+// open starts the call, or continues it. It returns false after an error, which it stores in err.
 func (r *Rows) open() bool {
 	for {
 		r.close()
 		if r.request.Limit != nil && r.request.GetLimit() == 0 && r.schema != nil {
 			r.ended = true
-			return false // all was read that was asked for
+			return false // all requested rows were read
 		}
 		ctx, cancel := context.WithCancel(r.ctx)
 		stream, err := r.client.tables().ReadRows(ctx, r.request, onceByGRPC)
@@ -192,10 +194,11 @@ func (r *Rows) open() bool {
 	}
 }
 
-// interrupted returns true when the call is worth another attempt, after a pause; false: see err.
+// interrupted pauses and returns true if the call should be retried. Otherwise it stores the error in err and returns
+// false.
 func (r *Rows) interrupted(err error) bool {
 	if r.incoming != nil && r.incoming.err != nil {
-		err = r.incoming.err // the reader only says that it could not read
+		err = r.incoming.err // the Arrow reader hides the cause
 	}
 	var failed *Error
 	if !errors.As(err, &failed) {
@@ -219,7 +222,7 @@ func (r *Rows) close() {
 	}
 }
 
-// incoming reads the bytes of a stream's answers, one after the other.
+// incoming is a reader over the bytes of a stream's messages.
 type incoming struct {
 	stream interface {
 		Recv() (*lemanv1.ReadRowsResponse, error)
@@ -228,10 +231,10 @@ type incoming struct {
 	left    []byte
 	version int64
 	table   string
-	err     error // what ended the stream, if it was not its end
+	err     error // the error that ended the stream, or nil
 }
 
-// Read takes the next bytes.
+// Read returns the next bytes.
 func (i *incoming) Read(into []byte) (int, error) {
 	for len(i.left) == 0 {
 		answer, err := i.stream.Recv()

@@ -220,7 +220,7 @@ func TestAnErrorBetweenRowsIsTold(t *testing.T) {
 	check(t, !rows.Next() && rows.RecordBatch() == nil, "there was more")
 }
 
-// intake takes rows, and fails as often as it is told to.
+// intake receives rows, and fails the requested number of times.
 type intake struct {
 	fails   []error
 	before  bool // fail before all was read

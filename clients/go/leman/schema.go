@@ -10,7 +10,7 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/memory"
 )
 
-// typesGiven refuses fields of which one has no type, which a schema cannot have.
+// typesGiven returns an error if a field has no type, because a schema cannot have such a field.
 func typesGiven(name string, fields []arrow.Field) error {
 	for i, field := range fields {
 		if isNil(field.Type) {
@@ -20,7 +20,8 @@ func typesGiven(name string, fields []arrow.Field) error {
 	return nil
 }
 
-// namesAreText refuses fields whose names, or those of fields in them, are no UTF-8, which Arrow would send as they are.
+// namesAreText returns an error if the name of a field, or of a field within it, is not UTF-8. Arrow would send it
+// unchecked.
 func namesAreText(name string, fields []arrow.Field) error {
 	for _, field := range fields {
 		if !utf8.ValidString(field.Name) {
@@ -35,7 +36,7 @@ func namesAreText(name string, fields []arrow.Field) error {
 	return nil
 }
 
-// EncodeSchema gives a schema as an Arrow IPC message, as requests of the services have it.
+// EncodeSchema encodes a schema as an Arrow IPC message, for requests to the services.
 func EncodeSchema(schema *arrow.Schema) ([]byte, error) {
 	if schema == nil {
 		return nil, invalid("schema", "schema is nil: give that of the table")
@@ -52,9 +53,9 @@ func EncodeSchema(schema *arrow.Schema) ([]byte, error) {
 	return message.Bytes(), nil
 }
 
-// DecodeSchema reads a schema from an Arrow IPC message, as answers of the services have it.
+// DecodeSchema decodes a schema from an Arrow IPC message, as responses of the services have it.
 func DecodeSchema(message []byte) (*arrow.Schema, error) {
-	most := int64(len(message)) // what is no message may name any size
+	most := int64(len(message)) // an invalid message may declare any size
 	messages := ipc.NewMessageReader(bytes.NewReader(message), ipc.WithMetadataSizeLimit(most), ipc.WithBodySizeLimit(most))
 	reader, err := ipc.NewReaderFromMessageReader(messages)
 	if err != nil {

@@ -2,7 +2,7 @@ package leman
 
 import lemanv1 "leman.dev/go/leman/v1"
 
-// made refuses what was not made by this package, as zero values are not.
+// made returns an error for a zero value, which this package did not create.
 func (c *Client) made() error {
 	if c == nil || c.endpoint == nil {
 		return invalid("client", "there is no connection: make the client by Connect or ConnectLocal, and the others by its"+

@@ -9,15 +9,15 @@ import (
 	lemanv1 "leman.dev/go/leman/v1"
 )
 
-// Table is a table of a database. It is made by [Database.Table].
+// Table is a handle for a table of a database. Create one with [Database.Table].
 type Table struct{ relation }
 
-// Describe tells its schema, version, rows and computed columns.
+// Describe returns the table's schema, version, number of rows and computed columns.
 func (t *Table) Describe(ctx context.Context) (*lemanv1.DescribeTableResponse, error) {
 	return t.client().catalog().DescribeTable(ctx, &lemanv1.DescribeTableRequest{Table: t.ref()})
 }
 
-// Schema tells its columns.
+// Schema returns the table's schema.
 func (t *Table) Schema(ctx context.Context) (*arrow.Schema, error) {
 	found, err := t.Describe(ctx)
 	if err != nil {
@@ -26,34 +26,35 @@ func (t *Table) Schema(ctx context.Context) (*arrow.Schema, error) {
 	return DecodeSchema(found.GetSchema())
 }
 
-// Deleted is what [Table.Delete] did.
+// Deleted is the result of [Table.Delete].
 type Deleted struct {
-	// Version is that of the table in which the rows are gone; the latest, where there was none to delete.
+	// Version is the version of the table without the deleted rows. If no row matched, it is the latest version.
 	Version int64
-	// Rows is how many went.
+	// Rows is the number of deleted rows.
 	Rows int64
 }
 
-// Delete removes the rows for which the SQL is true; "true" removes all rows.
+// Delete deletes the rows for which the SQL condition is true; "true" selects all rows.
 func (t *Table) Delete(ctx context.Context, where string) (Deleted, error) {
 	answer, err := t.client().tables().DeleteRows(ctx, &lemanv1.DeleteRowsRequest{Table: t.ref(), Where: where})
 	return Deleted{answer.GetVersion(), answer.GetRowsDeleted()}, err
 }
 
-// SQLColumn is a column that a SQL expression over the table's columns computes.
+// SQLColumn defines a column that is computed by a SQL expression over the table's columns.
 func SQLColumn(name, expression string) *lemanv1.NewColumn {
 	return &lemanv1.NewColumn{Name: name, Function: &lemanv1.NewColumn_SqlExpression{SqlExpression: expression}}
 }
 
-// FunctionColumn is a column that a registered function computes. version: empty: the one registered last. inputs: the
-// table's columns that the function reads, in order; without: as it names them.
+// FunctionColumn defines a column that is computed by a registered function. An empty version means the one that was
+// registered last. inputs are the table's columns that the function reads, in the order of its parameters; without any,
+// the columns with the names of the parameters.
 func FunctionColumn(name, function, version string, inputs ...string) *lemanv1.NewColumn {
 	ref := &lemanv1.UdfRef{Name: function, Version: version}
 	return &lemanv1.NewColumn{Name: name, Function: &lemanv1.NewColumn_Udf{Udf: ref}, InputColumns: inputs}
 }
 
-// AddColumns adds computed columns, all NULL until they are backfilled: all of them or none. It gives the version of the
-// table in which they exist.
+// AddColumns adds computed columns, either all of them or none. They are NULL until they are backfilled. It returns the
+// version of the table that has them.
 func (t *Table) AddColumns(ctx context.Context, columns ...*lemanv1.NewColumn) (version int64, err error) {
 	if err := allGiven("columns", columns); err != nil {
 		return 0, err
@@ -62,22 +63,23 @@ func (t *Table) AddColumns(ctx context.Context, columns ...*lemanv1.NewColumn) (
 	return answer.GetVersion(), err
 }
 
-// Altered gives a column another function. Its values are stale until the next backfill.
+// Altered changes the function of a column, for [Table.AlterColumns]. The values are stale until the next backfill.
 func Altered(column *lemanv1.NewColumn) *lemanv1.ColumnAlteration {
 	return &lemanv1.ColumnAlteration{Column: column}
 }
 
-// AlteredKeepingValues gives a column another function of the same inputs. The values that there are stay current.
+// AlteredKeepingValues changes the function of a column, with the same inputs, for [Table.AlterColumns]. Existing
+// values stay current.
 func AlteredKeepingValues(column *lemanv1.NewColumn) *lemanv1.ColumnAlteration {
 	return &lemanv1.ColumnAlteration{Column: column, KeepValues: true}
 }
 
-// Renamed gives a column another name.
+// Renamed renames a column, for [Table.AlterPlainColumns].
 func Renamed(column, name string) *lemanv1.PlainColumnAlteration {
 	return &lemanv1.PlainColumnAlteration{Name: column, NewName: &name}
 }
 
-// AlterColumns gives computed columns other functions: all of them or none. See [Altered] and
+// AlterColumns changes the functions of computed columns, either all of them or none. See [Altered] and
 // [AlteredKeepingValues].
 func (t *Table) AlterColumns(ctx context.Context, columns ...*lemanv1.ColumnAlteration) (version int64, err error) {
 	if err := allGiven("columns", columns); err != nil {
@@ -92,7 +94,7 @@ func (t *Table) AlterColumns(ctx context.Context, columns ...*lemanv1.ColumnAlte
 	return answer.GetVersion(), err
 }
 
-// AddPlainColumns adds columns that no function computes, all NULL: all of them or none.
+// AddPlainColumns adds columns that no function computes, either all of them or none. Their values are NULL.
 func (t *Table) AddPlainColumns(ctx context.Context, fields ...arrow.Field) (version int64, err error) {
 	if err := typesGiven("fields", fields); err != nil {
 		return 0, err
@@ -111,8 +113,9 @@ func (t *Table) AddPlainColumns(ctx context.Context, fields ...arrow.Field) (ver
 	return answer.GetVersion(), err
 }
 
-// AlterPlainColumns gives columns other names ([Renamed]), types, or the right to be NULL: all of them or none. With
-// [Force]: although computed columns or views read them, or jobs compute them, which then fail.
+// AlterPlainColumns changes the names ([Renamed]), types or nullability of columns, either all of them or none. It is
+// refused if computed columns or views read a column, or a job computes it. With [Force] it is changed anyway;
+// backfills and refreshes that read it, and jobs that compute it, then fail.
 func (t *Table) AlterPlainColumns(
 	ctx context.Context, columns []*lemanv1.PlainColumnAlteration, options ...ForceOption,
 ) (version int64, err error) {
@@ -124,15 +127,16 @@ func (t *Table) AlterPlainColumns(
 	return answer.GetVersion(), err
 }
 
-// DropColumns drops columns, computed ones too: all of them or none. With [Force]: although computed columns or views read
-// them, or jobs compute them, which then fail.
+// DropColumns drops columns, also computed ones, either all of them or none. It is refused if computed columns or views
+// read a column, or a job computes it. With [Force] it is dropped anyway; backfills and refreshes that read it, and
+// jobs that compute it, then fail.
 func (t *Table) DropColumns(ctx context.Context, columns []string, options ...ForceOption) (version int64, err error) {
 	request := &lemanv1.DropColumnsRequest{Table: t.ref(), Columns: columns, Force: forced(options)}
 	answer, err := t.client().tables().DropColumns(ctx, request)
 	return answer.GetVersion(), err
 }
 
-// Backfill starts a job that computes a column for the rows that have no current value. [Job.Wait] waits for it.
+// Backfill starts a job that computes a column for the rows without a current value. Wait for it with [Job.Wait].
 func (t *Table) Backfill(ctx context.Context, column string, options ...BackfillOption) (*Job, error) {
 	request, err := t.backfill(ctx, column, options)
 	if err != nil {
@@ -141,7 +145,7 @@ func (t *Table) Backfill(ctx context.Context, column string, options ...Backfill
 	return t.db().createJob(ctx, request)
 }
 
-// ExplainBackfill tells what a backfill would do, and why: a dry run.
+// ExplainBackfill returns what a backfill would compute, and why, without running it.
 func (t *Table) ExplainBackfill(
 	ctx context.Context, column string, options ...BackfillOption,
 ) (*lemanv1.ExplainPlanResponse, error) {
@@ -173,16 +177,16 @@ func (t *Table) backfill(
 	return request, noneNegative(amount{"concurrency", int64(spec.GetConcurrency())})
 }
 
-// RowStates counts the rows of a computed column by what is known of their values.
+// RowStates counts the rows of a computed column in each state, such as computed or failed.
 func (t *Table) RowStates(ctx context.Context, column string) (*lemanv1.GetRowStatesResponse, error) {
 	return t.client().planner().GetRowStates(ctx, &lemanv1.GetRowStatesRequest{Table: t.ref(), Column: column})
 }
 
-// Row says where a row is.
+// Row is the location of a row.
 type Row struct {
 	// Address is fragment id << 32 | physical offset.
 	Address int64
-	// ID is the row id; 0 where row ids are not stable.
+	// ID is the row id, or 0 if row ids are not stable.
 	ID int64
 }
 

@@ -12,8 +12,8 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// unsendable gives the error of a message that was not sent as a text in it is none, by its field; nil: another one. gRPC
-// says of such a message that it cannot be marshalled, by INTERNAL.
+// unsendable returns the error for a message with a string that is not UTF-8, naming its field, or nil if that is not
+// the cause. gRPC only reports INTERNAL: it cannot marshal the message.
 func unsendable(failed *Error, message any) *Error {
 	sent, is := message.(proto.Message)
 	if failed.Code != codes.Internal || failed.Reason != "" || !is || isNil(sent) {
@@ -28,8 +28,8 @@ func unsendable(failed *Error, message any) *Error {
 	return told
 }
 
-// noText gives the first field whose text is no UTF-8, by its path, such as "table.database"; empty: there is none. It
-// shows no value: that may be a secret.
+// noText returns the path of the first field with a string that is not UTF-8, such as "table.database", or "". It never
+// returns a value, which may be a secret.
 func noText(path string, message protoreflect.Message) (found string) {
 	message.Range(func(field protoreflect.FieldDescriptor, value protoreflect.Value) bool {
 		name := path + string(field.Name())
@@ -53,7 +53,7 @@ func noText(path string, message protoreflect.Message) (found string) {
 	return found
 }
 
-// wrongText is noText of one value.
+// wrongText does the same for one value.
 func wrongText(name string, field protoreflect.FieldDescriptor, value protoreflect.Value) string {
 	switch field.Kind() {
 	case protoreflect.StringKind:
@@ -66,7 +66,7 @@ func wrongText(name string, field protoreflect.FieldDescriptor, value protorefle
 	return ""
 }
 
-// headersGiven refuses metadata with letters that gRPC does not send.
+// headersGiven returns an error if metadata has characters that gRPC cannot send.
 func headersGiven(given metadata.MD) error {
 	for name, values := range given {
 		unsendable := func(value string) bool {

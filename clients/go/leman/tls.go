@@ -12,8 +12,8 @@ import (
 	"google.golang.org/grpc/credentials"
 )
 
-// renewedCredentials shows and believes at each handshake what its files have then; while they cannot be used, as one is
-// replaced and another is not yet, what they had before.
+// renewedCredentials rereads its files at each handshake. While the files do not match, because only some of them have
+// been replaced, it uses the previous contents.
 type renewedCredentials struct {
 	credentials.TransportCredentials
 	read func() (*tls.Config, error)
@@ -30,7 +30,7 @@ func newRenewedCredentials(read func() (*tls.Config, error)) (credentials.Transp
 	return made, nil
 }
 
-// ClientHandshake is [credentials.TransportCredentials]'.
+// ClientHandshake implements [credentials.TransportCredentials].
 func (r renewedCredentials) ClientHandshake(
 	ctx context.Context, authority string, conn net.Conn,
 ) (net.Conn, credentials.AuthInfo, error) {
@@ -40,7 +40,7 @@ func (r renewedCredentials) ClientHandshake(
 	return credentials.NewTLS(r.last.Load()).ClientHandshake(ctx, authority, conn)
 }
 
-// Clone is [credentials.TransportCredentials]'.
+// Clone implements [credentials.TransportCredentials].
 func (r renewedCredentials) Clone() credentials.TransportCredentials {
 	return renewedCredentials{r.TransportCredentials.Clone(), r.read, r.last}
 }

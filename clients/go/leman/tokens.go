@@ -67,8 +67,9 @@ func (t *tokens) get(ctx context.Context) (string, error) {
 	}
 }
 
-// ask gives the current token; near its end also what asks for another one, which it begins unless someone has. In a
-// goroutine of its own: a source that does not heed its context holds no one up, and as many goroutines as one.
+// ask returns the current token. If that is about to expire, it also returns a request for another one, and starts it
+// unless one is running. The request runs in a goroutine of its own. So a source that ignores its context blocks no
+// other call, and there is at most one such goroutine.
 func (t *tokens) ask(ctx context.Context) (held string, asked *asking) {
 	t.lock.Lock()
 	defer t.lock.Unlock()
@@ -89,7 +90,7 @@ func (t *tokens) ask(ctx context.Context) (held string, asked *asking) {
 	return held, t.asked
 }
 
-// answer takes a token from the source, and keeps it.
+// answer calls the source and stores its token.
 func (t *tokens) answer(asked *asking) {
 	found, err := Token{}, noToken(errors.New("the source ended its goroutine"))
 	defer func() {
@@ -105,7 +106,7 @@ func (t *tokens) answer(asked *asking) {
 	found, err = tokenOf(asked.ctx, t.source)
 }
 
-// tokenOf gives a token that a call can carry. A source that panics has none.
+// tokenOf calls the source and checks that its token can be sent. If the source panics, it returns an error.
 func tokenOf(ctx context.Context, source TokenSource) (found Token, err error) {
 	defer func() {
 		if cause := recover(); cause != nil {
@@ -130,7 +131,7 @@ func noToken(why error) error {
 	return &Error{Code: codes.Unauthenticated, Message: "there is no token: " + why.Error(), cause: why}
 }
 
-// unanswered is the error of a call whose context ended while it waited for a token.
+// unanswered returns the error of a call whose context ended while it waited for a token.
 func unanswered(ctx context.Context) error {
 	if !errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return ctx.Err()
@@ -138,7 +139,7 @@ func unanswered(ctx context.Context) error {
 	return &Error{Code: codes.DeadlineExceeded, Message: errNoToken.Error(), cause: errors.Join(errNoToken, ctx.Err())}
 }
 
-// renew is told that the services refused a token, and shows whether the source gives one to try.
+// renew discards a token that the services refused, and returns true if the source supplied another one to retry with.
 func (t *tokens) renew(ctx context.Context, refused string) bool {
 	if t == nil {
 		return false

@@ -9,14 +9,14 @@ import (
 	lemanv1 "leman.dev/go/leman/v1"
 )
 
-// View is a materialized view of a database: a table that a query over another table fills. It is made by
+// View is a handle for a materialized view: a table with the rows of a query over another table. Create one with
 // [Database.View].
 type View struct{ relation }
 
-// View names a view. Nothing is called: [View.Describe] shows whether it is there.
+// View returns a handle for a view. It makes no call; use [View.Describe] to learn whether the view exists.
 func (d *Database) View(name string) *View { return &View{relation{d, name}} }
 
-// OpenView names a view that is there. The error has the reason TABLE_NOT_FOUND or NOT_A_VIEW where it is not.
+// OpenView returns a handle for an existing view. Otherwise the error has the reason TABLE_NOT_FOUND or NOT_A_VIEW.
 func (d *Database) OpenView(ctx context.Context, name string) (*View, error) {
 	view := d.View(name)
 	_, err := view.Describe(ctx)
@@ -36,16 +36,16 @@ func (d *Database) Views(ctx context.Context, options ...ListOption) iter.Seq2[*
 	})
 }
 
-// ViewOption changes a view that is made.
+// ViewOption is an option of [Database.CreateView].
 type ViewOption func(*lemanv1.CreateMaterializedViewRequest)
 
-// MaxRowsPerViewFragment bounds the rows in a fragment.
+// MaxRowsPerViewFragment limits the number of rows in a fragment.
 func MaxRowsPerViewFragment(rows int64) ViewOption {
 	return func(request *lemanv1.CreateMaterializedViewRequest) { request.MaxRowsPerFragment = &rows }
 }
 
-// CreateView makes a view: a placeholder for each row of the source that the query's filter matches. No function is
-// called: [View.Refresh] fills it. A source without a database in its name is one of this database.
+// CreateView creates a view with an empty row for each row of the source that matches the query's filter. It calls no
+// function; [View.Refresh] computes the values. If the source names no database, it is a table of this database.
 func (d *Database) CreateView(
 	ctx context.Context, name string, query *lemanv1.ViewQuery, options ...ViewOption,
 ) (*View, error) {
@@ -76,20 +76,20 @@ func (d *Database) CreateView(
 	return d.View(name), nil
 }
 
-// DropView removes a view, with its history and what is stored beside it. Its source stays. With [Force]: although views
-// rest on it, which keep their rows and cannot be refreshed any more.
+// DropView removes a view with its history and its stored files. Its source stays. It is refused if other views depend
+// on it. With [Force] it is dropped anyway: these views keep their rows but cannot be refreshed.
 func (d *Database) DropView(ctx context.Context, name string, options ...ForceOption) error {
 	_, err := d.client.commits().DropView(ctx, &lemanv1.DropViewRequest{View: d.ref(name), Force: forced(options)})
 	return err
 }
 
-// Describe tells its query, source, version, columns and counts.
+// Describe returns the view's query, source, version, columns and counts.
 func (v *View) Describe(ctx context.Context) (*lemanv1.MaterializedView, error) {
 	answer, err := v.client().catalog().GetMaterializedView(ctx, &lemanv1.GetMaterializedViewRequest{View: v.ref()})
 	return answer.GetView(), err
 }
 
-// Refresh starts a job that brings the view to a version of its source. [Job.Wait] waits for it.
+// Refresh starts a job that updates the view to a version of its source. Wait for it with [Job.Wait].
 func (v *View) Refresh(ctx context.Context, options ...RefreshOption) (*Job, error) {
 	request, err := v.refresh(ctx, options)
 	if err != nil {
@@ -98,7 +98,7 @@ func (v *View) Refresh(ctx context.Context, options ...RefreshOption) (*Job, err
 	return v.db().createJob(ctx, request)
 }
 
-// ExplainRefresh tells what a refresh would do, and why: a dry run.
+// ExplainRefresh returns what a refresh would do, and why, without running it.
 func (v *View) ExplainRefresh(ctx context.Context, options ...RefreshOption) (*lemanv1.ExplainRefreshResponse, error) {
 	request, err := v.refresh(ctx, options)
 	if err != nil {
@@ -122,8 +122,8 @@ func (v *View) refresh(ctx context.Context, options []RefreshOption) (*lemanv1.C
 	return request, noneNegative(amount{"concurrency", int64(spec.GetConcurrency())})
 }
 
-// AlterColumns gives function columns of the view other functions or inputs: all of them or none. They are stale until
-// the next refresh. It gives the view as it is now.
+// AlterColumns changes functions of the view's columns, or their inputs, either all of them or none. These columns are
+// stale until the next refresh. It returns the updated view.
 func (v *View) AlterColumns(ctx context.Context, columns ...*lemanv1.ViewFunction) (*lemanv1.MaterializedView, error) {
 	if err := allGiven("columns", columns); err != nil {
 		return nil, err

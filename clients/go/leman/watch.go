@@ -8,29 +8,30 @@ import (
 	lemanv1 "leman.dev/go/leman/v1"
 )
 
-// silence is how long a watch may hear nothing: the services say something every 15 seconds.
+// silence is how long a watch waits for a message: the services send one at least every 15 seconds.
 const silence = 45 * time.Second
 
-// JobUpdate is a job at one moment, with what happened since the one before.
+// JobUpdate is the state of a job at one moment, with the events since the previous update.
 type JobUpdate struct {
-	// Job is the whole job as it stands.
+	// Job is the whole job.
 	Job *lemanv1.Job
-	// Events is what happened, each event once.
+	// Events lists new events, each once.
 	Events []*lemanv1.JobEvent
-	// EventsMissing says that there may have been events before these that no one can tell any more: an executor died, or
-	// there were more than a thousand at once.
+	// EventsMissing is true if events before these may have been lost, because an executor died or there were more than
+	// a thousand at once.
 	EventsMissing bool
-	// Sequence is how far the watch is, for [After]. It never falls, over restarts of the services too.
+	// Sequence is the position of this update in the watch, for [After]. It never decreases, even when the services
+	// restart.
 	Sequence int64
 }
 
-// WatchOption changes a watch.
+// WatchOption is an option of [Job.Watch].
 type WatchOption interface {
 	WaitOption
 	watch(*watchSettings)
 }
 
-// WaitOption changes how a job is waited for.
+// WaitOption is an option of [Job.Wait].
 type WaitOption interface {
 	wait(*watchSettings)
 }
@@ -43,7 +44,7 @@ type watchSettings struct {
 
 type afterOption int64
 
-// After begins a watch behind an update that was seen before, by this process or another one.
+// After starts the watch after an update that this process, or another one, received earlier.
 func After(sequence int64) WatchOption { return afterOption(sequence) }
 
 func (n afterOption) watch(s *watchSettings) { s.after = int64(n) }
@@ -53,7 +54,7 @@ type waitFunc func(*watchSettings)
 
 func (f waitFunc) wait(s *watchSettings) { f(s) }
 
-// OnProgress calls a function with how far the job is, whenever that has changed and at least every 15 seconds.
+// OnProgress calls a function with the progress of the job, whenever it has changed and at least every 15 seconds.
 func OnProgress(callback func(progress *lemanv1.Progress)) WaitOption {
 	return waitFunc(func(s *watchSettings) { s.progress = callback })
 }
@@ -63,7 +64,7 @@ func OnUpdate(callback func(update *JobUpdate)) WaitOption {
 	return waitFunc(func(s *watchSettings) { s.update = callback })
 }
 
-// Terminal shows whether a job in that state has ended.
+// Terminal returns true if a job in that state has ended.
 func Terminal(state lemanv1.Job_State) bool {
 	switch state {
 	case lemanv1.Job_STATE_DONE, lemanv1.Job_STATE_DONE_WITH_ERRORS, lemanv1.Job_STATE_FAILED, lemanv1.Job_STATE_CANCELLED:
@@ -73,9 +74,9 @@ func Terminal(state lemanv1.Job_State) bool {
 	}
 }
 
-// Watch gives the job now and whenever something changed; the last update has a terminal state. It continues where it was
-// over restarts of the services and cuts of the connection, as long as something comes within the client's patience. The
-// job goes on when the watch ends early.
+// Watch yields the current job, and the job again after each change; the last update has a terminal state. If the
+// services restart or the connection breaks, it continues, unless no message comes for as long as the client's
+// patience. The job continues when the watch ends early.
 func (j *Job) Watch(ctx context.Context, options ...WatchOption) iter.Seq2[*JobUpdate, error] {
 	if err := checked(ctx, options); err != nil {
 		return func(yield func(*JobUpdate, error) bool) { yield(nil, err) }
@@ -122,9 +123,9 @@ func (j *Job) updates(ctx context.Context, after int64) iter.Seq2[*JobUpdate, er
 	}
 }
 
-// Wait waits until the job has ended and gives it as it stands then, with an [*Error] where it FAILED (the reason says
-// why) or was CANCELLED (JOB_CANCELLED). A job that ended as DONE_WITH_ERRORS has no error; one that is paused is waited
-// for. When the context ends, the job goes on.
+// Wait waits until the job has ended and returns it. The error is an [*Error] if the job FAILED, with the reason of the
+// failure, or was CANCELLED (JOB_CANCELLED). A job that ended as DONE_WITH_ERRORS returns no error. Wait keeps waiting
+// for a paused job. When the context ends, the job continues.
 func (j *Job) Wait(ctx context.Context, options ...WaitOption) (*lemanv1.Job, error) {
 	if err := checked(ctx, options); err != nil {
 		return nil, err

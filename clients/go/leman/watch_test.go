@@ -65,7 +65,7 @@ func (s *story) watch(stream grpc.ServerStream) error {
 		if sequence == s.length {
 			state = s.last
 		}
-		// an event is told again than it needs to be
+		// repeats an event that the watcher has already seen
 		events := []*lemanv1.JobEvent{{Sequence: max(1, sequence-1)}, {Sequence: sequence}}
 		answer := &lemanv1.WatchJobResponse{Sequence: sequence, Job: job(state), Events: events, EventsMissing: sequence == 4}
 		if err := stream.SendMsg(answer); err != nil {
