@@ -7,7 +7,10 @@ const AS_GRPC_HAS_IT = /^dns:\/\/\//;
 const LARGEST_PORT = 65535;
 const SUCH_AS = "such as leman.internal:7443";
 
-/** The addresses that a caller gave, once each: of a text those between its commas. Throws INVALID_ARGUMENT. */
+/**
+ * Return the addresses in the caller's endpoint, without duplicates; a string is split at its commas. Throws
+ * INVALID_ARGUMENT.
+ */
 export function addressesOf(given: unknown): readonly string[] {
   if (typeof given !== "string" && !Array.isArray(given)) {
     throw wrong(given, `is not host:port, ${SUCH_AS}, nor several of these`);
@@ -23,14 +26,14 @@ const loopback = new BlockList();
 loopback.addSubnet("127.0.0.0", 8, "ipv4");
 loopback.addAddress("::1", "ipv6");
 
-/** Return whether host:port is of this machine and nothing else. */
+/** Return whether host:port is an address of this machine only. */
 export function isLoopback(address: string): boolean {
   const host = address.slice(0, address.lastIndexOf(":")).replace(/^\[|\]$/g, "");
   const version = isIP(host);
   return version === 0 ? host.toLowerCase() === "localhost" : loopback.check(host, version === 4 ? "ipv4" : "ipv6");
 }
 
-/** Throw where a token would go to one of the addresses in the clear, before anything is sent. */
+/** Throw before anything is sent if a token would be sent unencrypted to one of the addresses. */
 export function checkWay(addresses: readonly string[]): void {
   const exposed = addresses.find((address) => !isLoopback(address));
   if (exposed !== undefined) {

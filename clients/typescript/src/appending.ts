@@ -7,16 +7,16 @@ import { messages, type Message } from "./merging.js";
 import { forUploads } from "./policy.js";
 import { toInt64 } from "./values.js";
 
-/** What became of rows that were added. */
+/** The result of adding rows. */
 export interface Appended {
-  /** The version of the table in which they are. */
+  /** The version of the table with the new rows. */
   readonly version: number;
   readonly rows: number;
 }
 
 const A_DAY = 86_400_000;
 
-/** Add rows to a table, as `Table.append` says it. */
+/** Add rows to a table, as `Table.append` describes. */
 export async function appendRows(
   { calls }: Context,
   table: { database: string; table: string },

@@ -4,20 +4,20 @@ import { invalid } from "./errors.js";
 import { nearest } from "./nearest.js";
 import { hasHalfPair } from "./texts.js";
 
-/** What an argument may be. */
+/** A kind of argument: which values are allowed. */
 export interface Kind {
   readonly told: string;
   readonly admits: (value: unknown) => boolean;
-  /** Whether a value that is not admitted may be shown: it is no secret. */
+  /** Whether error messages may contain a refused value, because it is not a secret. */
   readonly shows?: boolean;
-  /** Throws INVALID_ARGUMENT for what is wrong inside of a value that is admitted. */
+  /** Check the inside of an allowed value. Throws INVALID_ARGUMENT. */
   readonly inside?: (name: string, value: unknown) => void;
 }
 
-/** A kind for each of some names. */
+/** The kind of each named field. */
 export type Fields = Readonly<Record<string, Kind>>;
 
-/** A kind for each of some options. */
+/** The kind of each option. */
 export type Kinds<T> = { readonly [K in keyof Required<T>]: Kind };
 
 export const text: Kind = {
@@ -33,18 +33,18 @@ export const whole: Kind = {
   told: "a whole number of 64 bits",
   admits: (value) => (typeof value === "bigint" ? value === BigInt.asIntN(64, value) : Number.isSafeInteger(value)),
 };
-/** A version of a table by its number: they begin at 1. */
+/** The number of a version of a table, which is at least 1. */
 export const version: Kind = {
   told: "a version from 1 on",
   admits: (value) => whole.admits(value) && (value as number | bigint) >= 1,
 };
 export const callback: Kind = { told: "a function", admits: (value) => typeof value === "function" };
-/** How long something may take. */
+/** A duration, in milliseconds. */
 export const duration: Kind = {
   told: "a finite number of milliseconds, 0 or more",
   admits: (value) => Number.isFinite(value) && (value as number) >= 0,
 };
-/** How long something is waited for, which may be for ever. */
+/** A waiting time, which may be infinite. */
 export const wait: Kind = {
   told: "a number of milliseconds, 0 or more",
   admits: (value) => typeof value === "number" && value >= 0,
@@ -77,12 +77,12 @@ export const strings: Kind = {
 };
 export const schema: Kind = { told: "an Arrow schema", admits: (value) => value instanceof Schema };
 
-/** Admit some strings alone. */
+/** Allow only certain strings. */
 export function choice(...known: readonly string[]): Kind {
   return { told: `one of ${known.join(", ")}`, shows: true, admits: (value) => known.includes(value as string) };
 }
 
-/** Admit arrays of a kind. */
+/** Allow arrays whose items are of a kind. */
 export function list(kind: Kind): Kind {
   return {
     told: "an array",
@@ -95,7 +95,7 @@ export function list(kind: Kind): Kind {
   };
 }
 
-/** Admit objects that have none but some fields; those that are `required` may not be left out. */
+/** Allow objects with only these fields, of which those in `required` must be set. */
 export function object<T>(kinds: Kinds<T>, ...required: readonly (keyof T & string)[]): Kind {
   return {
     ...record,
@@ -108,7 +108,7 @@ export function object<T>(kinds: Kinds<T>, ...required: readonly (keyof T & stri
   };
 }
 
-/** Admit what one of some kinds does. */
+/** Allow values of any of several kinds. */
 export function either(...kinds: readonly Kind[]): Kind {
   return {
     told: kinds.map(({ told }) => told).join(", or "),
@@ -117,16 +117,16 @@ export function either(...kinds: readonly Kind[]): Kind {
   };
 }
 
-/** What certificates are given as. */
+/** Certificates and keys: a path or bytes. */
 export const PEM = either(text, bytes);
 
-/** What to do about a value of another copy of apache-arrow: written by this client's copy it is unreadable. */
+/** What to do about a value from another copy of apache-arrow. This client's copy would write it unreadably. */
 export const OTHER_ARROW =
   "of another copy of apache-arrow than this client's, which imports it as an ES module: import it so, and have one " +
   "release alone installed (npm ls apache-arrow shows which there are), or pass what tableFromIPC of this client's copy " +
   "reads of what tableToIPC of the other one writes";
 
-/** Return whether a value is one of apache-arrow, or looks like one, and was not made by the copy that this client imports. */
+/** Return whether a value looks like one of apache-arrow, but was made by another copy than this client's. */
 export function isOfOtherArrow(value: unknown): boolean {
   if (!isObject(value)) {
     return false;
@@ -143,7 +143,7 @@ export function isOfOtherArrow(value: unknown): boolean {
   return typeof value.typeId === "number" && "ArrayType" in value && isOtherType(value);
 }
 
-/** Unlike instanceof, which apache-arrow answers for all of its copies. */
+/** `instanceof` does not help here: apache-arrow answers it with true for values of all of its copies. */
 function isMadeBy(kind: { prototype: object }, value: object): boolean {
   return Object.prototype.isPrototypeOf.call(kind.prototype, value);
 }
@@ -161,7 +161,7 @@ function isOtherType(type: Readonly<Record<string, unknown>>): boolean {
   );
 }
 
-/** Throw INVALID_ARGUMENT, which names the argument, for a value of another kind. */
+/** Throw INVALID_ARGUMENT with the argument's name if a value is not of its kind. */
 export function check(name: string, value: unknown, kind: Kind): void {
   if (isOfOtherArrow(value)) {
     throw invalid(name, `${name} is ${OTHER_ARROW}`);
@@ -175,7 +175,7 @@ export function check(name: string, value: unknown, kind: Kind): void {
   kind.inside?.(name, value);
 }
 
-/** Throw INVALID_ARGUMENT for an option of another kind, and for one that there is not; undefined: it is left out. */
+/** Throw INVALID_ARGUMENT if an option is unknown or not of its kind. An undefined option counts as missing. */
 export function checkOptions(options: unknown, kinds: Fields): void {
   if (options !== undefined) {
     check("options", options, record);
@@ -183,7 +183,7 @@ export function checkOptions(options: unknown, kinds: Fields): void {
   }
 }
 
-/** Throw INVALID_ARGUMENT for a field of another kind, and for one that there is not. `place`: what stands before names. */
+/** Throw INVALID_ARGUMENT if a field is unknown or not of its kind. `place` is the prefix of names in messages. */
 function checkFields(values: object, kinds: Fields, place: string): void {
   for (const [name, value] of Object.entries(values)) {
     const kind = Object.hasOwn(kinds, name) ? kinds[name] : undefined;
@@ -199,7 +199,7 @@ function checkFields(values: object, kinds: Fields, place: string): void {
   }
 }
 
-/** Throw INVALID_ARGUMENT for a text that no message can carry: another letter would be sent in place of half of one. */
+/** Throw INVALID_ARGUMENT if a string has an unpaired surrogate, which would be sent as another character. */
 export function checkPairs(name: string, value: string): void {
   if (hasHalfPair(value)) {
     throw invalid(
@@ -213,7 +213,7 @@ function isObject(value: unknown): value is Record<string, unknown> {
   return typeof value === "object" && value !== null && !Array.isArray(value);
 }
 
-/** What a value is, without the value where it may be a secret. */
+/** Describe a value for a message, without its content if that may be secret. */
 function shown(value: unknown): string {
   if (value === null || value === undefined || ["number", "boolean", "bigint"].includes(typeof value)) {
     return String(value);

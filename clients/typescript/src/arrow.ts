@@ -6,8 +6,9 @@ import { invalid, LemanError } from "./errors.js";
 import { asyncIterator, type AnyIterable } from "./iterables.js";
 
 /**
- * Rows: a table, batches, or what gives batches. Those of a table, an array and a function can be sent again where the
- * services went away; what an iterable gave is gone.
+ * Rows of a call: a table, batches, or an iterable or a function that provides batches. If the services become
+ * unavailable during the call, rows of a table, an array or a function are sent again. Those of an iterable can be read
+ * only once, so the call fails.
  */
 export type RowSource =
   | Table
@@ -28,15 +29,15 @@ export const ROWS: Kind = {
 };
 const BATCH: Kind = { told: "made of Arrow record batches", admits: (value) => value instanceof RecordBatch };
 
-/** Rows that are opened once for each attempt. */
+/** Rows that each attempt of a call opens once. */
 export class Rows {
   readonly #open: () => Batches;
-  /** Whether they can be opened more than once. */
+  /** Whether the rows can be opened again for another attempt. */
   readonly repeatable: boolean;
   readonly #schema: Schema | undefined;
   #peeked: { schema: Schema; rest: Batches } | undefined;
 
-  /** Throws INVALID_ARGUMENT for what gives no rows. */
+  /** Throws INVALID_ARGUMENT if the source provides no rows. */
   constructor(source: RowSource, schema?: Schema) {
     check("rows", source, ROWS);
     this.repeatable =
@@ -46,7 +47,7 @@ export class Rows {
     this.#schema = schema ?? first?.schema;
   }
 
-  /** Give their schema: without one said before, that of the first batch. */
+  /** Return the schema: the given one, or else that of the first batch. */
   async schema(): Promise<Schema> {
     if (this.#schema !== undefined) {
       return this.#schema;
@@ -62,7 +63,7 @@ export class Rows {
     return batch.schema;
   }
 
-  /** Give the batches from the first one on. */
+  /** Open the rows at the first batch. */
   open(): Batches {
     const rest = this.#peeked?.rest;
     this.#peeked = undefined;
@@ -95,7 +96,7 @@ async function* following(
   }
 }
 
-/** Keeps what is written until it is taken. */
+/** Buffers what is written until it is taken. */
 export class Sink extends AsyncByteQueue {
   #parts: Uint8Array[] = [];
 
@@ -114,7 +115,7 @@ export class Sink extends AsyncByteQueue {
 const PIECE_BYTES = 1 << 20;
 const BATCH_BYTES = 16 << 20;
 
-/** Write batches as an Arrow IPC stream, in pieces of a megabyte; holds one batch at a time. */
+/** Encode batches as an Arrow IPC stream, in pieces of one megabyte. Holds one batch at a time. */
 export async function* encode(
   batches: Batches,
   schema: Schema | undefined,
@@ -143,7 +144,7 @@ export async function* encode(
       yield* pieces(sink.taken());
     }
   }
-  writer.finish(); // the end mark
+  writer.finish(); // the end-of-stream marker
   yield* pieces(sink.taken());
 }
 
@@ -159,14 +160,14 @@ function* pieces(parts: Uint8Array[]): Generator<Uint8Array, void, undefined> {
   }
 }
 
-/** Write a schema as an Arrow IPC message. */
+/** Encode a schema as an Arrow IPC message. */
 export function encodeSchema(schema: Schema): Uint8Array {
   const sink = new Sink();
   new RecordBatchStreamWriter({ autoDestroy: false }).reset(sink, schema);
   return Buffer.concat(sink.taken());
 }
 
-/** Read a schema from an Arrow IPC message. */
+/** Decode a schema from an Arrow IPC message. */
 export function decodeSchema(bytes: Uint8Array): Schema {
   try {
     return RecordBatchReader.from(bytes).open().schema;
@@ -175,7 +176,7 @@ export function decodeSchema(bytes: Uint8Array): Schema {
   }
 }
 
-/** Make the error for what apache-arrow cannot read. */
+/** Make the error for data that apache-arrow cannot read. */
 export function unreadable(cause: unknown): LemanError {
   const message = cause instanceof Error ? cause.message : String(cause);
   const unknownType = /unrecognized|not implemented|unsupported/i.test(message);

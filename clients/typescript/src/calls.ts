@@ -24,14 +24,14 @@ import { sendable } from "./sendable.js";
 import { withinScope, type Tokens } from "./tokens.js";
 import { ending, hasRequestId, settling, timeLeft, told, wire } from "./wire.js";
 
-/** What a call carries. */
+/** What a call sends besides its message. */
 interface Carried {
   readonly metadata: Metadata;
   readonly token: string | undefined;
   readonly requestId: string;
 }
 
-/** Makes calls: with tokens, deadlines and retries. All that it raises is a LemanError, or of the caller's iterables. */
+/** Makes calls with tokens, deadlines and retries. Throws only LemanErrors, and errors of the caller's iterables. */
 export class Calls {
   readonly #endpoints: Endpoints;
   readonly #tokens: Tokens;
@@ -45,25 +45,25 @@ export class Calls {
     setMaxListeners(0, this.#closing.signal);
   }
 
-  /** End all calls, and close the connections. */
+  /** End all calls and close the connections. */
   close(): void {
     this.#closing.abort();
     this.#endpoints.close();
   }
 
-  /** Make a scope for calls: it ends with the options and with the client. */
+  /** Make the scope of a call, which ends by its options or when the client is closed. */
   scope(options: CallOptions | undefined, timeout?: number): Scope {
     return new Scope(options, this.#closing.signal, timeout);
   }
 
-  /** Make a decision-maker about attempts. `patience`: milliseconds, in place of the client's. */
+  /** Make the object that decides about retries. `patience`: milliseconds, instead of the client's. */
   retrying(policy: RetryPolicy | undefined, patience = this.#patience): Retrying {
     return new Retrying(policy, this.#tokens, patience, () => {
       this.#endpoints.next();
     });
   }
 
-  /** Make a call that answers once. It is sent again as its policy says, or as it has a request id. */
+  /** Make a call with a single response. It is retried as its policy allows, or because it has a request id. */
   async unary<I extends DescMessage, O extends DescMessage>(
     method: DescMethodUnary<I, O>,
     request: MessageInitShape<I>,
@@ -75,7 +75,7 @@ export class Calls {
     return this.#repeated(method, retrying, scope, (carried) => this.#unaryOnce(method, message, carried, scope));
   }
 
-  /** Make a call that answers with a stream. It is made again only before its first answer. */
+  /** Make a call that responds with a stream. It is retried only before the first message. */
   async *stream<I extends DescMessage, O extends DescMessage>(
     method: DescMethodServerStreaming<I, O>,
     request: MessageInitShape<I>,
@@ -101,8 +101,9 @@ export class Calls {
   }
 
   /**
-   * Make a call that answers with a stream, and make it again where it was cut: `request` says from where on. `take` is
-   * told each answer first; true: it was the last one. A stream that says nothing for `silence` milliseconds is cut.
+   * Make a call that responds with a stream, and resume it when it is interrupted. `request` makes the request for the
+   * remaining messages. `take` receives each message first, and returns true for the last one. A stream without a
+   * message for `silence` milliseconds counts as interrupted.
    */
   async *resumedStream<I extends DescMessage, O extends DescMessage>(
     method: DescMethodServerStreaming<I, O>,
@@ -134,7 +135,7 @@ export class Calls {
     }
   }
 
-  /** Make a call that is sent a stream; with a policy, `open` has to give the same each time. */
+  /** Make a call that sends a stream. If it has a policy, `open` must return the same messages for each attempt. */
   async clientStream<I extends DescMessage, O extends DescMessage>(
     method: DescMethodClientStreaming<I, O>,
     open: () => AnyIterable<MessageInitShape<I>>,
@@ -167,7 +168,7 @@ export class Calls {
     }
   }
 
-  /** Wait until it is known which endpoint answers, and give what the call carries there. */
+  /** Wait until an endpoint answers, and return what the call sends besides its message. */
   async #ready(method: DescMethod, retrying: Retrying, scope: Scope): Promise<Carried> {
     const token = await withinScope(this.#tokens.get(), scope, methodName(method));
     await retrying.settled(() => this.#endpoints.settle(this.#askWith(token)), methodName(method), scope);
@@ -219,7 +220,7 @@ export class Calls {
       carried.metadata,
       timeLeft(scope),
     );
-    call.on("error", () => undefined); // what comes after no one reads any more
+    call.on("error", () => undefined); // ignore errors after the stream was left
     const cancel = (): void => {
       call.cancel();
     };
@@ -261,7 +262,7 @@ export class Calls {
     carried: Carried,
     scope: Scope,
   ): Promise<MessageShape<O>> {
-    const ended = new AbortController(); // once there is an answer nothing more is sent
+    const ended = new AbortController(); // ends sending once there is a response
     let call!: ClientWritableStream<MessageShape<I>>;
     const answered = new Promise<MessageShape<O>>((resolve, reject) => {
       const settle = settling(resolve, reject);
@@ -272,7 +273,7 @@ export class Calls {
       });
     });
     call.on("error", () => undefined);
-    answered.catch(() => undefined); // it is awaited below, unless the source failed before
+    answered.catch(() => undefined); // awaited below, unless the source fails first
     const release = scope.onAbort(() => {
       call.cancel();
     });
@@ -296,7 +297,7 @@ export class Calls {
   }
 }
 
-/** What a call carries to its endpoint. Throws where its scope has ended. */
+/** Return what a call sends besides its message. Throws if its scope has ended. */
 function carry(method: DescMethod, scope: Scope, token: string | undefined): Carried {
   const requestId = randomUUID().replaceAll("-", "");
   const ended = scope.ended();

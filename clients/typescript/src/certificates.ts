@@ -4,20 +4,20 @@ import { credentials, type ChannelCredentials } from "@grpc/grpc-js";
 
 import { invalid, LemanError } from "./errors.js";
 
-/** Certificates: PEM, as paths of files, which may be renewed in place, or as their content. */
+/** Certificates in PEM: paths of files, which may be renewed in place, or their content. */
 export interface TlsOptions {
-  /** Those that the services' certificate is checked with; undefined: the system's. */
+  /** The certificates that verify the services; undefined: those of the system. */
   ca?: string | Uint8Array | undefined;
-  /** A certificate that says who calls, where the services take one; with `key`. */
+  /** A client certificate, which identifies the caller if the services accept that. Needs `key`. */
   cert?: string | Uint8Array | undefined;
   key?: string | Uint8Array | undefined;
-  /** The name that the services' certificate must have; undefined: the host that is called. */
+  /** The name that the services' certificate must have; undefined: the host of the address. */
   serverName?: string | undefined;
 }
 
 const LOOK_AGAIN_AFTER = 1000;
 
-/** Credentials made of certificates, as their files have them. */
+/** Credentials made from certificates, which follow changes of their files. */
 export class Certificates {
   readonly #tls: TlsOptions;
   #content: Content;
@@ -40,7 +40,7 @@ export class Certificates {
     }
   }
 
-  /** Give the credentials to connect with now: other ones once the files have changed. */
+  /** The credentials for new connections. They change when the files have changed. */
   get current(): ChannelCredentials {
     if (Date.now() - this.#lookedAt >= LOOK_AGAIN_AFTER) {
       this.#lookedAt = Date.now();
@@ -57,12 +57,12 @@ export class Certificates {
         this.#content = found;
       }
     } catch {
-      // one file is renewed, and another is not yet: what was there before holds until they fit
+      // Some files are renewed and others are not yet: keep the previous contents until they match.
     }
   }
 }
 
-/** In the order in which gRPC takes them: authorities, key, certificate. */
+/** In the order of gRPC's arguments: authorities, key, certificate. */
 type Content = [Buffer | null, Buffer | null, Buffer | null];
 
 function read({ ca, key, cert }: TlsOptions): Content {
@@ -73,7 +73,7 @@ function same(a: Buffer | null, b: Buffer | null): boolean {
   return a === null || b === null ? a === b : a.equals(b);
 }
 
-/** Read a certificate or key: a path, or what a file has. */
+/** Read a certificate or key from a path, or return the given content. */
 export function pem(given: string | Uint8Array | undefined): Buffer | null {
   if (given === undefined) {
     return null;

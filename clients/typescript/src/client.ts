@@ -15,26 +15,28 @@ import { stubs, type Stubs } from "./stubs.js";
 import { takes } from "./takes.js";
 import { NoToken, Tokens, type TokenSource } from "./tokens.js";
 
-/** How {@link connect} connects. */
+/** Options of {@link connect}. */
 export interface ConnectOptions extends CallOptions {
-  /** What the services ask for: a token that stays, or a source of tokens that are renewed. */
+  /** A fixed token, or a source of tokens that are renewed. */
   token?: string | TokenSource | undefined;
-  /** TLS, and with `cert` and `key` mTLS; `true`: with the system's certificates. Undefined: plaintext. */
+  /**
+   * Use TLS, and mutual TLS if `cert` and `key` are set; `true`: with the system's certificates. Undefined: plaintext.
+   */
   tls?: TlsOptions | true | undefined;
   /**
-   * Whether a token goes to other machines than this one without TLS, for networks that are protected otherwise. Such a
-   * token is refused else, before anything is sent: the error's reason is PLAINTEXT_TOKEN.
+   * Send a token to other machines without TLS, in networks that are protected otherwise. Without this, `connect`
+   * throws before it sends such a token; the reason is PLAINTEXT_TOKEN.
    */
   plaintext?: boolean | undefined;
-  /** Milliseconds that calls, watches and reads wait for services that are away; undefined: a minute. */
+  /** Milliseconds that calls, watches and reads wait for unavailable services; undefined: a minute. */
   patience?: number | undefined;
-  /** Milliseconds in which a service has to answer for the first time; undefined: ten seconds. */
+  /** Milliseconds to wait for the first response of a service; undefined: ten seconds. */
   firstContact?: number | undefined;
-  /** Told what people should know, such as what a listing left out; undefined: `process.emitWarning`. */
+  /** Called with warnings for people, such as what a listing left out; undefined: `process.emitWarning`. */
   onWarning?: ((text: string) => void) | undefined;
 }
 
-/** What the options of a connection are. */
+/** The kinds of a connection's options. */
 export const CONNECT: Kinds<ConnectOptions> = {
   ...CALL,
   token: either(text, callback),
@@ -51,12 +53,12 @@ export const CONNECT: Kinds<ConnectOptions> = {
 const PATIENCE = 60_000;
 const FIRST_CONTACT = 10_000;
 
-/** Connections to the services, made by {@link connect}. After `close` nothing of it keeps the process alive. */
+/** Connections to the services, made by {@link connect}. After `close`, the client does not keep the process alive. */
 export class Client implements AsyncDisposable {
   readonly #context: Context;
-  /** The databases that the services know by name. */
+  /** The registered databases. */
   readonly databases: Databases;
-  /** The generated calls of all services, over the same connections: for what has no method here. */
+  /** The generated calls of all services, over the same connections, for calls that have no method here. */
   readonly stubs: Stubs;
 
   /** @internal */
@@ -66,19 +68,22 @@ export class Client implements AsyncDisposable {
     this.stubs = stubs(context.calls, true);
   }
 
-  /** A database: by its registered name, or its path or uri as the services reach it. Nothing is called. */
+  /**
+   * Return a handle for a database, by its registered name, or by its path or URI as the services see it. Makes no
+   * call.
+   */
   @takes({ name: text })
   database(name: string): Database {
     return new Database(this.#context, name);
   }
 
-  /** Tell which service answers, and where the others are. */
+  /** Return which service answers at the endpoint, and the addresses of the others. */
   @takes({}, CALL)
   async info(options?: CallOptions): Promise<GetInfoResponse> {
     return this.#context.stubs.info.getInfo({}, options);
   }
 
-  /** End all calls that are under way, and close the connections. Jobs go on. */
+  /** End all running calls and close the connections. Jobs continue. */
   @takes()
   close(): void {
     this.#context.calls.close();
@@ -91,18 +96,23 @@ export class Client implements AsyncDisposable {
 }
 
 /**
- * Connect to the services, and wait for a first answer.
+ * Connect to the services, and wait for the first response.
  *
- * `endpoint`: host:port of any one service, which answers for all of them; or several, an array or with commas, of which
- * one is called while it answers, then the first that does. Throws a LemanError: INVALID_ARGUMENT for what is no address,
- * and for options that there are not, of another kind, or that do not go together, UNAVAILABLE where nothing answers, UNAUTHENTICATED for a token that does not
- * hold.
+ * `endpoint` is the host:port of any one service, which accepts the calls of all of them. It may also be several
+ * addresses, as an array or separated by commas: the client uses one as long as it answers, and then the first other
+ * one that does.
+ *
+ * Throws a LemanError: INVALID_ARGUMENT for an invalid address, and for options that are unknown, of a wrong type or
+ * contradict each other; UNAVAILABLE if no address answers; UNAUTHENTICATED for an invalid token.
  */
 export async function connect(endpoint: string | readonly string[], options: ConnectOptions = {}): Promise<Client> {
   return connectTo(endpoint, options);
 }
 
-/** As {@link connect}; `endpoint` may also tell where the services are, and is asked again when one cannot be reached. */
+/**
+ * Like {@link connect}, but `endpoint` may also be a function that returns the addresses, and is called again when one
+ * cannot be reached.
+ */
 export async function connectTo(
   endpoint: string | readonly string[] | (() => readonly string[]),
   options: ConnectOptions,
@@ -140,7 +150,7 @@ export async function connectTo(
   }
 }
 
-/** Say of a first contact that failed where it was tried. `code`: of the time in which it did. */
+/** Add the address to the error of a failed first contact. `code` is the code to use if it timed out. */
 function unreachable(endpoint: string | readonly string[], error: unknown, code: Code): unknown {
   const failed = error instanceof LemanError && error.reason === undefined ? error : undefined;
   const isOther =

@@ -10,38 +10,41 @@ import type { Stubs } from "./stubs.js";
 export interface Context {
   readonly calls: Calls;
   readonly stubs: Stubs;
-  /** Told what people should know: what a listing left out because it is damaged, for example. */
+  /** Called with warnings for people, for example about damaged entries that a listing left out. */
   readonly warn: (text: string) => void;
 }
 
-/** What every call takes that changes something. */
+/** Options of every mutation. */
 export interface MutationOptions extends CallOptions {
   /**
-   * The id under which it is done once, however often it is sent: give one to send it again from another process.
-   * The same id with another change, or with other rows, is refused (REQUEST_ID_REUSED).
-   * Undefined: the client makes one up, and sends the call again under it where the services were away.
+   * The request id. The services apply mutations with equal ids once, so with your own id another process can retry a
+   * mutation. If an id is used again for a different change or for different rows, the call is refused
+   * (REQUEST_ID_REUSED). Undefined: the client generates an id, and retries the call under it while services are
+   * unavailable.
    */
   requestId?: string | undefined;
 }
 
-/** What the options of a mutation are. */
+/** The kinds of a mutation's options. */
 export const MUTATION: Kinds<MutationOptions> = { ...CALL, requestId: text };
 
-/** Options of what removes or renames: although others rest on it. */
+/**
+ * Options of calls that remove or rename something on which other objects may depend. With `force` they do so anyway.
+ */
 export interface ForceOptions extends MutationOptions {
   force?: boolean | undefined;
 }
 
-/** What the options of such a mutation are. */
+/** The kinds of these options. */
 export const FORCE: Kinds<ForceOptions> = { ...MUTATION, force: flag };
 
-/** Give the id of a further change of one call; no other caller gives that by chance. */
+/** Derive the id of a further change of one call. Other callers cannot produce it by accident. */
 export function derivedId(requestId: string, what: string): string {
   const said = `${requestId}-${what}`;
   return `${said}-${createHash("sha256").update(said).digest("hex").slice(0, 12)}`;
 }
 
-/** Give the id of a mutation: its caller's, or a new one. Throws INVALID_ARGUMENT. */
+/** Return the request id of a mutation: the caller's, or a new one. Throws INVALID_ARGUMENT. */
 export function requestIdOf(options: MutationOptions | undefined): string {
   const given: unknown = options?.requestId ?? randomUUID().replaceAll("-", "");
   if (typeof given !== "string" || given === "") {

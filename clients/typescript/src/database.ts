@@ -42,12 +42,12 @@ import { takes } from "./takes.js";
 import { toInt64, udfRef } from "./values.js";
 import { View } from "./view.js";
 
-/** How a table is made. */
+/** Options of `Database.createTable`. */
 export interface CreateTableOptions extends MutationOptions {
-  /** Of the rows, where they come from an iterable that may be empty. */
+  /** The schema of the rows, for an iterable that may be empty. */
   schema?: Schema | undefined;
   maxRowsPerFragment?: number | undefined;
-  /** Whether row ids survive updates and compaction; undefined: they do. */
+  /** Whether row ids survive updates and compaction; undefined: true. */
   stableRowIds?: boolean | undefined;
 }
 
@@ -61,7 +61,10 @@ const QUERY: Kind = {
 const PIECE_BYTES = 512 << 10;
 const AN_HOUR = 3_600_000;
 
-/** A database: a folder, or prefix of an object store, of Lance tables. Holds no state: every answer is of now. */
+/**
+ * A handle for a database: a folder, or a prefix of an object store, with Lance tables. It holds no state: each call
+ * returns the current state.
+ */
 export class Database {
   readonly #context: Context;
 
@@ -73,27 +76,27 @@ export class Database {
     this.#context = context;
   }
 
-  /** A table by its name. Nothing is called. */
+  /** Return a handle for a table. Makes no call. */
   @takes({ name: text })
   table(name: string): Table {
     return new Table(this.#context, this.name, name);
   }
 
-  /** A view by its name. Nothing is called. */
+  /** Return a handle for a view. Makes no call. */
   @takes({ name: text })
   view(name: string): View {
     return new View(this.#context, this.name, name);
   }
 
-  /** A job by its id, to watch, wait for or cancel. Nothing is called. */
+  /** Return a handle for a job, to watch, wait for or cancel it. Makes no call. */
   @takes({ id: text })
   job(id: string): Job {
     return new Job(this.#context, this.name, id);
   }
 
   /**
-   * Make a table of rows, or with a schema alone one without rows. Where the rows cannot be added, the table goes again,
-   * unless a `requestId` was given: then it stays for the next call under that.
+   * Create a table from rows, or an empty one from a schema. If adding the rows fails, it drops the table, unless you
+   * passed a `requestId`: then the table stays, and another call with that id can continue.
    */
   @takes({ name: text, rows: either(schema, ROWS) }, CREATE_TABLE)
   async createTable(name: string, rows: RowSource | Schema, options: CreateTableOptions = {}): Promise<Table> {
@@ -121,7 +124,7 @@ export class Database {
     return table;
   }
 
-  /** Names of the tables, in their order. */
+  /** List the names of the tables, in order. */
   @takes({}, LIST)
   tables(options?: ListOptions): AsyncGenerator<string, void, undefined> {
     const { catalog } = this.#context.stubs;
@@ -129,14 +132,14 @@ export class Database {
     return listed(call, ({ tables }) => tables, options?.limit);
   }
 
-  /** Remove a table with all its versions. `force`: although views rest on it, or jobs of it have not ended. */
+  /** Remove a table with all its versions. With `force` also if views depend on it, or jobs of it have not ended. */
   @takes({ name: text }, FORCE)
   async dropTable(name: string, options?: ForceOptions): Promise<void> {
     const request = { table: this.#ref(name), force: options?.force ?? false, requestId: requestIdOf(options) };
     await this.#context.stubs.tables.dropTable(request, options);
   }
 
-  /** Give a table another name. */
+  /** Rename a table. */
   @takes({ name: text, newName: text }, FORCE)
   async renameTable(name: string, newName: string, options?: ForceOptions): Promise<Table> {
     const request = {
@@ -149,7 +152,7 @@ export class Database {
     return this.table(newName);
   }
 
-  /** Make a view of a query: `refresh` fills it. */
+  /** Create a view from a query; `refresh` computes its values. */
   @takes({ name: text, query: QUERY }, { ...MUTATION, maxRowsPerFragment: whole })
   async createView(
     name: string,
@@ -167,7 +170,7 @@ export class Database {
     return this.view(name);
   }
 
-  /** The views, by name; `view(name).info()` has more of each. */
+  /** List the views, by name; `view(name).info()` returns more about one. */
   @takes({}, LIST)
   views(options?: ListOptions): AsyncGenerator<MaterializedViewSummary, void, undefined> {
     const { catalog } = this.#context.stubs;
@@ -175,14 +178,14 @@ export class Database {
     return listed(call, ({ views, warnings }) => (this.#warn(warnings), views), options?.limit);
   }
 
-  /** Remove a view. `force`: although views rest on it. */
+  /** Remove a view. With `force` also if views depend on it. */
   @takes({ name: text }, FORCE)
   async dropView(name: string, options?: ForceOptions): Promise<void> {
     const request = { view: this.#ref(name), force: options?.force ?? false, requestId: requestIdOf(options) };
     await this.#context.stubs.commits.dropView(request, options);
   }
 
-  /** The registered functions, by name, then newest first. */
+  /** List the registered functions, by name, and the newest version of each first. */
   @takes({}, LIST)
   functions(options?: ListOptions): AsyncGenerator<UdfDefinition, void, undefined> {
     const { catalog } = this.#context.stubs;
@@ -190,13 +193,13 @@ export class Database {
     return listed(call, ({ definitions }) => definitions, options?.limit);
   }
 
-  /** A registered function, `name@version`, or `name` for the newest. */
+  /** Return a registered function: `name@version`, or `name` for the newest version. */
   @takes({ name: text }, CALL)
   async function(name: string, options?: CallOptions): Promise<GetUdfResponse> {
     return this.#context.stubs.catalog.getUdf({ database: this.name, udf: udfRef(name) }, options);
   }
 
-  /** Register a function; gives false where the same one was there already. */
+  /** Register a function. Returns false if the same definition was registered before. */
   @takes({ wanted: record }, CALL)
   async registerFunction(wanted: FunctionDefinition, options?: CallOptions): Promise<boolean> {
     const request = { database: this.name, definition: definitionOf(wanted) };
@@ -204,8 +207,9 @@ export class Database {
   }
 
   /**
-   * Register a function that servers compute, at least one of which has to answer now; gives it as it is stored, with what
-   * they say of it. Columns are computed by `name@version`. Other addresses may be registered under the same version.
+   * Register a function that your own servers compute; at least one server must answer. Returns the stored definition,
+   * with the version and types that the servers report. Use it in columns as `name@version`. You can register the same
+   * version again with other addresses.
    */
   @takes({ wanted: record }, CALL)
   async registerRemote(wanted: RemoteFunctionDefinition, options?: CallOptions): Promise<UdfDefinition> {
@@ -218,7 +222,7 @@ export class Database {
     return definition;
   }
 
-  /** Store a pickled function that was made elsewhere; gives the sha256 under which `RegisterUdf` finds it. */
+  /** Store a pickled function that was made elsewhere. Returns the sha256 by which `RegisterUdf` refers to it. */
   @takes({ data: bytes }, CALL)
   async uploadBundle(data: Uint8Array, options?: CallOptions): Promise<string> {
     const sha256 = createHash("sha256").update(data).digest("hex");
@@ -230,7 +234,7 @@ export class Database {
     return sha256;
   }
 
-  /** The jobs that a filter lets through, newest first. */
+  /** List the jobs that match a filter, newest first. */
   @takes({}, LIST_JOBS)
   jobs(options: ListJobsOptions = {}): AsyncGenerator<JobInfo, void, undefined> {
     const order = options.order === "oldest" ? JobOrder.OLDEST_FIRST : JobOrder.NEWEST_FIRST;
@@ -240,15 +244,16 @@ export class Database {
     return listed(call, ({ jobs, warnings }) => (this.#warn(warnings), jobs), options.limit);
   }
 
-  /** Ask all jobs to stop that a filter lets through and that have not ended. */
+  /** Cancel all jobs that match a filter and have not ended. */
   @takes({ filter: object(FILTER) }, CALL)
   async cancelJobs(filter: JobFilter, options?: CallOptions): Promise<CancelJobsResponse> {
     return this.#context.stubs.jobs.cancelJobs({ database: this.name, filter: jobFilter(filter) }, options);
   }
 
   /**
-   * Compare all that the database keeps with the digests of what was written: says what was looked at, part by part.
-   * Interrupted, it continues where it was; `resumeToken`: of an answer of an earlier call.
+   * Compare all stored data of the database with the recorded digests, and yield what was checked, part by part. If the
+   * call is interrupted, it continues after the last part. `resumeToken`: continue an earlier call after one of its
+   * parts.
    */
   @takes({}, { ...CALL, resumeToken: text })
   async *verify(

@@ -8,12 +8,12 @@ import { CALL, type CallOptions } from "./scope.js";
 import { takes } from "./takes.js";
 import { given } from "./values.js";
 
-/** What is said of a registered database. */
+/** Attributes of a registered database. */
 export interface DatabaseAttributes {
   description?: string | undefined;
-  /** All of them. */
+  /** All labels. */
   labels?: Readonly<Record<string, string>> | undefined;
-  /** How many of its jobs run, and wait, at once. */
+  /** The largest numbers of its jobs that run and that wait. */
   limits?: { maxRunningJobs?: number; maxWaitingJobs?: number } | undefined;
 }
 
@@ -23,7 +23,7 @@ const ATTRIBUTES: Kinds<DatabaseAttributes> = {
   limits: object({ maxRunningJobs: integer, maxWaitingJobs: integer }),
 };
 
-/** The databases that the services know by name. */
+/** The registered databases. */
 export class Databases {
   readonly #context: Context;
 
@@ -32,7 +32,7 @@ export class Databases {
     this.#context = context;
   }
 
-  /** All of them, by name. */
+  /** List all of them, by name. */
   @takes({}, LIST)
   list(options?: ListOptions): AsyncGenerator<DatabaseInfo, void, undefined> {
     const { databases } = this.#context.stubs;
@@ -43,13 +43,13 @@ export class Databases {
     return listed((page) => databases.listDatabases(page, options), itemsOf, options?.limit);
   }
 
-  /** One of them. */
+  /** Return one of them. */
   @takes({ name: text }, CALL)
   async get(name: string, options?: CallOptions): Promise<DatabaseInfo | undefined> {
     return (await this.#context.stubs.databases.getDatabase({ name }, options)).database;
   }
 
-  /** Give a database a name. `root`: its path or uri, as the services reach it. */
+  /** Register a name for a database. `root`: its path or URI, as the services see it. */
   @takes({ name: text, root: text }, { ...ATTRIBUTES, ...MUTATION })
   async register(
     name: string,
@@ -60,7 +60,7 @@ export class Databases {
     return (await this.#context.stubs.databases.registerDatabase(request, options)).database;
   }
 
-  /** Change what is said of a database; what is left out stays. */
+  /** Change attributes of a database; those that are left out stay. */
   @takes({ name: text, changes: object(ATTRIBUTES) }, CALL)
   async update(name: string, changes: DatabaseAttributes, options?: CallOptions): Promise<DatabaseInfo | undefined> {
     const changed = attributes(changes);
@@ -68,7 +68,7 @@ export class Databases {
     return (await this.#context.stubs.databases.updateDatabase(request, options)).database;
   }
 
-  /** Take the name from a database; all that is in it stays. `force`: although jobs of it have not ended. */
+  /** Remove a registered name; the database itself stays. With `force` also if jobs of it have not ended. */
   @takes({ name: text }, FORCE)
   async unregister(name: string, options?: ForceOptions): Promise<void> {
     const request = { name, force: options?.force ?? false, requestId: requestIdOf(options) };

@@ -13,20 +13,20 @@ import { Certificates, type TlsOptions } from "./certificates.js";
 import { LemanError } from "./errors.js";
 
 const MAX_MESSAGE = 64 << 20;
-/** What a call that is being made needs to get through. */
+/** Milliseconds for which a replaced connection stays open, so that its running calls can end. */
 const LAST_CALLS = 60_000;
 
-/** How long an address is waited for until the next one is asked, too. */
+/** Milliseconds to wait for an address before the next one is tried as well. */
 const HEAD_START = 250;
-/** How long all of them are waited for. */
+/** Milliseconds to wait for all addresses together. */
 export const SEARCH = 5000;
 
-/** Makes a call of an address, which the signal ends; that it is refused is an answer, too. */
+/** Makes a call to an address; the signal ends it. A refusal counts as an answer, too. */
 export type Ask = (connection: Connection, signal: AbortSignal) => Promise<void>;
 
 /**
- * The addresses of the services: each answers for all of them. One of several is called while it is connected; where it
- * is not, they are asked one after the other, and the first that answers is called.
+ * The addresses of the services, each of which accepts the calls of all services. While one address is connected, calls
+ * go there. Otherwise the addresses are tried one after the other, and calls go to the first that answers.
  */
 export class Endpoints {
   readonly #found: (() => readonly string[]) | undefined;
@@ -41,7 +41,10 @@ export class Endpoints {
   #searching: Promise<boolean> | undefined;
   readonly #closing = new AbortController();
 
-  /** `given` may be where to look for them, again and again: nothing found leaves those of before. */
+  /**
+   * `given` may be a function that looks the addresses up again each time. If it finds none, the previous ones stay in
+   * use.
+   */
   constructor(given: string | readonly string[] | (() => readonly string[]), tls: TlsOptions | true | undefined) {
     this.#found = typeof given === "function" ? given : undefined;
     this.#addresses = addressesOf(typeof given === "function" ? given() : given);
@@ -50,12 +53,12 @@ export class Endpoints {
     this.#options = channelOptions(tls === true ? undefined : tls?.serverName);
   }
 
-  /** The addresses as they are known now. */
+  /** The currently known addresses. */
   get addresses(): readonly string[] {
     return this.#addresses;
   }
 
-  /** The connection to be used now. */
+  /** The connection to use now. */
   get connection(): Connection {
     return this.#to(this.#addresses[this.#current] ?? "");
   }
@@ -71,9 +74,7 @@ export class Endpoints {
     return found;
   }
 
-  /**
-   * Wait until it is known which address answers; anyone who waits at the same time waits for one search. False: none does.
-   */
+  /** Wait until an address answers; concurrent callers share one search. Returns false if none answers. */
   async settle(ask: Ask): Promise<boolean> {
     if (this.#isSettled()) {
       return true;
@@ -118,7 +119,7 @@ export class Endpoints {
     }
   }
 
-  /** Take the next address, as the one that is called now cannot be reached. */
+  /** Switch to the next address, because the current one cannot be reached. */
   next(): void {
     this.#left = true;
     const found = this.#found?.() ?? [];
@@ -141,7 +142,7 @@ export class Endpoints {
     this.#leaving.clear();
   }
 
-  /** Connect again with certificates that were renewed; calls that are under way stay where they are. */
+  /** Reconnect with renewed certificates; running calls keep their connection. */
   #renew(): void {
     const wanted = this.#certificates?.current;
     if (wanted === undefined || wanted === this.#credentials) {
@@ -151,7 +152,7 @@ export class Endpoints {
     this.#leave();
   }
 
-  /** Have calls that begin from now on connect again; those that are under way stay where they are. */
+  /** Let new calls use a new connection; running calls keep theirs. */
   #leave(): void {
     for (const connection of this.#connections.values()) {
       this.#leaving.add(connection);
@@ -185,8 +186,8 @@ function channelOptions(serverName: string | undefined): ChannelOptions {
     "grpc.initial_reconnect_backoff_ms": 100,
     "grpc.max_reconnect_backoff_ms": 1_000,
     "grpc.dns_min_time_between_resolutions_ms": 1_000,
-    "grpc.use_local_subchannel_pool": 1, // a new client tries at once, whatever others have seen
-    "grpc.enable_retries": 0, // one layer of retries: this client's
+    "grpc.use_local_subchannel_pool": 1, // a new client tries at once, independent of the state of others
+    "grpc.enable_retries": 0, // only this client retries
     "grpc.service_config_disable_resolution": 1,
     ...(serverName === undefined ? {} : (named as Record<string, string>)),
   };

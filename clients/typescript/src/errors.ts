@@ -31,10 +31,10 @@ const CODES = [
 export type Code = Exclude<(typeof CODES)[number], "OK">;
 
 /**
- * What went wrong, for programs: a name of `ErrorReason`, or one of the client's own: `CLOSED` (the client was closed),
- * `JOB_FAILED` (a job failed and did not say why), `JOB_CANCELLED`, `PLAINTEXT_TOKEN` (a token would have
- * been sent to another machine without TLS), `TYPE_NOT_READABLE` (apache-arrow does not know a type of the rows). Later
- * releases of the services may send names that this one does not know.
+ * The reason of an error, for programs: a name of `ErrorReason`, or one of the client's own: `CLOSED` (the client was
+ * closed), `JOB_FAILED` (a job failed without a reason), `JOB_CANCELLED`, `PLAINTEXT_TOKEN` (the call would have sent a
+ * token to another machine without TLS), `TYPE_NOT_READABLE` (apache-arrow does not know a type of the rows). Later
+ * releases of the services may return names that this release does not know.
  */
 export type Reason =
   | Exclude<keyof typeof ErrorReason, "ERROR_REASON_UNSPECIFIED">
@@ -52,7 +52,7 @@ export interface FieldViolation {
   readonly description: string;
 }
 
-/** What a {@link LemanError} is made of. */
+/** The parts of a {@link LemanError}. */
 export interface LemanErrorInit {
   code: Code;
   message: string;
@@ -66,24 +66,24 @@ export interface LemanErrorInit {
   cause?: unknown;
 }
 
-/** Every error of the services, and of the client where it has one of its own. */
+/** The class of all errors of the services and of this client. */
 export class LemanError extends Error {
   override readonly name = "LemanError";
   /** The gRPC status code. */
   readonly code: Code;
-  /** The stable word for programs; undefined: the error is gRPC's own, such as a connection that broke. */
+  /** The stable reason, for programs; undefined for errors of gRPC itself, such as a broken connection. */
   readonly reason: Reason | undefined;
-  /** What is wrong with which field of the request. */
+  /** The invalid fields of the request. */
   readonly fields: readonly FieldViolation[];
   /** Facts, such as the name of the table. */
   readonly metadata: Readonly<Record<string, string>>;
-  /** Milliseconds after which the call may be sent again; undefined: the services do not say. */
+  /** Milliseconds to wait before a retry; undefined if the services do not say. */
   readonly retryDelay: number | undefined;
-  /** The call that failed, such as `leman.v1.JobService/GetJob`; undefined: it was none. */
+  /** The method that failed, such as `leman.v1.JobService/GetJob`; undefined if no call failed. */
   readonly method: string | undefined;
-  /** What the logs of the services have the call under. */
+  /** The id of the call in the logs of the services. */
   readonly requestId: string | undefined;
-  /** The job that failed or was cancelled; undefined: a call failed. */
+  /** The job that failed or was cancelled; undefined if a call failed. */
   readonly jobId: string | undefined;
 
   constructor(init: LemanErrorInit) {
@@ -99,7 +99,7 @@ export class LemanError extends Error {
   }
 }
 
-/** Make the error for a request that cannot be right, found before it is sent. */
+/** Make the error for an invalid request, before it is sent. */
 export function invalid(field: string, message: string): LemanError {
   return new LemanError({
     code: "INVALID_ARGUMENT",
@@ -110,8 +110,8 @@ export function invalid(field: string, message: string): LemanError {
 }
 
 /**
- * Make the error for what gRPC says of a failed call. One that was cancelled without a reason is UNAVAILABLE: services that
- * go away end calls so. Where it was this client that did, the scope of the call says so.
+ * Make the error of a failed gRPC call. A call that was cancelled without a reason becomes UNAVAILABLE, because
+ * services that shut down end calls this way. If this client cancelled it, the scope of the call knows.
  */
 export function fromCall(error: ServiceError, method: string, requestId: string): LemanError {
   const told = detailsOf(error);
@@ -130,7 +130,7 @@ export function fromCall(error: ServiceError, method: string, requestId: string)
   });
 }
 
-/** What the services say beside code and message; undefined: nothing, or what is no message of theirs. */
+/** Read the details that the services attach to an error; undefined if there are none, or they cannot be read. */
 function detailsOf(error: ServiceError): LemanErrorInit | undefined {
   const [packed] = error.metadata.get("grpc-status-details-bin");
   try {
@@ -141,16 +141,16 @@ function detailsOf(error: ServiceError): LemanErrorInit | undefined {
 }
 
 /**
- * Return whether a connection or a proxy lost the service amid an answer, which gRPC tells in words of its own: a proxy can
- * only reset a stream whose headers are out.
+ * Return whether a connection or a proxy lost the service while it sent a response. gRPC reports this with a text of
+ * its own, because a proxy can only reset a stream whose headers have been sent.
  */
 function wasCut(code: Code, message: string): boolean {
   return ["INTERNAL", "UNKNOWN"].includes(code) && /RST_STREAM|ECONNRESET|GOAWAY/.test(message);
 }
 
 /**
- * Return whether a connection was lost while a call ran on it, in the words of gRPC, of the services or of a proxy. A call
- * that found no connection was not made.
+ * Return whether a connection was lost while a call ran on it, judged by the texts of gRPC, the services and proxies. A
+ * call that never had a connection does not count.
  */
 export function lostConnection({ code, message }: LemanError): boolean {
   return (
@@ -162,7 +162,7 @@ export function lostConnection({ code, message }: LemanError): boolean {
   );
 }
 
-/** Read a google.rpc.Status. */
+/** Convert a google.rpc.Status. */
 export function fromStatus(status: Status): LemanErrorInit {
   const init: LemanErrorInit = { code: codeName(status.code), message: status.message };
   for (const detail of status.details) {

@@ -27,70 +27,83 @@ import {
 } from "./gen/leman/v1/udf_pb.js";
 import { given, toDuration, toInt64 } from "./values.js";
 
-/** What happens to rows for which a function raises an exception that the rule is for. */
+/** What happens to a row if the function raises an exception that matches this rule. */
 export interface ErrorRule {
-  /** `fail` ends the job, `skip` leaves the row NULL and records it, `retry` calls again after a pause. */
+  /**
+   * `fail` ends the job, `skip` leaves the row NULL and records the error, `retry` calls the function again after a
+   * pause.
+   */
   action: "fail" | "skip" | "retry";
   /** Class names of exceptions; undefined: all. */
   exceptions?: readonly string[] | undefined;
-  /** A regular expression searched in the message. */
+  /** A regular expression that is searched for in the message. */
   message?: string | undefined;
-  /** Of `retry`: calls at the most, the first included. */
+  /** For `retry`: the largest number of calls, including the first. */
   maxAttempts?: number | undefined;
-  /** Of `retry`: milliseconds before the second call, doubled with each further one. */
+  /** For `retry`: milliseconds before the second call; doubled before each further call. */
   initialBackoff?: number | undefined;
   maxBackoff?: number | undefined;
 }
 
-/** What happens to rows on which a function fails: the first rule that matches holds; without one the job fails. */
+/** What happens to rows on which a function fails: the first matching rule applies; if none matches, the job fails. */
 export interface ErrorPolicy {
   rules: readonly ErrorRule[];
-  /** The job fails when more rows than this failed. */
+  /** The job fails when more rows than this have failed. */
   maxErrors?: number | undefined;
-  /** The job fails when more than this fraction of the rows failed. */
+  /** The job fails when more than this fraction of the rows has failed. */
   maxErrorFraction?: number | undefined;
-  /** Whether failed rows are stored with exception, message and traceback. */
+  /** Whether to store the exception, message and traceback of failed rows. */
   storeErrors?: boolean | undefined;
 }
 
-/** A function to be registered. */
+/** The definition of a function to register. */
 export interface FunctionDefinition {
   name: string;
-  /** Another one whenever what it computes is another. */
+  /** The version. Change it whenever the function computes other values. */
   version: string;
-  /** Where the code is: installed on the workers, `package.module:name`; or a SQL expression over the inputs. */
+  /**
+   * The code: a function that is installed on the workers, `package.module:name`, or a SQL expression over the inputs.
+   */
   code: { entrypoint: string } | { sql: string };
-  /** How an entrypoint is called; undefined: `scalar`, once a row. */
+  /** How an entrypoint is called; undefined: `scalar`, for each row. */
   kind?: "scalar" | "array" | "record_batch" | undefined;
-  /** Columns that it reads, in the order of its parameters. */
+  /** The columns that it reads, in the order of its parameters. */
   inputs: readonly string[];
-  /** What it gives: an Arrow type, or its name as in `JsonArrowDataType.type`, such as `int64`. */
+  /** The type of its values: an Arrow type, or its name as in `JsonArrowDataType.type`, such as `int64`. */
   output: DataType | string;
   errorPolicy?: ErrorPolicy | undefined;
-  /** Rows given to one call of a batch kind. */
+  /** For batch kinds: the rows of one call. */
   batchSize?: number | undefined;
-  /** Milliseconds that a call may take. */
+  /** The timeout of a call, in milliseconds. */
   callTimeout?: number | undefined;
-  /** Whether the code is a class that is built once a worker process. */
+  /** Whether the code is a class, which each worker process instantiates once. */
   stateful?: boolean | undefined;
-  /** What one worker takes. */
+  /** The resources that one worker needs. */
   resources?: { numCpus?: number; numGpus?: number; memoryBytes?: number } | undefined;
   /** Rows between checkpoints. */
   checkpoint?: { size?: number; min?: number; max?: number } | undefined;
 }
 
-/** A function that servers of yours compute, over Arrow Flight: `leman/functions` makes such a server. */
+/**
+ * The definition of a function that your own servers compute over Arrow Flight; `leman/functions` can make such a
+ * server.
+ */
 export interface RemoteFunctionDefinition extends Pick<
   FunctionDefinition,
   "name" | "errorPolicy" | "batchSize" | "callTimeout" | "resources" | "checkpoint"
 > {
-  /** Of its servers: `grpc://host:port`, or `grpc+tls://host:port`. All that answer have to serve the same. */
+  /**
+   * The addresses of its servers: `grpc://host:port` or `grpc+tls://host:port`. All that answer must serve the same
+   * version.
+   */
   addresses: readonly string[];
-  /** What the servers call it; undefined: `name`. */
+  /** The name under which the servers serve it; undefined: `name`. */
   function?: string | undefined;
-  /** What the servers are to say; undefined: whatever they say. */
+  /** The version that the servers must report; undefined: any. */
   version?: string | undefined;
-  /** Columns that it reads, in the order of its parameters; undefined: those that are called like these. */
+  /**
+   * The columns that it reads, in the order of its parameters; undefined: the columns with the names of the parameters.
+   */
   inputs?: readonly string[] | undefined;
 }
 
@@ -105,7 +118,7 @@ const RULE: Kinds<ErrorRule> = {
   maxBackoff: duration,
 };
 
-/** What an error policy is. */
+/** The kind of an error policy. */
 export const ERROR_POLICY = object<ErrorPolicy>(
   {
     rules: list(object(RULE, "action")),
@@ -116,7 +129,7 @@ export const ERROR_POLICY = object<ErrorPolicy>(
   "rules",
 );
 
-/** What says how many rows are between checkpoints. */
+/** The kinds of the checkpoint options. */
 export const CHECKPOINT = { size: whole, min: whole, max: whole };
 
 const EITHER = {
@@ -140,7 +153,7 @@ const FUNCTION: Kinds<FunctionDefinition> = {
 
 const REMOTE: Kinds<RemoteFunctionDefinition> = { ...EITHER, addresses: names, function: text };
 
-/** Make a definition of the protos, which lacks what the servers are to say. */
+/** Make a definition of the protos, without what the servers report. */
 export function remoteDefinitionOf(wanted: RemoteFunctionDefinition): MessageInitShape<typeof UdfDefinitionSchema> {
   check("name", wanted.name, text);
   check("addresses", wanted.addresses, names);
@@ -182,7 +195,7 @@ export function definitionOf(wanted: FunctionDefinition): MessageInitShape<typeo
   };
 }
 
-/** How a function is run, not what it computes. */
+/** Convert the options that affect how a function runs, not what it computes. */
 function optionsOf(
   wanted: Pick<RemoteFunctionDefinition, "errorPolicy" | "batchSize" | "callTimeout" | "resources" | "checkpoint">,
 ): object {

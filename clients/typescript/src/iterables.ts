@@ -1,15 +1,15 @@
-/** What is iterated over, at once or over time. */
+/** An iterable, sync or async. */
 export type AnyIterable<T> = Iterable<T> | AsyncIterable<T>;
 
-/** What the caller's own iterable raised, as its cause; it ends a call for good. */
+/** Wraps an error of the caller's own iterable, as its cause. The call is not retried. */
 export class SourceFailed extends Error {}
 
-/** Give the iterator of either kind of iterable. */
+/** Return the iterator of either kind of iterable. */
 export function asyncIterator<T>(given: AnyIterable<T>): AsyncIterator<T> | Iterator<T> {
   return Symbol.asyncIterator in given ? given[Symbol.asyncIterator]() : given[Symbol.iterator]();
 }
 
-/** Give what a caller's iterable gives; what it throws comes as SourceFailed. */
+/** Yield the items of a caller's iterable; its errors are wrapped in SourceFailed. */
 export async function* sourceOf<T>(open: () => AnyIterable<T>): AsyncGenerator<T, void, undefined> {
   const iterator = asyncIterator(open());
   try {

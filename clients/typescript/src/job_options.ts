@@ -22,46 +22,48 @@ import { toTimestamp } from "./values.js";
 /** The state of a job: PENDING → PLANNING → RUNNING → DONE | DONE_WITH_ERRORS | FAILED; CANCELLED; PAUSED. */
 export type JobState = Exclude<keyof typeof Job_State, "UNSPECIFIED">;
 
-/** A job at one moment, with what happened since the one before. */
+/** The state of a job at one moment, with the events since the previous update. */
 export interface JobUpdate {
   readonly job: Job;
   readonly state: JobState;
-  /** Each event once, in their order. */
+  /** The new events, each once and in order. */
   readonly events: readonly JobEvent[];
-  /** Grows with each update, over restarts of the services too. */
+  /** Increases with each update, also when the services restart. */
   readonly sequence: bigint;
-  /** Events may be missing before these: there were too many, or the executor that kept them died. `job` is whole. */
+  /**
+   * Whether events before these may be missing, because there were too many or the executor died. `job` is complete.
+   */
   readonly eventsMissing: boolean;
 }
 
-/** How a job is watched. */
+/** Options of `Job.watch`. */
 export interface WatchOptions extends CallOptions {
-  /** Begin behind an update that was seen before, by this process or another one: its `sequence`. */
+  /** Start after an update that this process, or another one, received earlier: its `sequence`. */
   after?: bigint | undefined;
 }
 
-/** How a job is waited for. */
+/** Options of `Job.wait`. */
 export interface WaitOptions extends WatchOptions {
-  /** Called with how far the job is, whenever that has changed and at least every 15 seconds. */
+  /** Called with the progress, whenever it has changed and at least every 15 seconds. */
   onProgress?: ((progress: Progress, job: Job) => void) | undefined;
   /** Called with each update. */
   onUpdate?: ((update: JobUpdate) => void) | undefined;
 }
 
-/** What is said of a job beside what it does. */
+/** Options of every job. */
 export interface JobOptions extends MutationOptions {
-  /** What to find it by later. */
+  /** Labels by which the job can be found later. */
   labels?: Readonly<Record<string, string>> | undefined;
-  /** From −100 to 100: of jobs that wait for their turn, those with a higher one go first. */
+  /** The priority, from −100 to 100. A waiting job starts before jobs of lower priority. */
   priority?: number | undefined;
   /**
-   * Environment variables of the job's functions, such as an API key. Values are secrets: the services forget them when the
-   * job ends, and tell no one more than the names. A retry has none of those of the job that it retries.
+   * Environment variables for the functions of the job, such as an API key. The values are secrets: the services delete
+   * them when the job ends, and show only the names. A retried job does not inherit them.
    */
   env?: Readonly<Record<string, string>> | undefined;
 }
 
-/** Which jobs are meant: those for which all that is given holds. */
+/** A filter of jobs: those that match all given fields. */
 export interface JobFilter {
   states?: readonly JobState[] | undefined;
   tables?: readonly string[] | undefined;
@@ -72,12 +74,12 @@ export interface JobFilter {
   initiator?: string | undefined;
 }
 
-/** Which jobs are listed, and how many. */
+/** Options of listing jobs. */
 export interface ListJobsOptions extends JobFilter, ListOptions {
   order?: "newest" | "oldest" | undefined;
 }
 
-/** How a job is tried again. */
+/** Options of `Job.retry`. */
 export interface RetryOptions extends JobOptions {
   udf?: string | undefined;
   keepOthers?: boolean | undefined;
@@ -93,19 +95,19 @@ const sequence: Kind = {
 };
 const state = choice(...Object.keys(Job_State).filter((name) => Number.isNaN(Number(name)) && name !== "UNSPECIFIED"));
 
-/** What the options of a watch are. */
+/** The kinds of a watch's options. */
 export const WATCH: Kinds<WatchOptions> = { ...CALL, after: sequence };
 
-/** What the options of a wait are. */
+/** The kinds of a wait's options. */
 export const WAIT: Kinds<WaitOptions> = { ...WATCH, onProgress: callback, onUpdate: callback };
 
-/** What the options of a job are. */
+/** The kinds of a job's options. */
 export const JOB: Kinds<JobOptions> = { ...MUTATION, labels: strings, priority: integer, env: strings };
 
-/** What the options of a retry are. */
+/** The kinds of a retry's options. */
 export const RETRY: Kinds<RetryOptions> = { ...JOB, udf: text, keepOthers: flag };
 
-/** What a filter of jobs is made of. */
+/** The kinds of a job filter's fields. */
 export const FILTER: Kinds<JobFilter> = {
   states: list(state),
   tables: names,
@@ -116,7 +118,7 @@ export const FILTER: Kinds<JobFilter> = {
   initiator: text,
 };
 
-/** What the options of a listing of jobs are. */
+/** The kinds of the options of listing jobs. */
 export const LIST_JOBS: Kinds<ListJobsOptions> = { ...FILTER, ...LIST, order: choice("newest", "oldest") };
 
 /** Make a filter of the protos. */

@@ -32,31 +32,31 @@ import { udfRef } from "./values.js";
 
 export type { JobInfo };
 
-/** Of what kind an event of a job is. */
+/** The kind of a job's event. */
 export type JobEventKind = keyof typeof JobEvent_Kind;
 
 const ENDED: readonly Job_State[] = [Job_State.DONE, Job_State.DONE_WITH_ERRORS, Job_State.FAILED, Job_State.CANCELLED];
-/** The services say something every 15 seconds. */
+/** Longer than the 15 seconds after which the services send a message at the latest. */
 const SILENCE = 45_000;
 
-/** Give the name of a job's state. */
+/** Return the name of a job's state. */
 export function stateOf(job: JobInfo): JobState {
   return Job_State[job.state] as JobState;
 }
 
-/** Give the name of an event's kind. */
+/** Return the name of an event's kind. */
 export function kindOf(event: JobEvent): JobEventKind {
   return JobEvent_Kind[event.kind] as JobEventKind;
 }
 
-/** Return whether a job has ended, however it did. */
+/** Return whether a job has ended, in whatever state. */
 export function hasEnded(job: JobInfo): boolean {
   return ENDED.includes(job.state);
 }
 
 const CHANGES: Kinds<Pick<JobOptions, "labels" | "priority">> = { labels: strings, priority: integer };
 
-/** A job; it runs in the services, whatever becomes of this object. */
+/** A handle for a job. The job runs in the services, independent of this object. */
 export class Job {
   readonly #context: Context;
   readonly #database: string;
@@ -71,15 +71,15 @@ export class Job {
     this.#database = database;
   }
 
-  /** Get the job as it stands now. */
+  /** Return the current state of the job. */
   @takes({}, CALL)
   async info(options?: CallOptions): Promise<JobInfo> {
     return this.#told(await this.#stub.getJob(this.#ref, options));
   }
 
   /**
-   * Watch the job: how it stands now and whenever something changed; the last update has it ended. Continues where it was
-   * over restarts of the services and cuts of the connection. The job goes on when the iteration is left.
+   * Watch the job: yields its current state, and its state after each change; the last update has an ended job. If the
+   * services restart or the connection breaks, the watch continues. The job continues when the iteration ends early.
    */
   @takes({}, WATCH)
   async *watch(options: WatchOptions = {}): AsyncGenerator<JobUpdate, void, undefined> {
@@ -105,9 +105,9 @@ export class Job {
   }
 
   /**
-   * Wait until the job has ended, and give it as it stands then. A job that ended as DONE_WITH_ERRORS is given too, one
-   * that is paused is waited for. Throws a LemanError with the job's reason where it FAILED, JOB_CANCELLED where it was
-   * cancelled, DEADLINE_EXCEEDED after `timeout`; the job then goes on.
+   * Wait until the job has ended, and return it, also as DONE_WITH_ERRORS. A paused job is waited for. Throws a
+   * LemanError: with the job's reason if it FAILED, JOB_CANCELLED if it was cancelled, DEADLINE_EXCEEDED after
+   * `timeout`; then the job continues.
    */
   @takes({}, WAIT)
   async wait(options: WaitOptions = {}): Promise<JobInfo> {
@@ -127,25 +127,25 @@ export class Job {
     return job;
   }
 
-  /** Ask it to stop; what it finished is kept. Gives it as it stands then, usually CANCELLING. */
+  /** Cancel the job; its finished work is kept. Returns the updated job, usually CANCELLING. */
   @takes({}, CALL)
   async cancel(options?: CallOptions): Promise<JobInfo> {
     return this.#told(await this.#stub.cancelJob(this.#ref, options));
   }
 
-  /** Have it stop until it is resumed; nothing is computed again then. */
+  /** Pause the job until it is resumed; values that are already computed are kept. */
   @takes({}, CALL)
   async pause(options?: CallOptions): Promise<JobInfo> {
     return this.#told(await this.#stub.pauseJob(this.#ref, options));
   }
 
-  /** Have it go on after `pause`. */
+  /** Continue the job after `pause`. */
   @takes({}, CALL)
   async resume(options?: CallOptions): Promise<JobInfo> {
     return this.#told(await this.#stub.resumeJob(this.#ref, options));
   }
 
-  /** Give it other labels (all of them), or another priority. */
+  /** Replace all labels, or change the priority. */
   @takes({ changes: object(CHANGES) }, CALL)
   async update(changes: Pick<JobOptions, "labels" | "priority">, options?: CallOptions): Promise<JobInfo> {
     const { labels, priority } = changes;
@@ -159,15 +159,16 @@ export class Job {
     return this.#told(await this.#stub.updateJob(request, options));
   }
 
-  /** Once it has ended: take it out of the history for good. What it computed stays. */
+  /** Remove an ended job from the history for good. The computed values stay. */
   @takes({}, CALL)
   async delete(options?: CallOptions): Promise<void> {
     await this.#stub.deleteJob(this.#ref, options);
   }
 
   /**
-   * Once it has ended: compute the rows that failed again, and no others. `udf`: with another function, `name` or
-   * `name@version`; `keepOthers`: the other rows then keep their values and count as current.
+   * Start a job that computes only the rows that failed in this job, which must have ended. `udf`: use another
+   * function, `name` or `name@version`; `keepOthers`: keep the values of the other rows as current although the
+   * function changes.
    */
   @takes({}, RETRY)
   async retry(options: RetryOptions = {}): Promise<Job> {
@@ -184,7 +185,7 @@ export class Job {
     return new Job(this.#context, this.#database, jobId);
   }
 
-  /** The rows for which the function failed, by row address. */
+  /** List the rows for which the function failed, by row address. */
   @takes({}, { ...LIST, column: text, placesOnly: flag })
   errors(
     options: ListOptions & { column?: string; placesOnly?: boolean } = {},
@@ -195,8 +196,8 @@ export class Job {
   }
 
   /**
-   * The rows for which the function failed by what went wrong, the largest group first. The service counts: no row is
-   * fetched but `examples`, 0 to 5 of each group; 1 if left out.
+   * Count the failed rows by error, and list the largest group first. The service does the counting, and sends only a
+   * few `examples` of each group, 0 to 5; the default is 1.
    */
   @takes({}, { ...LIST, column: text, examples: integer })
   errorGroups(
@@ -220,7 +221,7 @@ export class Job {
   }
 }
 
-/** The error of a job that ended without having its work done; undefined: it is done, or goes on. */
+/** Return the error of a job that FAILED or was CANCELLED; undefined for any other job. */
 export function failureOf(job: JobInfo): LemanError | undefined {
   const { jobId, state, error } = job;
   if (state === Job_State.CANCELLED) {

@@ -8,7 +8,10 @@ import { LemanError } from "./errors.js";
 import type { GetInfoResponse } from "./gen/leman/v1/info_pb.js";
 import { takes } from "./takes.js";
 
-/** A database in a folder of this machine, and the connections to its services, made by {@link connectLocal}. */
+/**
+ * A handle for a database in a folder of this machine, with the connections to its services; made by
+ * {@link connectLocal}.
+ */
 export class LocalDatabase implements AsyncDisposable {
   /** @internal */
   constructor(
@@ -16,7 +19,7 @@ export class LocalDatabase implements AsyncDisposable {
     readonly database: Database,
   ) {}
 
-  /** End all calls that are under way, and close the connections. Jobs go on, and so do the services. */
+  /** End all running calls and close the connections. Jobs and services continue. */
   @takes()
   close(): void {
     this.client.close();
@@ -33,9 +36,9 @@ const { signal, timeout, patience, firstContact, onWarning } = CONNECT;
 const LOCAL: Kinds<LocalOptions> = { signal, timeout, patience, firstContact, onWarning };
 
 /**
- * Connect to the services that run for a folder of this machine (`leman up`, or a program in Python). They say there where
- * they are, and what their token is, and are found again where they were restarted. None is started: throws a
- * LemanError, UNAVAILABLE, where none runs.
+ * Connect to the running services of a folder of this machine, which `leman up` or a Python program started. The client
+ * reads their addresses and token from the folder, and follows them when they restart. It starts no services: if none
+ * run, it throws a LemanError, UNAVAILABLE.
  */
 export async function connectLocal(folder: string, options: LocalOptions = {}): Promise<LocalDatabase> {
   check("folder", folder, text);
@@ -57,14 +60,17 @@ export async function connectLocal(folder: string, options: LocalOptions = {}): 
   }
 }
 
-/** What services of a folder say. */
+/** The content of the file that the services of a folder write. */
 interface Told {
   token: string;
   database: string;
   addresses: string[];
 }
 
-/** Whether it was the services that said this. A system of many databases names none; its addresses tell it then. */
+/**
+ * Whether the answer comes from the services that wrote this file. If they serve several databases, the file has no
+ * identity, and their addresses are compared instead.
+ */
 function isOf(info: GetInfoResponse, told: Told): boolean {
   if (info.database !== "") {
     return info.database === told.database;
@@ -86,7 +92,7 @@ function read(file: string): Told {
   return { token: text("token"), database: text("database"), addresses: [...new Set(each)] };
 }
 
-/** Where the services are now; nothing while they are away: they are called where they were. */
+/** The current addresses of the services. Empty while they are down: then the previous addresses stay in use. */
 function addresses(file: string): string[] {
   try {
     return read(file).addresses;
