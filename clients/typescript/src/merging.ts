@@ -4,35 +4,40 @@ import { either, flag, object, text } from "./arguments.js";
 import { encode, type Rows } from "./arrow.js";
 import type { MergeRowsResponse } from "./gen/leman/v1/tables_pb.js";
 
-/** What is to become of rows that match, and of those that do not; at least one of the three. */
+/** What a merge does with rows that match, and with those that do not; set at least one of the three. */
 export interface MergeRules {
-  /** Rows of the table that match get the values that are sent; SQL that names `target.n` and `source.n`: only some. */
+  /**
+   * Update rows of the table that match a sent row with its values. A SQL condition, over `target.n` and `source.n`,
+   * limits the updated rows.
+   */
   updateMatched?: boolean | { where: string } | undefined;
-  /** Rows that are sent and match none are added. */
+  /** Add the sent rows that match no row of the table. */
   insertNotMatched?: boolean | undefined;
-  /** Rows of the table that match none that is sent are deleted; SQL over the table's columns: only some. */
+  /**
+   * Delete rows of the table that match no sent row. A SQL condition over the table's columns limits the deleted rows.
+   */
   deleteNotMatchedBySource?: boolean | { where: string } | undefined;
 }
 
 const RULE = either(flag, object({ where: text }, "where"));
 
-/** What the rules of a merge are. */
+/** The kind of a merge's rules. */
 export const MERGE_RULES = object<MergeRules>({
   updateMatched: RULE,
   insertNotMatched: flag,
   deleteNotMatchedBySource: RULE,
 });
 
-/** What became of rows that were merged. */
+/** The result of a merge. */
 export interface Merged {
-  /** The version of the table in which it is done. */
+  /** The version of the table with the changes. */
   readonly version: number;
   readonly inserted: number;
   readonly updated: number;
   readonly deleted: number;
 }
 
-/** The part of a merge's header that says what is to be done. */
+/** Make the part of a merge's header that has its rules. */
 export function mergeHeader(
   on: string | readonly string[],
   rules: MergeRules,
@@ -54,7 +59,7 @@ export function mergeHeader(
   };
 }
 
-/** What an answer says of a merge. */
+/** Convert the response to a merge. */
 export function mergedOf(answer: MergeRowsResponse): Merged {
   return {
     version: Number(answer.version),
@@ -64,12 +69,12 @@ export function mergedOf(answer: MergeRowsResponse): Merged {
   };
 }
 
-/** A message of a call that is sent a header, then rows. */
+/** A message of a call that sends a header and then rows. */
 export interface Message<Header> {
   part: { case: "header"; value: Header } | { case: "arrowIpc"; value: Uint8Array };
 }
 
-/** The messages of such a call. */
+/** Yield the messages of such a call. */
 export async function* messages<Header>(
   header: Header,
   rows: Rows,
@@ -82,7 +87,7 @@ export async function* messages<Header>(
   }
 }
 
-/** The SQL that a rule of a merge has, if any. */
+/** Return the SQL condition of a merge rule, if any. */
 function conditionOf(rule: boolean | { where: string } | undefined): string {
   return typeof rule === "object" ? rule.where : "";
 }

@@ -1,4 +1,4 @@
-/** Give the name that was meant by one that there is not; undefined: none is near. */
+/** Return the known name that an unknown one probably means; undefined if none is similar. */
 export function nearest(name: string, known: readonly string[]): string | undefined {
   const wanted = plain(name);
   const most = Math.max(1, Math.floor(wanted.length / 3));
@@ -9,12 +9,12 @@ export function nearest(name: string, known: readonly string[]): string | undefi
   return best?.each;
 }
 
-/** A name without what tells `requestId` from `request_id`. */
+/** Normalize a name, so that `requestId` and `request_id` are equal. */
 function plain(name: string): string {
   return name.replaceAll(/[_-]/g, "").toLowerCase();
 }
 
-/** How many letters are to be put in, taken out, replaced or swapped with the next one to make one text of another. */
+/** Count the characters to insert, remove, replace or swap with their neighbour to turn one text into the other. */
 function distance(one: string, other: string): number {
   let [earlier, before]: number[][] = [[], Array.from({ length: other.length + 1 }, (_, at) => at)];
   for (let at = 0; at < one.length; at++) {

@@ -1,13 +1,13 @@
 import { integer, type Kinds } from "./arguments.js";
 import { CALL, type CallOptions } from "./scope.js";
 
-/** How much of a listing is taken. */
+/** Options of listings. */
 export interface ListOptions extends CallOptions {
-  /** At most so many; undefined: all. */
+  /** The largest number of items; undefined: all. */
   limit?: number | undefined;
 }
 
-/** What the options of a listing are. */
+/** The kinds of a listing's options. */
 export const LIST: Kinds<ListOptions> = { ...CALL, limit: integer };
 
 /** A page of a listing. */
@@ -17,7 +17,7 @@ interface Page {
 
 const PAGE = 1000;
 
-/** Give the items of a listing, page by page, `limit` of them at the most (undefined: all). A page may have few or none. */
+/** Yield the items of a paged listing, at most `limit` (undefined: all). A page may have few items, or none. */
 export async function* listed<P extends Page, T>(
   call: (page: { pageToken: string; pageSize: number }) => Promise<P>,
   itemsOf: (page: P) => readonly T[],
@@ -36,7 +36,7 @@ export async function* listed<P extends Page, T>(
   }
 }
 
-/** Take all that an iterable gives into an array. */
+/** Collect the items of an iterable in an array. */
 export async function collect<T>(items: AsyncIterable<T>): Promise<T[]> {
   const found: T[] = [];
   for await (const item of items) {

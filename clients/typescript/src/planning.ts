@@ -5,15 +5,15 @@ import { CHECKPOINT, checkpointOf } from "./functions.js";
 import { Reason, type BackfillSpecSchema, type ExplainPlanResponse } from "./gen/leman/v1/planner_pb.js";
 import { given, toInt64, udfRef } from "./values.js";
 
-/** What a backfill computes, and how; what is left out is chosen by the services. */
+/** Options of a backfill and its plan. The services choose defaults for those that are undefined. */
 export interface PlanOptions {
-  /** SQL: only rows for which it is true are computed. */
+  /** A SQL condition: only rows for which it is true are computed. */
   where?: string | undefined;
-  /** Another registered function than the column's own, `name` or `name@version`. */
+  /** A registered function to use instead of the column's own, `name` or `name@version`. */
   udf?: string | undefined;
   /** Compute from an earlier version of the table, by number or tag. */
   readVersion?: number | bigint | string | undefined;
-  /** Worker processes at the most. */
+  /** The largest number of worker processes. */
   concurrency?: number | undefined;
   /** Rows between checkpoints. */
   checkpoint?: { size?: number | undefined; min?: number | undefined; max?: number | undefined } | undefined;
@@ -21,17 +21,17 @@ export interface PlanOptions {
   taskSize?: number | undefined;
   /** Fragments between commits. */
   commitGranularity?: number | undefined;
-  /** Rows between commits, also inside of a fragment whose other rows are still being computed; not with `where`. */
+  /** Rows between commits, which then also commit parts of fragments; not with `where`. */
   commitRows?: number | undefined;
-  /** At most so many fragments, for a sample run. */
+  /** The largest number of fragments to compute, for a sample run. */
   numFrags?: number | undefined;
-  /** Threads in each worker process that call the function at the same time. */
+  /** Threads in each worker process that call the function concurrently. */
   intraApplierConcurrency?: number | undefined;
-  /** Only rows that are marked as failed. */
+  /** Compute only rows that are marked as failed. */
   failedOnly?: boolean | undefined;
-  /** Units of so many fragments are handed out in turn. */
+  /** Hand out the units of this number of fragments in turn. */
   taskShuffleDiversity?: number | undefined;
-  /** Bring the indexes on the column up to date afterwards. */
+  /** Update the indexes on the column afterwards. */
   optimizeIndices?: boolean | undefined;
 }
 
@@ -42,13 +42,13 @@ export interface Plan {
   readonly rowsToCompute: number;
   /** Rows by reason, such as `MISSING` or `UDF_CHANGED`. */
   readonly reasons: Readonly<Record<string, { fragments: number; rows: number }>>;
-  /** One sentence for a person. */
+  /** A summary in one sentence. */
   readonly summary: string;
-  /** All that was answered. */
+  /** The whole response. */
   readonly message: ExplainPlanResponse;
 }
 
-/** What the options of a backfill and its plan are. */
+/** The kinds of the options of a backfill and its plan. */
 export const PLAN: Kinds<PlanOptions> = {
   where: text,
   udf: text,
@@ -88,7 +88,7 @@ export function backfillSpec(
   };
 }
 
-/** What an answer says of a plan. */
+/** Convert the response to a plan request. */
 export function planOf(message: ExplainPlanResponse): Plan {
   const reasons = message.reasons.map(
     ({ reason, fragments, rows }) => [Reason[reason], { fragments, rows: Number(rows) }] as const,
@@ -105,7 +105,7 @@ export function planOf(message: ExplainPlanResponse): Plan {
 
 type ReadFrom = { case: "readVersion"; value: bigint } | { case: "readTag"; value: string };
 
-/** The version that is read, by number or tag, as messages have it. */
+/** Make the message for the version to read, by number or tag. */
 export function readFromOf(version: number | bigint | string): ReadFrom {
   return typeof version === "string"
     ? { case: "readTag", value: version }

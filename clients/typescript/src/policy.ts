@@ -3,14 +3,14 @@ import type { DescMethod } from "@bufbuild/protobuf";
 import type { Code } from "./errors.js";
 import { serviceConfig } from "./gen/service_config.js";
 
-/** How a call is sent again. Times are milliseconds. */
+/** How a call is retried. Times are in milliseconds. */
 export interface RetryPolicy {
   readonly maxAttempts: number;
   readonly initialBackoff: number;
   readonly maxBackoff: number;
   readonly backoffMultiplier: number;
   readonly codes: ReadonlySet<Code>;
-  /** Whether the call stands in line where the services have too much to do, as long as patience lasts. */
+  /** Whether to keep retrying while the services are overloaded, until the patience ends. */
   readonly standsInLine?: boolean;
 }
 
@@ -28,7 +28,10 @@ for (const { name, retryPolicy } of serviceConfig.methodConfig) {
   }
 }
 
-/** For mutations, which are done once under one request id: whether they were done is not known after UNAVAILABLE alone. */
+/**
+ * For mutations, which the services apply once under one request id. It is only after UNAVAILABLE that their outcome is
+ * unknown.
+ */
 export const forMutations: RetryPolicy = {
   maxAttempts: 5,
   initialBackoff: 100,
@@ -37,15 +40,15 @@ export const forMutations: RetryPolicy = {
   codes: new Set<Code>(["UNAVAILABLE"]),
 };
 
-/** For mutations whose rows are sent: the services take so many at once, and say when there may be room. */
+/** For mutations that send rows: the services accept a limited number of these at once, and say when to retry. */
 export const forUploads: RetryPolicy = { ...forMutations, standsInLine: true };
 
-/** Tell how a call may be sent again: by the published policy, or as it has a request id; undefined: it may not. */
+/** Return how a call may be retried: by the published policy, or because it has a request id; undefined: not at all. */
 export function policyOf(method: DescMethod, hasRequestId: boolean): RetryPolicy | undefined {
   return published.get(methodName(method)) ?? (hasRequestId ? forMutations : undefined);
 }
 
-/** Give the name by which gRPC and the policy know a method. */
+/** Return the name of a method, as gRPC and the policy write it. */
 export function methodName(method: DescMethod): string {
   return `${method.parent.typeName}/${method.name}`;
 }
@@ -61,7 +64,7 @@ const deadlines: Readonly<Record<string, number>> = {
   "leman.v1.TableService": 10 * MINUTE,
 };
 
-/** Tell how long a call that answers once may take where its caller does not say. */
+/** Return the default timeout of a call with a single response. */
 export function defaultTimeout(method: DescMethod): number | undefined {
   return deadlines[method.parent.typeName];
 }

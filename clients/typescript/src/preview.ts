@@ -2,23 +2,23 @@ import { duration, either, integer, strings, text, version, type Kinds } from ".
 import { PreviewRow_State, type PreviewFunctionResponse } from "./gen/leman/v1/jobs_pb.js";
 import { milliseconds } from "./values.js";
 
-/** The rows that a function is tried on; what is left out is chosen by the services. */
+/** Options of a preview. The services choose defaults for those that are undefined. */
 export interface PreviewOptions {
-  /** How many, 1 to 100. */
+  /** The number of rows, 1 to 100. */
   rows?: number | undefined;
-  /** SQL: only rows for which it is true. */
+  /** A SQL condition: only rows for which it is true. */
   where?: string | undefined;
-  /** Rows of an earlier version of the table, by number or tag. */
+  /** Use rows of an earlier version of the table, by number or tag. */
   readVersion?: number | bigint | string | undefined;
-  /** Worker processes of the backfill that is projected. */
+  /** The number of worker processes for which a backfill is estimated. */
   concurrency?: number | undefined;
-  /** Milliseconds that the function may take for all rows. */
+  /** Milliseconds that the function may take for all rows together. */
   timeLimit?: number | undefined;
-  /** Environment variables of the function, for this preview: see `JobOptions`. */
+  /** Environment variables of the function for this preview: see `JobOptions`. */
   env?: Readonly<Record<string, string>> | undefined;
 }
 
-/** What the options of a preview are. */
+/** The kinds of a preview's options. */
 export const PREVIEW: Kinds<PreviewOptions> = {
   rows: integer,
   where: text,
@@ -28,27 +28,30 @@ export const PREVIEW: Kinds<PreviewOptions> = {
   env: strings,
 };
 
-/** A row that a function was tried on. */
+/** A row of a preview. */
 export interface PreviewRow {
-  /** `FAILED`: a backfill would leave it NULL and go on; `FAILS`: it would end with it; `UNFINISHED`: time was over. */
+  /**
+   * `FAILED`: a backfill would leave the row NULL and continue; `FAILS`: the backfill would fail; `UNFINISHED`: the
+   * time limit ended first.
+   */
   readonly state: "COMPUTED" | "FAILED" | "FAILS" | "UNFINISHED";
-  /** Inputs and output as JSON, long ones cut. */
+  /** Inputs and output as JSON, shortened if they are long. */
   readonly inputs: readonly string[];
   readonly output: string;
-  /** Milliseconds that the function took; undefined: it was not called. */
+  /** Milliseconds that the function took; undefined if it was not called. */
   readonly elapsed: number | undefined;
   readonly error: { type: string; message: string; traceback: string } | undefined;
 }
 
-/** What a function gave on a few rows, and what a backfill of the whole table would take. */
+/** The results of a function for a few rows, with an estimate for a backfill of the whole table. */
 export interface Preview {
   readonly rows: readonly PreviewRow[];
-  /** Whether a backfill would end as failed. */
+  /** Whether a backfill would fail. */
   readonly fails: boolean;
   readonly rowsToCompute: number;
-  /** Milliseconds, without reading and writing; undefined: not known. */
+  /** The expected milliseconds of a backfill, without reading and writing; undefined if unknown. */
   readonly expected: number | undefined;
-  /** All that was answered. */
+  /** The whole response. */
   readonly message: PreviewFunctionResponse;
 }
 

@@ -5,16 +5,16 @@ import type { ViewFunctionSchema, ViewQuerySchema } from "./gen/leman/v1/catalog
 import { takes } from "./takes.js";
 import { toInt64, udfRef } from "./values.js";
 
-/** A registered function, `name` or `name@version`, with the source's columns that take the place of its inputs. */
+/** A registered function, `name` or `name@version`, and the columns of the source to use as its inputs. */
 export interface ViewFunctionSource {
   function: string;
   inputs?: readonly string[] | undefined;
 }
 
-/** What a function column of a view is. */
+/** The kind of a view's function column. */
 export const VIEW_FUNCTION = object<ViewFunctionSource>({ function: text, inputs: names }, "function");
 
-/** What a query asks for, as its messages have it. */
+/** The parts of a query, as the message has them. */
 interface Parts {
   where?: string;
   columns?: { name: string; expression: string }[];
@@ -25,8 +25,8 @@ interface Parts {
 }
 
 /**
- * Rows and columns of a table or view, put together step by step; every method gives a new query. A view made of it holds
- * one row for each row of its source that the filter matches.
+ * A query for rows and columns of a table or view. Each method returns a new query. A view of a query has one row for
+ * each row of its source that matches the filter.
  */
 export class Query {
   readonly #source: { database: string; table: string };
@@ -38,44 +38,46 @@ export class Query {
     this.#parts = parts;
   }
 
-  /** How the protos have it. */
+  /** The query as a message of the protos. */
   get message(): MessageInitShape<typeof ViewQuerySchema> {
     return { ...this.#parts, source: this.#source };
   }
 
-  /** Only rows for which this SQL is true; given twice, both have to be. */
+  /** Keep only rows for which this SQL condition is true; several conditions must all be true. */
   @takes({ expression: text })
   where(expression: string): Query {
     const before = this.#parts.where ?? "";
     return this.#with({ where: before === "" ? expression : `(${before}) AND (${expression})` });
   }
 
-  /** Only these columns: names, or names with SQL expressions. Without it: all columns of the source. */
+  /**
+   * Keep only these columns: names, or names with SQL expressions. Without this, a query has all columns of the source.
+   */
   @takes({ columns: either(names, strings) })
   select(columns: readonly string[] | Readonly<Record<string, string>>): Query {
     const pairs = isList(columns) ? columns.map((name) => [name, ""] as const) : Object.entries(columns);
     return this.#with({ columns: pairs.map(([name, expression]) => ({ name, expression })) });
   }
 
-  /** One more column, computed by a registered function. */
+  /** Add a column that a registered function computes. */
   @takes({ name: text, source: VIEW_FUNCTION })
   addFunction(name: string, source: ViewFunctionSource): Query {
     return this.#with({ functions: [...(this.#parts.functions ?? []), viewFunction(name, source)] });
   }
 
-  /** A random order of the rows, the same for the same seed. */
+  /** Put the rows in a random order, which is the same for equal seeds. */
   @takes({ seed: whole })
   shuffle(seed: number | bigint): Query {
     return this.#with({ shuffleSeed: toInt64("seed", seed) });
   }
 
-  /** At most so many rows, the first by source row id. */
+  /** Keep at most this number of rows, the first by source row id. */
   @takes({ rows: whole })
   limit(rows: number): Query {
     return this.#with({ limit: toInt64("limit", rows) });
   }
 
-  /** Leave out so many rows, the first by source row id. */
+  /** Skip this number of rows, the first by source row id. */
   @takes({ rows: whole })
   offset(rows: number): Query {
     return this.#with({ offset: toInt64("offset", rows) });

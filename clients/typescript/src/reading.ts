@@ -13,26 +13,26 @@ import { takes } from "./takes.js";
 import { toInt64 } from "./values.js";
 import { ending } from "./wire.js";
 
-/** Which rows are read. */
+/** Options of reading rows. */
 export interface ReadOptions extends CallOptions {
-  /** In the order wanted; a field of a struct by names with dots between. Undefined: all that queries show. */
+  /** The columns, in this order; a field of a struct is written with dots. Undefined: all columns that queries show. */
   columns?: readonly string[] | undefined;
-  /** SQL; only rows for which it is true. */
+  /** A SQL condition: only rows for which it is true. */
   where?: string | undefined;
   limit?: number | undefined;
-  /** So many of the first rows (of those for which `where` is true) are left out. */
+  /** Skip this number of rows, counted after `where`. */
   offset?: number | undefined;
-  /** A version by its number, or by a tag; undefined: the latest. */
+  /** The version, by number or tag; undefined: the latest. */
   version?: number | bigint | string | undefined;
-  /** Rows in a batch at the most; undefined: 8,192. */
+  /** The largest number of rows in a batch; undefined: 8,192. */
   batchSize?: number | undefined;
-  /** Whether a last column `_rowid` says the row ids. */
+  /** Add a last column `_rowid` with row ids. */
   withRowId?: boolean | undefined;
-  /** Whether a last column `_rowaddr` says where rows are. */
+  /** Add a last column `_rowaddr` with row addresses. */
   withRowAddress?: boolean | undefined;
 }
 
-/** What the options of a read are. */
+/** The kinds of a read's options. */
 export const READ: Kinds<ReadOptions> = {
   ...CALL,
   columns: names,
@@ -47,9 +47,9 @@ export const READ: Kinds<ReadOptions> = {
 
 type Answers = AsyncIterator<MessageShape<typeof ReadRowsResponseSchema>>;
 
-/** One call: its bytes, and the batches in them. */
+/** One attempt: its bytes, and the batches in them. */
 class Attempt {
-  /** What cut the call: apache-arrow takes a cut for the end. */
+  /** The error that interrupted the call. apache-arrow would take the interruption for the end of the rows. */
   failed: LemanError | undefined;
   version = 0n;
   readonly #answers: Answers;
@@ -59,7 +59,7 @@ class Attempt {
     this.#answers = answers;
   }
 
-  /** Wait for the schema; undefined: the call was cut before. */
+  /** Wait for the schema; undefined if the call was interrupted first. */
   async open(): Promise<Schema | undefined> {
     return this.#unlessCut(async () => {
       const reader = await RecordBatchReader.from(this.#bytes());
@@ -69,7 +69,7 @@ class Attempt {
     });
   }
 
-  /** Take the next batch; undefined: there is none, or the call was cut. */
+  /** Return the next batch; undefined after the last one, or if the call was interrupted. */
   async next(): Promise<RecordBatch | undefined> {
     return this.#unlessCut(async () => {
       const next = await this.#batches?.next();
@@ -109,9 +109,10 @@ class Attempt {
 }
 
 /**
- * The rows of one version of a table or view, batch by batch: iterate over them once; FAILED_PRECONDITION the next time. They hold a few megabytes, however
- * large the table is and however slowly they are read; interrupted, they continue where they were. Leaving the iteration ends
- * the call; so does `close`.
+ * The rows of one version of a table or view, one batch at a time. Iterate over them once; a second iteration throws
+ * FAILED_PRECONDITION. The stream holds a few megabytes in memory, whatever the size of the table and however slowly
+ * you read. If the call is interrupted, it continues after the last row. Leaving the iteration ends the call, and so
+ * does `close`.
  */
 export class RowStream implements AsyncIterable<RecordBatch> {
   readonly #context: Context;
@@ -154,7 +155,7 @@ export class RowStream implements AsyncIterable<RecordBatch> {
     return Number((await this.#opened()).version);
   }
 
-  /** Read what is left into a table. */
+  /** Read the remaining rows into a table. */
   @takes()
   async toTable(): Promise<Table> {
     const batches: RecordBatch[] = [];
@@ -164,7 +165,7 @@ export class RowStream implements AsyncIterable<RecordBatch> {
     return new Table(await this.schema(), batches);
   }
 
-  /** End the call, whatever is still to come. */
+  /** End the call, even before all rows were read. */
   @takes()
   async close(): Promise<void> {
     this.#closed = true;
@@ -201,7 +202,7 @@ export class RowStream implements AsyncIterable<RecordBatch> {
     this.#begun = true;
   }
 
-  /** The next batch that has rows; undefined: there is none. */
+  /** Return the next batch that has rows; undefined after the last one. */
   async #next(): Promise<RecordBatch | undefined> {
     while (this.#limit !== 0n && this.#attempt !== undefined) {
       const batch = await this.#attempt.next();
@@ -241,7 +242,7 @@ export class RowStream implements AsyncIterable<RecordBatch> {
     }
   }
 
-  /** After a cut: return when another call is worth it. */
+  /** Pause before a retry after an interruption. Throws if a retry is not worthwhile. */
   async #pause(failed: LemanError): Promise<void> {
     if (!(await this.#retrying.again(failed, undefined, this.#scope))) {
       throw ending(failed, this.#scope);

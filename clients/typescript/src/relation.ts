@@ -12,7 +12,7 @@ import { CALL, type CallOptions } from "./scope.js";
 import { takes } from "./takes.js";
 import { given, toDuration } from "./values.js";
 
-/** What a table or view is now. */
+/** The state of a table or view. */
 export class TableDescription {
   readonly #told: DescribeTableResponse;
 
@@ -21,17 +21,17 @@ export class TableDescription {
     this.#told = told;
   }
 
-  /** Uri of the Lance dataset. */
+  /** The URI of the Lance dataset. */
   get uri(): string {
     return this.#told.uri;
   }
 
-  /** Its latest version. */
+  /** The latest version. */
   get version(): number {
     return Number(this.#told.version);
   }
 
-  /** Rows, without deleted ones. */
+  /** The number of rows, without deleted ones. */
   get rows(): number {
     return Number(this.#told.rowCount);
   }
@@ -40,17 +40,17 @@ export class TableDescription {
     return this.#told.fragmentCount;
   }
 
-  /** Names of all columns. */
+  /** The names of all columns. */
   get columns(): string[] {
     return this.#told.jsonSchema?.fields.map((field) => field.name) ?? [];
   }
 
-  /** Arrow schema of all columns. Throws TYPE_NOT_READABLE where apache-arrow does not know a type. */
+  /** The Arrow schema of all columns. Throws TYPE_NOT_READABLE if apache-arrow does not know a type. */
   get schema(): Schema {
     return decodeSchema(this.#told.schema);
   }
 
-  /** Columns that a function computes; each says which, and from what. */
+  /** The computed columns, with their functions and inputs. */
   get computed(): DescribeTableResponse["computedColumns"] {
     return this.#told.computedColumns;
   }
@@ -63,7 +63,7 @@ export class TableDescription {
 
 const GARBAGE = { ...CALL, olderThan: duration, dryRun: flag, includeKept: flag, maxFiles: integer };
 
-/** What tables and views have in common. Holds no state: every answer is of now. */
+/** What tables and views have in common. It holds no state: each call returns the current state. */
 export abstract class Relation {
   /** @internal */
   protected readonly context: Context;
@@ -77,7 +77,7 @@ export abstract class Relation {
     this.context = context;
   }
 
-  /** Describe it: version, rows, schema, computed columns. */
+  /** Return the current version, rows, schema and computed columns. */
   @takes({}, CALL)
   async describe(options?: CallOptions): Promise<TableDescription> {
     return new TableDescription(await this.context.stubs.catalog.describeTable({ table: this.ref }, options));
@@ -95,7 +95,7 @@ export abstract class Relation {
     return this.read(options).toTable();
   }
 
-  /** Leman's commits in its history, newest first. */
+  /** List Leman's commits in the history, newest first. */
   @takes({}, LIST)
   commits(options?: ListOptions): AsyncGenerator<Commit, void, undefined> {
     const { commits } = this.context.stubs;
@@ -103,7 +103,7 @@ export abstract class Relation {
     return listed(call, (page) => page.commits, options?.limit);
   }
 
-  /** Bring its indexes up to date, those on any of `columns` (undefined: all), and tell what they cover then. */
+  /** Update the indexes on any of `columns` (undefined: all indexes), and return which rows they then cover. */
   @takes({}, { ...CALL, columns: names })
   async optimizeIndices(options: CallOptions & { columns?: readonly string[] } = {}): Promise<IndexCoverage[]> {
     const request = { table: this.ref, columns: [...(options.columns ?? [])] };
@@ -112,8 +112,8 @@ export abstract class Relation {
   }
 
   /**
-   * Delete checkpoints, fragment records and staged files that nothing can need any more. `olderThan`: milliseconds; what
-   * was written later stays; undefined: 7 days. `dryRun`: only say what would go.
+   * Delete checkpoints, fragment records and staged files that are no longer needed. `olderThan`: the age in
+   * milliseconds up to which files are kept; undefined: 7 days. `dryRun`: only report what would be deleted.
    */
   @takes({}, GARBAGE)
   async collectGarbage(
@@ -125,7 +125,7 @@ export abstract class Relation {
     return this.context.stubs.commits.collectGarbage(request, options);
   }
 
-  /** How messages name it. */
+  /** The reference to it in messages. */
   get ref(): { database: string; table: string } {
     return { database: this.database, table: this.name };
   }

@@ -4,10 +4,13 @@ import type { Scope } from "./scope.js";
 import { withinScope, type Tokens } from "./tokens.js";
 import { ending } from "./wire.js";
 
-/** How many connections a call may lose while it runs: it may be what ends the services. */
+/**
+ * How many connections a call may lose while it runs. If it loses more, the call itself may be what crashes the
+ * services.
+ */
 const MOST_LOSSES = 2;
 
-/** Decides whether a call that failed is made again, and waits until then. */
+/** Decides whether a failed call is retried, and waits until then. */
 export class Retrying {
   readonly #policy: RetryPolicy | undefined;
   readonly #tokens: Tokens;
@@ -19,7 +22,7 @@ export class Retrying {
   #renewed = false;
   #losses = 0;
 
-  /** `patience`: milliseconds that services may be away; `away`: told when an endpoint cannot be reached. */
+  /** `patience`: milliseconds to wait for unavailable services; `away`: called when an endpoint cannot be reached. */
   constructor(policy: RetryPolicy | undefined, tokens: Tokens, patience: number, away: () => void) {
     this.#policy = policy;
     this.#tokens = tokens;
@@ -28,7 +31,7 @@ export class Retrying {
     this.#backoff = policy?.initialBackoff ?? 0;
   }
 
-  /** Something went forward: what failed before does not count any more. */
+  /** Forget earlier failures after progress. */
   reset(): void {
     this.#attempts = 1;
     this.#backoff = this.#policy?.initialBackoff ?? 0;
@@ -37,7 +40,7 @@ export class Retrying {
     this.#losses = 0;
   }
 
-  /** Return true when another attempt is worth it, after a pause where one is needed. */
+  /** Return whether to retry, after a pause if one is needed. */
   async again(failed: LemanError, token: string | undefined, scope: Scope): Promise<boolean> {
     if (scope.ended() !== undefined) {
       return false;
@@ -63,11 +66,11 @@ export class Retrying {
       return this.#pause(this.#policy, failed.retryDelay, scope);
     }
     const listed = this.#policy.codes.has(failed.code) && this.#attempts < this.#policy.maxAttempts;
-    const asked = failed.reason === undefined || failed.retryDelay !== undefined; // others say what else to do
+    const asked = failed.reason === undefined || failed.retryDelay !== undefined; // otherwise the error says what to do
     return listed && asked && this.#pause(this.#policy, failed.retryDelay ?? 0, scope);
   }
 
-  /** Wait until one of the endpoints answers, by `settle`, as long as patience lasts. */
+  /** Wait with `settle` until an endpoint answers, or the patience ends. */
   async settled(settle: () => Promise<boolean>, method: string, scope: Scope): Promise<void> {
     while ((await scope.within(settle())) === false) {
       const none = new LemanError({ code: "UNAVAILABLE", message: "none of the endpoints answers", method });
@@ -89,7 +92,10 @@ export class Retrying {
   }
 }
 
-/** Return whether a service is away; a function server that is, is for the caller to start. */
+/**
+ * Return whether the error means that a service is unavailable. An unavailable function server does not count: the
+ * caller has to start it.
+ */
 function isAway(failed: LemanError): boolean {
   return failed.code === "UNAVAILABLE" && failed.reason !== "FUNCTION_UNAVAILABLE";
 }

@@ -1,29 +1,29 @@
 import { check, duration, signal, type Kinds } from "./arguments.js";
 import { LemanError } from "./errors.js";
 
-/** What every call takes. */
+/** Options of every call. */
 export interface CallOptions {
-  /** Ends the call. With `AbortSignal.timeout` the error is DEADLINE_EXCEEDED, otherwise CANCELLED. */
+  /** Cancels the call. With `AbortSignal.timeout` the error is DEADLINE_EXCEEDED, otherwise CANCELLED. */
   signal?: AbortSignal | undefined;
-  /** Milliseconds that it may take, all attempts included; after them the error is DEADLINE_EXCEEDED. */
+  /** Milliseconds that the call may take, including retries. Then the error is DEADLINE_EXCEEDED. */
   timeout?: number | undefined;
 }
 
-/** What the options of every call are. */
+/** The kinds of every call's options. */
 export const CALL: Kinds<CallOptions> = { signal, timeout: duration };
 
-/** The longest time that gRPC can tell, and Dates hold: some eleven thousand years. */
+/** The longest time that gRPC and dates can express, about eleven thousand years. */
 const LONGEST_TIMEOUT = 99_999_999 * 3_600_000;
 
 const LONGEST_TIMER = 2 ** 31 - 1;
 
-/** When a call ends early: by its caller's signal, by time, or as the client is closed. */
+/** Ends a call early: by the caller's signal, by timeout, or when the client is closed. */
 export class Scope {
   readonly deadline: number | undefined;
   readonly #signal: AbortSignal | undefined;
   readonly #closing: AbortSignal;
 
-  /** Throws INVALID_ARGUMENT for a signal or a time that is none: gRPC would raise an error that no one can catch. */
+  /** Throws INVALID_ARGUMENT for an invalid signal or timeout. gRPC would throw an error that cannot be caught. */
   constructor(options: CallOptions | undefined, closing: AbortSignal, defaultTimeout?: number) {
     if (options?.signal !== undefined) {
       check("signal", options.signal, signal);
@@ -37,7 +37,7 @@ export class Scope {
     this.#closing = closing;
   }
 
-  /** Give the error that the scope ended with; undefined: it has not ended. */
+  /** Return the error with which the scope ended; undefined if it has not ended. */
   ended(): LemanError | undefined {
     if (this.#closing.aborted) {
       return new LemanError({ code: "CANCELLED", reason: "CLOSED", message: "the client was closed" });
@@ -57,12 +57,14 @@ export class Scope {
     return undefined;
   }
 
-  /** Give the error of a scope that is over: timers may be early by the clock. */
+  /** Return the error of a scope whose timer has fired, even if the clock says that the time is not over yet. */
   over(): LemanError {
     return this.ended() ?? late();
   }
 
-  /** Call a function when the signal ends the scope; returns what takes that back. Time is not looked at. */
+  /**
+   * Call a function when the signal ends the scope. Returns a function that unregisters it. Timeouts do not call it.
+   */
   onAbort(callback: () => void): () => void {
     const signals = [this.#signal, this.#closing].filter((signal) => signal !== undefined);
     for (const signal of signals) {
@@ -78,7 +80,7 @@ export class Scope {
     };
   }
 
-  /** Wait for something; undefined: the scope ended before. */
+  /** Wait for a promise; returns undefined if the scope ends first. */
   async within<T>(work: Promise<T>): Promise<T | undefined> {
     let timer: NodeJS.Timeout | undefined;
     let release = (): void => undefined;
@@ -99,7 +101,7 @@ export class Scope {
     }
   }
 
-  /** Wait; false: the scope ended meanwhile, or would have: then it does not wait. */
+  /** Pause. Returns false if the scope ends meanwhile, or at once if it would. */
   async sleep(millis: number): Promise<boolean> {
     if (this.ended() !== undefined || (this.deadline !== undefined && Date.now() + millis > this.deadline)) {
       return false;

@@ -12,8 +12,8 @@ import { checkPairs } from "./arguments.js";
 import { invalid } from "./errors.js";
 
 /**
- * Make a message. Throws INVALID_ARGUMENT, with the path of the field, for one that cannot be sent as it is: a number that
- * its field has no room for, a text with half of a character.
+ * Make a message. Throws INVALID_ARGUMENT, with the path of the field, if it cannot be sent unchanged: for a number out
+ * of the field's range, or a text with an unpaired surrogate.
  */
 export function sendable<D extends DescMessage>(schema: D, request: MessageInitShape<D>): MessageShape<D> {
   const message = create(schema, request);

@@ -23,7 +23,7 @@ import { policyOf } from "./policy.js";
 import { CALL, type CallOptions } from "./scope.js";
 import { guarded } from "./takes.js";
 
-/** The calls of a service, as the protos have them. */
+/** The generated calls of a service. */
 export type Stub<S extends DescService> = {
   [K in keyof S["method"]]: S["method"][K] extends DescMethodUnary<infer I, infer O>
     ? (request: MessageInitShape<I>, options?: CallOptions) => Promise<MessageShape<O>>
@@ -48,7 +48,7 @@ export interface Stubs {
   readonly tables: Stub<typeof TableService>;
 }
 
-/** Make a stub for each service. Those that are `strict` refuse options and fields of requests that there are not. */
+/** Make a stub for each service. `strict` stubs refuse unknown options and unknown fields of requests. */
 export function stubs(calls: Calls, strict: boolean): Stubs {
   const stub = <S extends DescService>(service: S): Stub<S> => stubOf(service, calls, strict);
   return {
@@ -73,7 +73,7 @@ function stubOf<S extends DescService>(service: S, calls: Calls, strict: boolean
 
 type Init = MessageInitShape<DescMessage>;
 
-/** Give a mutation that says no id one, so that it is done once although it is sent again. */
+/** Set a request id in a mutation that has none, so that it is applied once even if it is retried. */
 function identified(schema: DescMessage, request: Init): Init {
   const { requestId } = request as { requestId?: string };
   return schema.field.requestId === undefined || (requestId ?? "") !== ""
@@ -88,7 +88,7 @@ const requests: Kind = {
     typeof value === "object" && value !== null && (Symbol.iterator in value || Symbol.asyncIterator in value),
 };
 
-/** What a call is sent. */
+/** Return the kinds of a call's arguments. */
 function sentBy({ methodKind, input }: DescMethod): Fields {
   if (methodKind === "client_streaming") {
     return { requests };
@@ -107,7 +107,7 @@ function invoker(method: DescMethod, calls: Calls): (given: never, options?: Cal
         calls.stream(method as DescMethodServerStreaming, request, calls.scope(options));
     case "client_streaming":
       return async (requests: Iterable<Init> | AsyncIterable<Init>, options?: CallOptions) => {
-        const policy = Array.isArray(requests) ? policyOf(method, false) : undefined; // others give what they have once
+        const policy = Array.isArray(requests) ? policyOf(method, false) : undefined; // iterables: read only once
         const retrying = calls.retrying(policy);
         return calls.clientStream(method as DescMethodClientStreaming, () => requests, options, retrying);
       };

@@ -23,8 +23,8 @@ import { takes } from "./takes.js";
 import { given, toDuration } from "./values.js";
 
 /**
- * What computes a column: a SQL expression over the table's columns, or a registered function, `name` or `name@version`,
- * with the columns that take the place of its inputs.
+ * What computes a column: a SQL expression over the table's columns, or a registered function, `name` or
+ * `name@version`, with the columns to use as its inputs.
  */
 export type ColumnSource =
   { sql: string; errorPolicy?: ErrorPolicy | undefined } | { function: string; inputs?: readonly string[] | undefined };
@@ -37,11 +37,11 @@ const STATES = ["COMPUTED", "NULL", "FAILED", "NOT_COMPUTED"] as const;
 const COLUMNS = { columns: record };
 const COLUMN = { column: text };
 
-/** A table of a database. Holds no state: every answer is of now. */
+/** A handle for a table of a database. It holds no state: each call returns the current state. */
 export class Table extends Relation {
   /**
-   * Add rows, all or none, in one version of the table. Columns that they do not have become NULL. Holds a batch at a
-   * time, and takes the next one when the services have taken it.
+   * Add rows in one new version of the table: all of them or, after an error, none. Columns that are missing from the
+   * rows become NULL. Holds one batch at a time, and takes the next one when the services have received it.
    */
   @takes({ rows: ROWS }, { ...MUTATION, maxRowsPerFragment: whole, schema })
   async append(
@@ -51,7 +51,7 @@ export class Table extends Relation {
     return appendRows(this.context, this.ref, new Rows(rows, options.schema), options.schema, options);
   }
 
-  /** Delete the rows for which a SQL condition is true (`true`: all of them), and tell how many went. */
+  /** Delete the rows for which a SQL condition is true (`true`: all rows), and return how many were deleted. */
   @takes({ where: text }, MUTATION)
   async delete(where: string, options?: MutationOptions): Promise<number> {
     const request = { table: this.ref, where, requestId: requestIdOf(options) };
@@ -59,9 +59,9 @@ export class Table extends Relation {
   }
 
   /**
-   * Give columns of the rows for which a SQL condition is true (`true`: all of them) other values, and tell how many rows
-   * that were. `set`: SQL over the row as it was, such as `n + 1`, by column. Computed columns that rest on one of them
-   * become NULL in these rows.
+   * Change values in the rows for which a SQL condition is true (`true`: all rows), and return how many rows these
+   * were. `set` has one SQL expression per column, such as `n + 1`, evaluated on the row before the update. In these
+   * rows, computed columns that depend on a changed column become NULL.
    */
   @takes({ where: text, set: strings }, MUTATION)
   async update(where: string, set: Readonly<Record<string, string>>, options?: MutationOptions): Promise<number> {
@@ -70,8 +70,8 @@ export class Table extends Relation {
   }
 
   /**
-   * Bring rows together with those of the table that have the same values in the columns `on`, all of it or nothing, in one
-   * version of the table.
+   * Match the sent rows with rows of the table that have the same values in the columns `on`, and apply the rules to
+   * them. Makes all changes in one new version of the table or, after an error, none.
    */
   @takes({ on: either(text, names), rows: ROWS, rules: MERGE_RULES }, { ...MUTATION, schema })
   async merge(
@@ -89,7 +89,10 @@ export class Table extends Relation {
     return mergedOf(answer);
   }
 
-  /** Add computed columns, all NULL, without writing data; `backfill` computes them. Gives the table's version then. */
+  /**
+   * Add computed columns, all NULL, without writing data; `backfill` computes them. Returns the new version of the
+   * table.
+   */
   @takes(COLUMNS, MUTATION)
   async addColumns(columns: Readonly<Record<string, ColumnSource>>, options?: MutationOptions): Promise<number> {
     const request = { table: this.ref, columns: newColumns(columns), requestId: requestIdOf(options) };
@@ -97,8 +100,8 @@ export class Table extends Relation {
   }
 
   /**
-   * Give computed columns other functions. Their values are stale until the next backfill; with `keepValues` they stay
-   * current, and the new function computes only what failed or was never computed.
+   * Change the functions of computed columns. Their values are stale until the next backfill. With `keepValues` they
+   * stay current, and the new function computes only rows that failed or were never computed.
    */
   @takes(COLUMNS, { ...MUTATION, keepValues: flag })
   async alterColumns(
@@ -119,7 +122,7 @@ export class Table extends Relation {
     return Number((await this.context.stubs.tables.addPlainColumns(request, options)).version);
   }
 
-  /** Give columns other names, types, or the right to be NULL. `force`: although others read them. */
+  /** Change names, types or nullability of columns. With `force` also if computed columns or views read them. */
   @takes({ columns: list(record) }, FORCE)
   async alterPlainColumns(
     columns: readonly MessageInitShape<typeof PlainColumnAlterationSchema>[],
@@ -130,13 +133,15 @@ export class Table extends Relation {
     return Number((await this.context.stubs.tables.alterPlainColumns(request, options)).version);
   }
 
-  /** Give a column another name. */
+  /** Rename a column. */
   @takes({ name: text, newName: text }, FORCE)
   async renameColumn(name: string, newName: string, options?: ForceOptions): Promise<number> {
     return this.alterPlainColumns([{ name, newName }], options);
   }
 
-  /** Drop columns, computed ones too. `force`: although others read them, or jobs compute them. */
+  /**
+   * Drop columns, also computed ones. With `force` also if computed columns or views read them, or jobs compute them.
+   */
   @takes({ columns: names }, FORCE)
   async dropColumns(columns: readonly string[], options?: ForceOptions): Promise<number> {
     const force = options?.force ?? false;
@@ -144,7 +149,7 @@ export class Table extends Relation {
     return Number((await this.context.stubs.tables.dropColumns(request, options)).version);
   }
 
-  /** Tell what a backfill would do, and why; changes nothing. */
+  /** Return what a backfill would do, and why, without running it. */
   @takes(COLUMN, { ...PLAN, ...CALL, maxDecisions: integer })
   async plan(column: string, options: PlanOptions & CallOptions & { maxDecisions?: number } = {}): Promise<Plan> {
     const request = { spec: backfillSpec(this.ref, column, options), ...given({ maxDecisions: options.maxDecisions }) };
@@ -152,8 +157,8 @@ export class Table extends Relation {
   }
 
   /**
-   * Try a function on a few rows, and write nothing: that of a computed column, by its name, or another one. What it fails on
-   * is said at the rows.
+   * Compute a column for a few rows and write nothing. The function is that of a computed column, given by its name, or
+   * another one. Errors of the function are in the results of their rows.
    */
   @takes({ source: either(text, record) }, { ...PREVIEW, ...CALL })
   async preview(source: string | ColumnSource, options: PreviewOptions & CallOptions = {}): Promise<Preview> {
@@ -171,7 +176,7 @@ export class Table extends Relation {
     return previewOf(await this.context.stubs.jobs.previewFunction(request, options));
   }
 
-  /** Compute the missing and stale values of a column, as a job: returns when that has begun. */
+  /** Start a job that computes the missing and stale values of a column. Returns when the job has been accepted. */
   @takes(COLUMN, { ...PLAN, ...JOB })
   async backfill(column: string, options: PlanOptions & JobOptions = {}): Promise<Job> {
     const answer = await this.context.stubs.jobs.createJob(
@@ -193,7 +198,7 @@ export class Table extends Relation {
     return this.context.stubs.planner.getRowStates({ table: this.ref, column }, options);
   }
 
-  /** Addresses (fragment id << 32 | physical offset) of the rows of a computed column that are in a state. */
+  /** List the addresses (fragment id << 32 | physical offset) of the rows of a computed column that are in a state. */
   @takes({ ...COLUMN, state: choice(...STATES) }, LIST)
   rowsInState(column: string, state: RowState, options?: ListOptions): AsyncGenerator<bigint, void, undefined> {
     const { planner } = this.context.stubs;
@@ -202,7 +207,7 @@ export class Table extends Relation {
     return listed(call, ({ rowAddresses }) => rowAddresses, options?.limit);
   }
 
-  /** Begin a query of which a view can be made: `table.query().where("n > 1").select(["n"])`. */
+  /** Return a query over this table, from which a view can be created: `table.query().where("n > 1").select(["n"])`. */
   @takes()
   query(): Query {
     return new Query(this.ref);

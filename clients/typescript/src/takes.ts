@@ -3,19 +3,20 @@ import { invalid } from "./errors.js";
 
 type Method<T, A extends unknown[], R> = (this: T, ...given: A) => R;
 
-/** What `async` functions are made by. */
+/** The constructor of `async` functions. */
 const AsyncFunction = (async () => Promise.resolve()).constructor;
 
 /**
- * Say what a method takes: arguments by their names, in their order, and after them an object of options, if any. The
- * method is then called with nothing else: INVALID_ARGUMENT names what is wrong, as a rejection where it is `async`.
+ * Declare the arguments of a method: positional ones by name, in order, and then an object of options, if any. Other
+ * arguments are refused before the method runs: with an INVALID_ARGUMENT that names them, as a rejected promise if the
+ * method is `async`.
  */
 export function takes(positional: Fields = {}, options?: Fields) {
   return <T, A extends unknown[], R>(method: Method<T, A, R>, context: ClassMethodDecoratorContext): Method<T, A, R> =>
     guarded(String(context.name), method, positional, options);
 }
 
-/** As {@link takes}, for a function. */
+/** Like {@link takes}, for a function. */
 export function guarded<T, A extends unknown[], R>(
   name: string,
   method: Method<T, A, R>,

@@ -1,4 +1,7 @@
-/** Return whether a text has half of a surrogate pair, as one has that was cut amid a character: no UTF-8 stands for it. */
+/**
+ * Return whether a text has an unpaired surrogate, for example because it was cut within a character. UTF-8 cannot
+ * encode it.
+ */
 export function hasHalfPair(text: string): boolean {
   return /\p{Surrogate}/u.test(text);
 }

@@ -3,23 +3,27 @@ import { readFile } from "node:fs/promises";
 import { invalid, LemanError } from "./errors.js";
 import type { Scope } from "./scope.js";
 
-/** A token that says when it ends. */
+/** A token with an expiry. */
 export interface Token {
   /** What follows `Bearer `. */
   value: string;
-  /** When to ask the source for another one, at the latest; undefined: once the services refuse this one. */
+  /** When the source must be called for another token; undefined: when the services refuse this one. */
   expiresAt?: Date | undefined;
 }
 
 /**
- * Gives tokens. It is asked once at a time: before the first call, shortly before a token expires, and when the services
- * refused one (UNAUTHENTICATED); that call is then sent again.
+ * Supplies tokens. The client calls it before the first call, shortly before a token expires, and when the services
+ * refuse a token (UNAUTHENTICATED). After a refusal the client retries the call with the new token. It never calls a
+ * source concurrently.
  */
 export type TokenSource = () => string | Token | Promise<string | Token>;
 
 const MARGIN = 10_000;
 
-/** Read tokens from a file, without the white space around them; the file is read again each second at the most. */
+/**
+ * Return a source that reads the token from a file and trims surrounding white space. It reads the file at most once a
+ * second.
+ */
 export function tokenFile(path: string): TokenSource {
   return async () => ({
     value: (await readFile(path, "utf8")).trim(),
@@ -27,7 +31,7 @@ export function tokenFile(path: string): TokenSource {
   });
 }
 
-/** Give the token, which no message shows. Throws INVALID_ARGUMENT for one that no call can carry. */
+/** Check a token. Throws INVALID_ARGUMENT, without the token in its message, if a call cannot carry it. */
 function checked(token: string): string {
   if (!/^[\x21-\x7e]*$/u.test(token)) {
     const where = "a blank, a line end or a letter beyond ASCII";
@@ -36,7 +40,7 @@ function checked(token: string): string {
   return token;
 }
 
-/** Throw INVALID_ARGUMENT for what is no token, whatever the types say. */
+/** Throw INVALID_ARGUMENT if a source returned something that is not a token, despite its type. */
 function checkAnswer(given: unknown): void {
   const { value, expiresAt } = (typeof given === "object" ? (given ?? {}) : {}) as Readonly<Record<string, unknown>>;
   if (typeof value !== "string") {
@@ -48,10 +52,10 @@ function checkAnswer(given: unknown): void {
   }
 }
 
-/** That the source of tokens had not answered when a call ended. */
+/** The source supplied no token before the call ended. */
 export class NoToken extends Error {}
 
-/** Wait for what a source of tokens gives, as long as a call may take. */
+/** Wait for the token of a source until the scope of the call ends. */
 export async function withinScope<T>(asked: Promise<T>, scope: Scope, method?: string): Promise<T> {
   const found = await scope.within(asked.then((answer) => ({ answer })));
   if (found !== undefined) {
@@ -62,7 +66,7 @@ export async function withinScope<T>(asked: Promise<T>, scope: Scope, method?: s
   throw new LemanError({ code, reason, message: `${message}: ${cause.message}`, method, cause });
 }
 
-/** Keeps the token of a source. */
+/** Holds the current token of a source. */
 export class Tokens {
   readonly #source: TokenSource | undefined;
   #current: Token | undefined;
@@ -73,12 +77,12 @@ export class Tokens {
     this.#current = typeof given === "string" && given !== "" ? { value: checked(given) } : undefined;
   }
 
-  /** Whether there is a token, or a source of them. */
+  /** Whether there is a token or a source. */
   get given(): boolean {
     return this.#source !== undefined || this.#current !== undefined;
   }
 
-  /** Give the token to show now; undefined: none. */
+  /** Return the token for a call; undefined if there is none. */
   async get(): Promise<string | undefined> {
     const { expiresAt } = this.#current ?? {};
     const holds = this.#current !== undefined && (expiresAt === undefined || expiresAt.getTime() > Date.now());
@@ -96,7 +100,7 @@ export class Tokens {
     }
   }
 
-  /** Ask for another token than the one that was refused; false: there is no source. */
+  /** Get another token from the source after the services refused one. Returns false if there is no source. */
   async renew(refused: string): Promise<boolean> {
     if (this.#source === undefined) {
       return false;

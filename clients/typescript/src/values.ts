@@ -4,7 +4,7 @@ import { DurationSchema, TimestampSchema, type Duration, type Timestamp } from "
 import { invalid } from "./errors.js";
 import { UdfRefSchema, type UdfRef } from "./gen/leman/v1/udf_pb.js";
 
-/** Convert a duration; undefined where it is not set. */
+/** Convert a duration; undefined if it is not set. */
 export function milliseconds(duration: Duration | undefined): number | undefined {
   return duration === undefined ? undefined : Number(duration.seconds) * 1000 + duration.nanos / 1e6;
 }
@@ -21,7 +21,7 @@ export function toTimestamp(date: Date): Timestamp {
   return create(TimestampSchema, { seconds: BigInt(seconds), nanos: (date.getTime() - seconds * 1000) * 1e6 });
 }
 
-/** Convert a whole number; what is none is the caller's error. */
+/** Convert an integer. Throws INVALID_ARGUMENT for any other number. */
 export function toInt64(field: string, value: number | bigint): bigint {
   const found = Number.isSafeInteger(value) ? BigInt(value) : value;
   if (typeof found === "bigint" && found === BigInt.asIntN(64, found)) {
@@ -30,14 +30,14 @@ export function toInt64(field: string, value: number | bigint): bigint {
   throw invalid(field, `${field} is a whole number of 64 bits, not ${String(value)}`);
 }
 
-/** Read `name` or `name@version`. */
+/** Parse `name` or `name@version`. */
 export function udfRef(text: string): UdfRef {
   const at = text.indexOf("@");
   const [name, version] = at < 0 ? [text, ""] : [text.slice(0, at), text.slice(at + 1)];
   return create(UdfRefSchema, { name, version });
 }
 
-/** Leave out what is undefined, so that messages are made of what was given. */
+/** Remove undefined values, so that they are not set in messages. */
 export function given<T extends object>(values: T): { [K in keyof T]: Exclude<T[K], undefined> } {
   const entries = Object.entries(values).filter(([, value]) => value !== undefined);
   return Object.fromEntries(entries) as { [K in keyof T]: Exclude<T[K], undefined> };

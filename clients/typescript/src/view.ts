@@ -13,17 +13,19 @@ import { CALL, type CallOptions } from "./scope.js";
 import { takes } from "./takes.js";
 import { given, toInt64 } from "./values.js";
 
-/** How a view is refreshed. */
+/** Options of refreshing a view. */
 export interface RefreshOptions {
-  /** Bring it to this version of its source, forward or back; undefined: the latest. */
+  /** The version of the source to refresh to, which may be older than the current one; undefined: the latest. */
   sourceVersion?: number | bigint | undefined;
   /** Rows in each new fragment. */
   maxRowsPerFragment?: number | undefined;
-  /** `auto` computes what changed, and everything where that cannot be told; `incremental` refuses the latter. */
+  /**
+   * `auto` computes what changed, and everything if the changes cannot be determined; `incremental` fails in that case.
+   */
   policy?: "auto" | "incremental" | "full" | undefined;
-  /** Worker processes at the most. */
+  /** The largest number of worker processes. */
   concurrency?: number | undefined;
-  /** Bring its indexes up to date afterwards. */
+  /** Update the view's indexes afterwards. */
   optimizeIndices?: boolean | undefined;
 }
 
@@ -35,9 +37,12 @@ const REFRESH: Kinds<RefreshOptions> = {
   optimizeIndices: flag,
 };
 
-/** A materialized view of a database. Holds no state: every answer is of now. Rows without values are not shown. */
+/**
+ * A handle for a materialized view. It holds no state: each call returns the current state. Reads skip rows without
+ * values.
+ */
 export class View extends Relation {
-  /** Get its query, source, recorded source version and counts. */
+  /** Return the view's query, source, recorded source version and counts. */
   @takes({}, CALL)
   async info(options?: CallOptions): Promise<MaterializedView> {
     const answer = await this.context.stubs.catalog.getMaterializedView({ view: this.ref }, options);
@@ -47,7 +52,7 @@ export class View extends Relation {
     return answer.view;
   }
 
-  /** Bring the view to a version of its source, as a job: returns when that has begun. */
+  /** Start a job that updates the view to a version of its source. Returns when the job has been accepted. */
   @takes({}, { ...REFRESH, ...JOB })
   async refresh(options: RefreshOptions & JobOptions = {}): Promise<Job> {
     const answer = await this.context.stubs.jobs.createJob(
@@ -63,13 +68,13 @@ export class View extends Relation {
     return new Job(this.context, this.database, answer.job?.jobId ?? "");
   }
 
-  /** Tell what a refresh would do, and why; changes nothing. */
+  /** Return what a refresh would do, and why, without running it. */
   @takes({}, { ...REFRESH, ...CALL })
   async plan(options: RefreshOptions & CallOptions = {}): Promise<ExplainRefreshResponse> {
     return this.context.stubs.planner.explainRefresh({ spec: this.#spec(options) }, options);
   }
 
-  /** Give function columns other functions; the next refresh computes these columns for every row. */
+  /** Change the functions of the view's columns. The next refresh computes these columns for every row. */
   @takes({ columns: record }, MUTATION)
   async alterColumns(
     columns: Readonly<Record<string, ViewFunctionSource>>,
@@ -84,7 +89,7 @@ export class View extends Relation {
     return (await this.context.stubs.catalog.alterMaterializedView(request, options)).view;
   }
 
-  /** Begin a query of which another view can be made. */
+  /** Return a query over this view, from which another view can be created. */
   @takes()
   query(): Query {
     return new Query(this.ref);

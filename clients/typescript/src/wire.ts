@@ -5,7 +5,7 @@ import { fromCall, LemanError } from "./errors.js";
 import { methodName } from "./policy.js";
 import type { Scope } from "./scope.js";
 
-/** How a method is called on the wire. */
+/** Return how gRPC calls a method. */
 export function wire<I extends DescMessage, O extends DescMessage>(
   method: DescMethod & { input: I; output: O },
 ): [string, (message: MessageShape<I>) => Buffer, (bytes: Buffer) => MessageShape<O>] {
@@ -16,27 +16,30 @@ export function wire<I extends DescMessage, O extends DescMessage>(
   return [`/${methodName(method)}`, encode, (bytes) => fromBinary(method.output, bytes)];
 }
 
-/** Give the deadline of a call that is made now. */
+/** Return the deadline for a call that starts now. */
 export function timeLeft(scope: Scope): { deadline?: number } {
   return scope.deadline === undefined ? {} : { deadline: scope.deadline };
 }
 
-/** Return whether a mutation says which one it is. */
+/** Return whether a mutation has a request id. */
 export function hasRequestId(message: object): boolean {
   return "requestId" in message && typeof message.requestId === "string" && message.requestId !== "";
 }
 
-/** Tell what gRPC raised from all else. */
+/** Return whether an error comes from gRPC. */
 function isServiceError(error: unknown): error is ServiceError {
   return error instanceof Error && "code" in error && "details" in error && "metadata" in error;
 }
 
-/** The error of an attempt: of what gRPC says, a LemanError. */
+/** Convert an error of an attempt: errors of gRPC become LemanErrors. */
 export function told(error: unknown, method: DescMethod, requestId: string): unknown {
   return isServiceError(error) ? fromCall(error, methodName(method), requestId) : error;
 }
 
-/** What gRPC tells an answer to. It raises nothing itself: no one could catch that, and the process would end. */
+/**
+ * Make the callback for a gRPC response. It throws nothing: such an error could not be caught, and would end the
+ * process.
+ */
 export function settling(
   resolve: (answer: never) => void,
   reject: (error: ServiceError) => void,
@@ -50,7 +53,7 @@ export function settling(
   };
 }
 
-/** The error that a call ends with: that of its scope, where it was cut off by that. */
+/** Return the error with which a call ends: that of its scope, if the scope ended it. */
 export function ending(error: unknown, scope: Scope): unknown {
   const failed = error instanceof LemanError ? error : undefined;
   const ended = scope.ended();

@@ -2,18 +2,18 @@ import { createHash, timingSafeEqual } from "node:crypto";
 
 import { ServerInterceptingCall, status, type Metadata, type ServerInterceptor } from "@grpc/grpc-js";
 
-/** Shows whether a token that a caller shows may call. */
+/** Returns whether a caller with this token is accepted. */
 export type TokenCheck = (token: string) => boolean | Promise<boolean>;
 
 /**
- * How far a call is read: to the message after the one that is being worked on. Node's streams would hold sixteen, of
- * whatever size; further ones wait at the client.
+ * Limits how far a call is read ahead: to the message after the one in progress. Node's streams would buffer sixteen
+ * messages of any size; with the limit, further messages wait at the client.
  */
 export class Pace {
   #free = true;
   #waiting: (() => void) | undefined;
 
-  /** Hand on the next message: at once where it is there. */
+  /** Deliver the next message, at once if it has arrived. */
   next(): void {
     const hand = this.#waiting;
     this.#waiting = undefined;
@@ -21,7 +21,7 @@ export class Pace {
     hand?.();
   }
 
-  /** Hand on a message when its turn has come. */
+  /** Deliver a message when its turn has come. */
   arrived(hand: () => void): void {
     if (this.#free) {
       this.#free = false;
@@ -32,7 +32,7 @@ export class Pace {
   }
 }
 
-/** Decides who may call, and how far each call is read. */
+/** Decides which callers are accepted, and how far each call is read ahead. */
 export class Admission {
   readonly #check: TokenCheck | undefined;
   readonly #paces = new WeakMap<Metadata, Pace>();
@@ -41,7 +41,7 @@ export class Admission {
     this.#check = typeof token === "string" ? isToken(token) : token;
   }
 
-  /** What gRPC asks about each call. */
+  /** The interceptor that gRPC calls for each call. */
   get interceptor(): ServerInterceptor {
     return (_method, call) =>
       new ServerInterceptingCall(call, {
@@ -68,7 +68,7 @@ export class Admission {
       });
   }
 
-  /** The pace of a call that was let in. */
+  /** Return the read-ahead limit of an accepted call. */
   paceOf(metadata: Metadata): Pace {
     return this.#paces.get(metadata) ?? new Pace();
   }

@@ -15,8 +15,8 @@ import {
 } from "./leaves.js";
 
 /**
- * Make a column of values, null and undefined for none. Throws TypeError, which says where, for one that its type cannot
- * hold, however deep it lies.
+ * Make a column from values; null and undefined become NULL. Throws a TypeError that says where a value does not fit
+ * its type, at any depth.
  */
 export function column(values: Values, type: DataType, places: Places): Data {
   const found = leaf(values, type, places);
@@ -44,7 +44,10 @@ export function column(values: Values, type: DataType, places: Places): Data {
   return makeData({ type, length: values.length } as never) as Data;
 }
 
-/** The values of a Vector: of timestamps of the wanted type exactly, of which apache-arrow gives milliseconds. */
+/**
+ * Return the values of a Vector. Timestamps of the wanted type are exact; apache-arrow itself would return
+ * milliseconds.
+ */
 export function valuesOf(vector: Vector, wanted: DataType): unknown[] {
   if (!DataType.isTimestamp(wanted) || typeText(vector.type as DataType) !== typeText(wanted)) {
     return [...(vector as Iterable<unknown>)];
@@ -54,7 +57,7 @@ export function valuesOf(vector: Vector, wanted: DataType): unknown[] {
   );
 }
 
-/** The items of what is a list; undefined: it is none. */
+/** Return the items of a list; undefined if the value is not a list. */
 function itemsOf(value: unknown, item: DataType): Values | undefined {
   if (value instanceof Vector) {
     return valuesOf(value, item);
@@ -63,7 +66,7 @@ function itemsOf(value: unknown, item: DataType): Values | undefined {
   return isTyped ? Array.from(value as unknown as Iterable<unknown>) : Array.isArray(value) ? value : undefined;
 }
 
-/** Find values that a field may not be without. */
+/** Throw if a field that is not nullable has no value. */
 function checkPresent(values: Values, { type, nullable }: Field, places: Places): void {
   if (nullable) {
     return;
@@ -127,18 +130,18 @@ function fixedSizeList(values: Values, type: DataType & { listSize: number }, pl
   return made(values, type, { child: column(items, item.type as DataType, within) });
 }
 
-/** Reads the fields of a value; its names: those that the value has. */
+/** Reads the fields of a value; `names` are those that the value has. */
 interface Fields {
   readonly names: readonly string[];
   readonly get: (name: string) => unknown;
 }
 
-/** Return whether a value has what a name says, without what all objects have. */
+/** Return whether a value has a field of that name, other than the properties that every object has. */
 function hasField(value: object, name: string): boolean {
   return Object.hasOwn(value, name) || (name in value && !(name in Object.prototype));
 }
 
-/** The fields of what is a struct, by name or in their order; undefined: it is none. */
+/** Return the fields of a struct, by name or in order; undefined if the value is not a struct. */
 function fieldsOf(value: unknown, known: readonly string[]): Fields | undefined {
   if (value instanceof Map) {
     return { names: [...value.keys()].map(String), get: (name) => value.get(name) as unknown };
@@ -152,7 +155,7 @@ function fieldsOf(value: unknown, known: readonly string[]): Fields | undefined 
     return undefined;
   }
   if (value instanceof StructRow) {
-    return fieldsOf(StructRow.prototype.toJSON.call(value), known); // by itself it has names of its class too
+    return fieldsOf(StructRow.prototype.toJSON.call(value), known); // an instance also has the names of its class
   }
   const prototype: unknown = Object.getPrototypeOf(value);
   const isPlain = prototype === null || prototype === Object.prototype;
@@ -164,7 +167,7 @@ function fieldsOf(value: unknown, known: readonly string[]): Fields | undefined 
   return { names: Object.keys(value), get };
 }
 
-/** A field that a value leaves out is NULL; one that the type does not have is refused. */
+/** A missing field becomes NULL; a field that the type does not have is refused. */
 function struct(values: Values, type: DataType, places: Places): Data {
   const fields = type.children as readonly Field[];
   const known = fields.map(({ name }) => name);
@@ -194,7 +197,7 @@ function struct(values: Values, type: DataType, places: Places): Data {
   return made(values, type, { children });
 }
 
-/** The entries of what is a map; undefined: it is none. */
+/** Return the entries of a map; undefined if the value is not a map. */
 function entriesOf(value: unknown): (readonly [unknown, unknown])[] | undefined {
   if (value instanceof Map || value instanceof MapRow) {
     return [...(value as Iterable<readonly [unknown, unknown]>)];
@@ -203,7 +206,7 @@ function entriesOf(value: unknown): (readonly [unknown, unknown])[] | undefined 
   return prototype === null || prototype === Object.prototype ? Object.entries(value as object) : undefined;
 }
 
-/** A list of keys and values, as a Map has them, or an object by its names. */
+/** Accepts a list of keys and values, a Map, or an object. */
 function map(values: Values, type: DataType, places: Places): Data {
   const entry = itemOf(type).type as DataType;
   const [keyField, valueField] = entry.children as readonly Field[] as readonly [Field, Field];
@@ -276,7 +279,7 @@ function dictionary(
 
 const MINUS_ZERO = Symbol("-0");
 
-/** What tells the values of a dictionary apart. */
+/** Return a function that makes equal keys for equal values of a dictionary. */
 function keysFor(type: DataType): (value: unknown) => unknown {
   if (isBytes(type) || DataType.isFixedSizeBinary(type)) {
     return (value) => (value instanceof Uint8Array ? Buffer.from(value).toString("latin1") : {});

@@ -12,10 +12,10 @@ import { BatchReader, BatchWriter, schemaOf } from "./frames.js";
 import { mismatch, type Prepared } from "./functions.js";
 import { columnOf, emptyColumn } from "./values.js";
 
-/** The name of the protocol, of which the first message of a call tells. */
+/** The name of the protocol, which the first message of a call contains. */
 export const PROTOCOL = "leman.function.v1";
 
-/** Ends a call with a status of gRPC. */
+/** Ends a call with a gRPC status. */
 export class Refusal extends Error {
   readonly details: string;
 
@@ -30,14 +30,14 @@ export class Refusal extends Error {
 
 type Call = ServerDuplexStream<FlightData, FlightData>;
 
-/** A function that was called for, with the types that were agreed on. */
+/** The called function, with the agreed types. */
 interface Agreed {
   readonly served: Prepared;
   readonly reader: BatchReader;
   readonly writer: BatchWriter;
 }
 
-/** One call: the batches of a client, each of which is answered before the next one is looked at. */
+/** One call: computes each batch of a client before it reads the next one. */
 export class Exchange {
   readonly #call: Call;
   readonly #functions: ReadonlyMap<string, Prepared>;
@@ -56,7 +56,7 @@ export class Exchange {
     this.#pace = pace;
   }
 
-  /** Answer until the client has no more, or is gone. */
+  /** Respond until the client has sent all batches, or has disconnected. */
   async run(): Promise<void> {
     await new Promise<void>((resolve) => {
       this.#call.on("close", resolve);
@@ -76,7 +76,7 @@ export class Exchange {
     await this.#work;
   }
 
-  /** Answer the batch that is being computed, and no other. */
+  /** Finish the batch that is being computed, and no other. */
   stop(): void {
     this.#stopping = true;
     if (!this.#working) {
@@ -84,7 +84,7 @@ export class Exchange {
     }
   }
 
-  /** End the work on the batch that is being computed. */
+  /** Abort the batch that is being computed. */
   abort(): void {
     this.#aborting.abort(stopped());
     this.#end(stopped());
@@ -159,7 +159,7 @@ export class Exchange {
         resolve();
       };
       this.#call.on("close", done);
-      this.#call.write(message, done); // done once the client takes it: no answers pile up
+      this.#call.write(message, done); // waits until the client takes it, so that results do not pile up
     });
   }
 
@@ -195,7 +195,7 @@ function asked({ flightDescriptor }: FlightData): { name: string; version: strin
   return { name, version };
 }
 
-/** Agree on types; undefined: the schema comes with the next message, as pyarrow sends it. */
+/** Agree on types; undefined if the schema only comes with the next message, as pyarrow sends it. */
 function agree(served: Prepared, message: FlightData): Agreed | undefined {
   if (message.dataHeader.byteLength === 0) {
     return undefined;
@@ -217,7 +217,7 @@ function refusing<T>(what: string, read: () => T): T {
   }
 }
 
-/** Tell the client that the function failed for a batch. */
+/** Make the message for a batch on which the function failed. */
 function failure(thrown: unknown): FlightData {
   const error = thrown instanceof Error ? thrown : new Error(String(thrown));
   const type = error.name === "Error" ? error.constructor.name : error.name;

@@ -16,7 +16,7 @@ import { FlightDataSchema, type FlightData } from "../gen/arrow/flight/protocol/
 
 const PREFIX_BYTES = 8;
 
-/** Read the schema in a message. Raises what cannot be read. */
+/** Decode the schema in a message. Throws if it is invalid. */
 export function schemaOf({ dataHeader }: FlightData): Schema {
   return decodeSchema(encapsulated(dataHeader));
 }
@@ -25,12 +25,12 @@ export function schemaOf({ dataHeader }: FlightData): Schema {
 export class BatchReader {
   readonly #schema: Uint8Array;
 
-  /** `schema`: of the function, whose names the columns have in place of the client's. */
+  /** `schema`: that of the function. Its column names replace those of the client. */
   constructor(schema: Schema) {
     this.#schema = encodeSchema(schema);
   }
 
-  /** Read a batch. Raises an Error that says what is wrong with it. */
+  /** Decode a batch. Throws an Error that says what is wrong with it. */
   read({ dataHeader, dataBody }: FlightData): RecordBatch {
     if (dataHeader.byteLength === 0) {
       throw new Error("it has no rows");
@@ -55,7 +55,7 @@ export class BatchReader {
   }
 }
 
-/** Writes the answers of a stream. */
+/** Encodes the results of a stream. */
 export class BatchWriter {
   readonly #schema: Schema;
   readonly #sink = new Sink();
@@ -65,13 +65,13 @@ export class BatchWriter {
     this.#schema = schema;
   }
 
-  /** Write the schema, before all else. */
+  /** Encode the schema, which comes first. */
   begin(): FlightData[] {
     this.#writer.reset(this.#sink, this.#schema);
     return this.#messages();
   }
 
-  /** Write a column as a batch: its dictionary too, where it has one. */
+  /** Encode a column as a batch, with its dictionary if it has one. */
   write(column: Data): FlightData[] {
     const type = new Struct(this.#schema.fields);
     const rows = makeData({ type, length: column.length, nullCount: 0, children: [column] });
@@ -94,7 +94,7 @@ export class BatchWriter {
   }
 }
 
-/** Put before an Arrow message what it has in a stream of bytes: a mark, its length, and space up to the next 8 bytes. */
+/** Add what precedes an Arrow message in a stream of bytes: a marker, its length, and padding to 8 bytes. */
 function encapsulated(header: Uint8Array): Uint8Array {
   const padded = Math.ceil(header.byteLength / PREFIX_BYTES) * PREFIX_BYTES;
   const whole = Buffer.alloc(PREFIX_BYTES + padded);

@@ -7,29 +7,30 @@ import { isOfOtherArrow, OTHER_ARROW } from "../arguments.js";
 import { encodeSchema } from "../arrow.js";
 import { invalid } from "../errors.js";
 
-/** The parameters of a function by name, in their order. */
+/** The parameters of a function by name, in order. */
 export type Inputs = Readonly<Record<string, DataType>>;
 
-/** What a call gives: a value for each row, null for none. Whole numbers of 64 bits may be `number` or `bigint`. */
+/** The result of a call: a value for each row; null for NULL. 64-bit integers may be `number` or `bigint`. */
 export type Answer = Vector | readonly unknown[] | Exclude<NodeJS.ArrayBufferView, DataView>;
 
-/** A function that computes a column, a batch of rows at a time. */
+/** A function that computes a column, one batch of rows at a time. */
 export interface ServedFunction {
   name: string;
   inputs: Inputs;
   /** The type of its values. */
   output: DataType;
   /**
-   * Compute a batch, whose columns are `inputs`. What it throws is told to Leman, whose error policy decides about the
-   * batch; the name of the error is what its rules name. `signal` aborts when no one waits for the answer any more.
+   * Compute a batch with the columns `inputs`. If it throws, Leman's error policy decides about the batch; rules match
+   * the error's name. `signal` aborts when the result is no longer needed.
    */
   call: (batch: RecordBatch, signal: AbortSignal) => Answer | Promise<Answer>;
   /**
-   * Another one whenever what it computes is another: 1 to 128 of `A-Z a-z 0-9 _ . -`. Undefined: made of the program's
-   * main file and of the text of `call`. What these import is no part of it: see `versionOf`.
+   * The version: 1 to 128 characters of `A-Z a-z 0-9 _ . -`. Change it whenever the function computes other values.
+   * Undefined: a digest of the program's main file and the text of `call`. It does not cover what these import: see
+   * `versionOf`.
    */
   version?: string | undefined;
-  /** For people. */
+  /** A description for people. */
   description?: string | undefined;
 }
 
@@ -38,24 +39,24 @@ export interface Prepared {
   readonly name: string;
   readonly version: string;
   readonly inputs: Schema;
-  /** The schema of the answers, which says whose they are. */
+  /** The schema of results, which names the function and its version. */
   readonly output: Schema;
   readonly call: ServedFunction["call"];
-  /** What the server says of it when it is asked. */
+  /** The description that the server sends to clients. */
   readonly description: Uint8Array;
 }
 
 const VERSION = /^[A-Za-z0-9_.-]{1,128}$/;
 const DIGITS = 12;
 
-/** Make a version of the content of files, such as that of a module and of the model that it reads. */
+/** Make a version from the content of files, such as a module and the model that it reads. */
 export function versionOf(...files: readonly (string | URL)[]): string {
   return digestOf(files.map((file) => readFileSync(file)));
 }
 
 /**
- * Make a function of batches of one that is given the values of a row, in the order of `inputs`, and gives one: `null` is
- * none. Rows are computed one after the other.
+ * Make a batch function from a function that takes the values of a row, in the order of `inputs`, and returns one
+ * value, or `null`. It computes one row after the other.
  */
 export function eachRow(compute: (...values: never[]) => unknown): ServedFunction["call"] {
   const call: ServedFunction["call"] = async (batch, signal) => {
@@ -73,10 +74,10 @@ export function eachRow(compute: (...values: never[]) => unknown): ServedFunctio
     }
     return answer;
   };
-  return Object.assign(call, { toString: () => compute.toString() }); // versions are made of the text
+  return Object.assign(call, { toString: () => compute.toString() }); // the version is a digest of this text
 }
 
-/** Check a function, and work out what is said of it. */
+/** Check a function, and prepare its schemas and description. */
 export function prepared(given: ServedFunction): Prepared {
   if (given.name === "") {
     throw invalid("name", "a function needs a name");
@@ -118,7 +119,7 @@ export function prepared(given: ServedFunction): Prepared {
   return { name, version, inputs, output: new Schema([value], identity), call: given.call, description };
 }
 
-/** Tell what is wrong with the types of a client's columns; undefined: nothing. Names of columns are not compared. */
+/** Return what is wrong with the types of a client's columns; undefined if they match. Names are not compared. */
 export function mismatch(wanted: Schema, given: Schema): string | undefined {
   const [types, others] = [wanted, given].map(({ fields }) =>
     fields.map((field) => typeText(field.type as DataType)).join(", "),
@@ -126,19 +127,19 @@ export function mismatch(wanted: Schema, given: Schema): string | undefined {
   return types === others ? undefined : `it takes (${String(types)}), not (${String(others)})`;
 }
 
-/** Write a type so that two are the same when their texts are. */
+/** Write a type as a text that is equal for equal types only. */
 export function typeText(type: DataType): string {
   const { toString: text } = type as { toString: () => string };
   return [text.call(type), ...widths(type)].join(" ");
 }
 
-/** Widths of the decimals in a type, which its text lacks. */
+/** Return the bit widths of the decimals in a type, which its text does not have. */
 function widths(type: DataType): string[] {
   const own = DataType.isDecimal(type) ? [`of ${String(type.bitWidth)} bits`] : [];
   return [...own, ...children(type).flatMap(widths)];
 }
 
-/** Throw INVALID_ARGUMENT for a type that others cannot read, or that has no values here. */
+/** Throw INVALID_ARGUMENT for a type that other implementations cannot read, or that this server does not support. */
 function checkType(field: string, what: string, type: DataType): void {
   if (isOfOtherArrow(type)) {
     throw invalid(field, `the type of ${what} is ${OTHER_ARROW}`);
@@ -155,7 +156,7 @@ function checkType(field: string, what: string, type: DataType): void {
   }
 }
 
-/** What is wrong with a type itself, whatever is in it; undefined: nothing. */
+/** Return what is wrong with a type itself, ignoring its children; undefined if nothing is. */
 function wrongWith(type: DataType): string | undefined {
   if (DataType.isMap(type)) {
     return wrongWithMap(type);
@@ -188,7 +189,7 @@ function hasDictionary(type: DataType): boolean {
 }
 
 function children(type: DataType): DataType[] {
-  const fields = type.children as readonly Field[] | null | undefined; // types without any have none, or null
+  const fields = type.children as readonly Field[] | null | undefined; // may be null without children
   return (fields ?? []).map((field) => field.type as DataType);
 }
 

@@ -4,19 +4,19 @@ import { hasHalfPair } from "../texts.js";
 import { typeText } from "./functions.js";
 import { decimalWords, scalar, type Convert } from "./scalars.js";
 
-/** Where a value stands: its row, and its path in the value of that, such as `[1].name`. */
+/** The location of a value: its row, and its path within the row's value, such as `[1].name`. */
 export interface Place {
   readonly row: number;
   readonly path: string;
 }
 
-/** Tells where the value at an index stands. */
+/** Returns the location of the value at an index. */
 export type Places = (at: number) => Place;
 
-/** Values of a column, null and undefined for none. */
+/** Values of a column; null and undefined are NULL. */
 export type Values = readonly unknown[];
 
-/** Make a column of a type without other types in it; undefined: it is no such type. As `column` says it. */
+/** Make a column of a type without child types; undefined for any other type. See `column`. */
 export function leaf(values: Values, type: DataType, places: Places): Data | undefined {
   const convert = scalar(type);
   if (convert !== undefined) {
@@ -31,7 +31,7 @@ export function leaf(values: Values, type: DataType, places: Places): Data | und
   return isText(type) || isBytes(type) ? variable(values, type, places) : undefined;
 }
 
-/** Make the error for a value that is none of its type. */
+/** Make the error for a value that does not fit its type. */
 export function misfit(value: unknown, type: DataType, { row, path }: Place, why = ""): TypeError {
   const where = path === "" ? `row ${String(row)}` : `row ${String(row)}: ${path}`;
   const tooLarge = DataType.isFloat(type) && typeof value === "number";
@@ -39,12 +39,12 @@ export function misfit(value: unknown, type: DataType, { row, path }: Place, why
   return new TypeError(`${where}: ${describe(value)} is ${tooLarge ? "too large for" : "no"} ${typeText(type)}${hint}`);
 }
 
-/** Return whether there is no value. */
+/** Return whether a value is null or undefined. */
 export function isNone(value: unknown): boolean {
   return value === null || value === undefined;
 }
 
-/** Write a value for a message, long ones cut. */
+/** Write a value for a message, shortened if it is long. */
 export function describe(value: unknown): string {
   const text = typeof value === "string" ? JSON.stringify(value) : written(value);
   return text.length > 80 ? `${text.slice(0, 80)}…` : text;
@@ -61,17 +61,17 @@ function written(value: unknown): string {
   }
 }
 
-/** Call for each value that there is. */
+/** Call a function for each value that is not null. */
 export function eachOf(values: Values, each: (value: unknown, at: number) => void): void {
   for (let at = 0; at < values.length; at += 1) {
-    const value = values[at]; // a hole is none, which forEach does not look at
+    const value = values[at]; // forEach would skip a hole, which is NULL
     if (!isNone(value)) {
       each(value, at);
     }
   }
 }
 
-/** Make a column of its parts, and of which values there are. */
+/** Make a column from its parts and the NULLs among its values. */
 export function made(values: Values, type: DataType, parts: object): Data {
   const nullBitmap = new Uint8Array(Math.ceil(values.length / 8));
   let nullCount = values.length;
@@ -114,7 +114,7 @@ function bitsOf(values: Values, type: DataType, places: Places): Uint8Array {
   return bits;
 }
 
-/** Values that take as many words or bytes each. */
+/** Make the data of values with a fixed number of words or bytes. */
 function wideIn(values: Values, type: DataType, places: Places): Uint32Array | Uint8Array {
   const isDecimal = DataType.isDecimal(type);
   const stride = isDecimal ? type.bitWidth / 32 : (type as DataType & { byteWidth: number }).byteWidth;
@@ -135,7 +135,7 @@ function isText(type: DataType): boolean {
   return DataType.isUtf8(type) || DataType.isLargeUtf8(type) || DataType.isUtf8View(type);
 }
 
-/** Tell types whose values are as many bytes as each has. */
+/** Return whether the values of a type are bytes. */
 export function isBytes(type: DataType): boolean {
   return DataType.isBinary(type) || DataType.isLargeBinary(type) || DataType.isBinaryView(type);
 }
@@ -144,12 +144,12 @@ function bytesOf(value: unknown): Uint8Array | undefined {
   return value instanceof Uint8Array ? value : undefined;
 }
 
-/** The bytes of a text; undefined: it is none, or has half of a character, which no bytes stand for. */
+/** Encode a text; undefined if it is not a text, or has an unpaired surrogate, which UTF-8 cannot encode. */
 function encoded(value: unknown): Uint8Array | undefined {
   return typeof value === "string" && !hasHalfPair(value) ? Buffer.from(value) : undefined;
 }
 
-/** Texts and bytes. */
+/** Make a column of texts or bytes. */
 function variable(values: Values, type: DataType, places: Places): Data {
   const found = Array.from<Uint8Array | undefined>({ length: values.length });
   const convert = isText(type) ? encoded : bytesOf;
@@ -163,7 +163,7 @@ function variable(values: Values, type: DataType, places: Places): Data {
   if (DataType.isUtf8View(type) || DataType.isBinaryView(type)) {
     const builder = makeBuilder<DataType>({ type, nullValues: [null, undefined] });
     for (const value of values) {
-      builder.append(value); // a hole is none, too
+      builder.append(value); // a hole is NULL, too
     }
     return builder.finish().flush() as Data;
   }
@@ -175,7 +175,7 @@ function variable(values: Values, type: DataType, places: Places): Data {
   return made(values, type, { valueOffsets, data });
 }
 
-/** Where each of some values ends, and the next one begins. */
+/** Return the offsets of values with these lengths. */
 export function offsetsOf(lengths: readonly number[], large: boolean): Int32Array | BigInt64Array {
   const offsets = [0];
   for (const length of lengths) {

@@ -1,10 +1,10 @@
 import { DataType, DateUnit, Precision, TimeUnit } from "apache-arrow";
 
-/** Makes a value fit, as Arrow keeps it; undefined: it is none of the type. */
+/** Converts a value to its representation in Arrow; undefined if it does not fit the type. */
 export type Convert = (value: unknown) => number | bigint | undefined;
 
 const MS_A_DAY = 86_400_000;
-/** Units of each TimeUnit in a millisecond, of those that are shorter than one. */
+/** The number of units in a millisecond, for each TimeUnit that is shorter than one. */
 const PER_MILLISECOND = { [TimeUnit.MICROSECOND]: 1000, [TimeUnit.NANOSECOND]: 1_000_000 } as const;
 const PER_SECOND = {
   [TimeUnit.SECOND]: 1n,
@@ -14,10 +14,10 @@ const PER_SECOND = {
 } as const;
 
 /**
- * Give what makes values of a type fit that takes one number each; undefined: it is no such type. Whole numbers of 64 bits
- * are `number` or `bigint`. Dates and timestamps are a `Date`, or milliseconds since 1970 as apache-arrow reads them; a
- * timestamp is also a `bigint` in the unit of its type, as times of a day and durations are, or a whole `number` of that.
- * Nothing is rounded but fractions to the precision of a float.
+ * Return the conversion for a type whose values are single numbers; undefined for any other type. 64-bit integers are
+ * `number` or `bigint`. Dates and timestamps are a `Date`, or milliseconds since 1970, as apache-arrow reads them. A
+ * timestamp may also be a `bigint` in the unit of its type. Times of day and durations are a `bigint` or an integer
+ * `number` in that unit. Only fractions are rounded, to the precision of a float.
  */
 export function scalar(type: DataType): Convert | undefined {
   if (DataType.isInt(type)) {
@@ -69,7 +69,10 @@ const double = new DataView(new ArrayBuffer(8));
 const HALF_NAN = 0x7e00;
 const HALF_INFINITY = 0x7c00;
 
-/** The bits of the half float next to a number, which apache-arrow cuts off, and garbles; undefined: it is too large. */
+/**
+ * Return the bits of the nearest half float; undefined if the number is too large. apache-arrow truncates and garbles
+ * some numbers.
+ */
 function halfOf(value: number): number | undefined {
   if (Number.isNaN(value)) {
     return HALF_NAN;
@@ -86,7 +89,7 @@ function halfOf(value: number): number | undefined {
   return bits < HALF_INFINITY ? sign | bits : undefined;
 }
 
-/** Round, halves to the even number. */
+/** Round, and round halves to the even number. */
 function toEven(value: number): number {
   const found = Math.round(value);
   return found - value === 0.5 && found % 2 === 1 ? found - 1 : found;
@@ -97,7 +100,7 @@ function date(unit: DateUnit): Convert {
   return (value) => {
     const millis = millisecondsIn(value);
     if (millis === undefined || millis % MS_A_DAY !== 0) {
-      return undefined; // none, or one with a time of the day
+      return undefined; // invalid, or has a time of day
     }
     return unit === DateUnit.DAY ? days(millis / MS_A_DAY) : int64(wholeOf(millis));
   };
@@ -114,7 +117,7 @@ function timestamp(unit: TimeUnit): Convert {
   };
 }
 
-/** How many units milliseconds are; undefined: no whole number. */
+/** Convert milliseconds to units; undefined if they are not an integer. */
 function unitsIn(millis: number, unit: TimeUnit): bigint | undefined {
   if (unit === TimeUnit.SECOND) {
     return wholeOf(millis / 1000);
@@ -125,7 +128,7 @@ function unitsIn(millis: number, unit: TimeUnit): bigint | undefined {
   const perMillisecond = PER_MILLISECOND[unit];
   const full = Math.floor(millis);
   const parts = Math.round((millis - full) * perMillisecond);
-  const isSame = full + parts / perMillisecond === millis; // else it has parts of a unit
+  const isSame = full + parts / perMillisecond === millis; // otherwise it has a fraction of a unit
   return isSame ? BigInt(full) * BigInt(perMillisecond) + BigInt(parts) : undefined;
 }
 
@@ -147,15 +150,15 @@ function wholeOf(value: number): bigint | undefined {
   return Number.isInteger(value) ? BigInt(value) : undefined;
 }
 
-/** A type of decimals. */
+/** A decimal type. */
 type Decimals = DataType & { scale: number; precision: number; bitWidth: number };
 
 const DECIMAL = /^([+-]?)(\d+)(?:\.(\d+))?$/;
 
 /**
- * The words of a decimal, lowest first, of a text such as "-1.50" or of what apache-arrow reads; undefined: it is none, or
- * has more digits than its type. Others are refused: a `number` is not exact, and of a `bigint` no one knows whether it
- * counts units or the last digits.
+ * Return the words of a decimal, lowest first, from a text such as "-1.50" or from apache-arrow's own form; undefined
+ * if it is invalid, or has more digits than its type. Other values are refused: a `number` is not exact, and a `bigint`
+ * may mean units or last digits.
  */
 export function decimalWords(value: unknown, { scale, precision, bitWidth }: Decimals): Uint32Array | undefined {
   const unscaled = typeof value === "string" ? unscaledOf(value, scale) : unscaledIn(value, bitWidth);
@@ -173,7 +176,7 @@ function unscaledOf(text: string, scale: number): bigint | undefined {
     return undefined;
   }
   const digits = front + back;
-  const zeros = scale - back.length; // to be put at the end, or taken away
+  const zeros = scale - back.length; // zeros to append, or to remove if negative
   const cut = Math.max(0, digits.length + zeros);
   if (/[1-9]/.test(digits.slice(cut))) {
     return undefined;

@@ -28,18 +28,24 @@ import { ServerCertificates, type ServerTlsOptions } from "./server_certificates
 
 export type { ServerTlsOptions };
 
-/** Where and for whom functions are served. */
+/** Options of a function server. */
 export interface ServeOptions {
-  /** 0: any that is free, which `FunctionServer.port` then says; undefined: 7815. */
+  /** The port; 0: any free port, see `FunctionServer.port`; undefined: 7815. */
   port?: number | undefined;
   /** The address to listen on; undefined: `127.0.0.1`, which only this machine reaches. `0.0.0.0`: all of IPv4. */
   host?: string | undefined;
-  /** What callers have to show, `authorization: Bearer …`, or what checks it; undefined: anyone may call. */
+  /**
+   * The token that callers must send (`authorization: Bearer …`), or a function that checks it; undefined: no token is
+   * required.
+   */
   token?: string | TokenCheck | undefined;
   tls?: ServerTlsOptions | undefined;
 }
 
-/** What the options of a server are: a token of another kind, or under another name, would leave it open to all. */
+/**
+ * The kinds of a server's options. They are checked because a mistyped `token` option would leave the server open to
+ * everyone.
+ */
 const SERVE: Kinds<ServeOptions> = {
   port: { told: "a whole number from 0 to 65535", admits: (port) => Number.isInteger(port) && isPort(port as number) },
   host: text,
@@ -53,13 +59,15 @@ const MAX_MESSAGE = (256 << 20) + (1 << 20);
 const CHANNEL = {
   "grpc.max_receive_message_length": MAX_MESSAGE,
   "grpc.max_send_message_length": MAX_MESSAGE,
-  "grpc.keepalive_time_ms": 30_000, // a client that vanished keeps nothing open
+  "grpc.keepalive_time_ms": 30_000, // closes connections of clients that vanished
   "grpc.keepalive_timeout_ms": 10_000,
 };
 const GRACE = 30_000;
 const LAST_WORDS = 1000;
 
-/** Serve functions until the server is closed. Throws INVALID_ARGUMENT for options that there are not, or of another kind. */
+/**
+ * Serve functions until the server is closed. Throws INVALID_ARGUMENT for options that are unknown or of a wrong type.
+ */
 export async function serve(functions: readonly ServedFunction[], options: ServeOptions = {}): Promise<FunctionServer> {
   checkOptions(options, SERVE);
   const known = new Map<string, Prepared>();
@@ -86,7 +94,7 @@ export async function serve(functions: readonly ServedFunction[], options: Serve
   }
 }
 
-/** A server of functions, as `serve` makes it; `await using` closes it. */
+/** A server of functions, made by `serve`; `await using` closes it. */
 export class FunctionServer implements AsyncDisposable {
   readonly #server: Server;
   readonly #functions: ReadonlyMap<string, Prepared>;
@@ -125,8 +133,8 @@ export class FunctionServer implements AsyncDisposable {
   }
 
   /**
-   * Take no more calls, answer the batches that are being computed, and end. What is not done after `grace` milliseconds
-   * (undefined: half a minute) is cut off.
+   * Accept no more calls, finish the batches that are being computed, and end. Batches that are not finished after
+   * `grace` milliseconds (undefined: half a minute) are aborted.
    */
   @takes({}, { grace: duration })
   async close(options: { grace?: number } = {}): Promise<void> {
@@ -201,7 +209,7 @@ function isPort(port: number): boolean {
   return port >= 0 && port <= 65_535;
 }
 
-/** Arrow Flight, as gRPC serves it: what has no handler is UNIMPLEMENTED. */
+/** Arrow Flight as a gRPC service. Methods without a handler return UNIMPLEMENTED. */
 function definition(): ServiceDefinition {
   const methods = FlightService.methods.map((method) => [
     method.name,

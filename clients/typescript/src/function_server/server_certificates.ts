@@ -5,18 +5,18 @@ import { ServerCredentials } from "@grpc/grpc-js";
 import { pem } from "../certificates.js";
 import { invalid } from "../errors.js";
 
-/** Certificates: PEM, as paths of files, which may be renewed in place, or as their content. */
+/** Certificates in PEM: paths of files, which may be renewed in place, or their content. */
 export interface ServerTlsOptions {
-  /** What the server shows. */
+  /** The certificate of the server. */
   cert: string | Uint8Array;
   key: string | Uint8Array;
-  /** Those that callers' certificates are checked with; undefined: callers need none. */
+  /** The certificates that verify callers' certificates; undefined: callers need none. */
   clientCa?: string | Uint8Array | undefined;
 }
 
 const LOOK_EVERY = 1000;
 
-/** What a server shows and believes: new connections find what the files have then. */
+/** The certificates of a server. New connections use the current contents of the files. */
 export class ServerCertificates {
   readonly credentials: ServerCredentials;
   readonly #timer: NodeJS.Timeout | undefined;
@@ -39,7 +39,7 @@ export class ServerCertificates {
     }
   }
 
-  /** Look at the files no more. */
+  /** Stop reading the files. */
   close(): void {
     clearInterval(this.#timer);
   }
@@ -65,7 +65,7 @@ class RenewedCredentials extends ServerCredentials {
         this.updateSecureContextOptions(found);
       }
     } catch {
-      // one file is renewed, and another is not yet: what was there before holds until they fit
+      // Some files are renewed and others are not yet: keep the previous contents until they match.
     }
   }
 
@@ -82,7 +82,7 @@ interface Content extends SecureContextOptions {
 
 function read({ cert, key, clientCa }: ServerTlsOptions): Content {
   const content = { cert: pem(cert) as Buffer, key: pem(key) as Buffer, ca: pem(clientCa) ?? undefined };
-  createSecureContext(content); // refuses what does not fit
+  createSecureContext(content); // throws if they do not match
   return content;
 }
 

@@ -5,7 +5,10 @@ import { column, valuesOf } from "./columns.js";
 import { typeText, type Answer } from "./functions.js";
 import { describe, type Place } from "./leaves.js";
 
-/** Make a column of what a function gave. Raises TypeError or RangeError where that is no column of its rows. */
+/**
+ * Make a column from the result of a function. Throws a TypeError or RangeError if the result is not a column with
+ * these rows.
+ */
 export function columnOf(answer: Answer, type: DataType, rows: number): Data {
   const isVector = answer instanceof Vector;
   if (!isVector && isOfOtherArrow(answer)) {
@@ -42,7 +45,7 @@ function ofVector(vector: Vector, type: DataType): Data {
   return isWhole ? retyped(only as Data, type) : column(valuesOf(vector, type), type, ofRow);
 }
 
-/** Give data the very types that are told of: dictionaries are found by the id that theirs has. */
+/** Give data the exact type objects of the schema: apache-arrow finds dictionaries by the id of theirs. */
 function retyped(data: Data, type: DataType): Data {
   const types = (type.children as readonly Field[] | null | undefined) ?? [];
   const children = (data.children as readonly Data[]).map((child, at) => {
@@ -52,7 +55,7 @@ function retyped(data: Data, type: DataType): Data {
   return data.clone(type, data.offset, data.length, data.nullCount, undefined, children);
 }
 
-/** Types whose values a typed array holds as they are. */
+/** Return whether a typed array holds the values of a type unchanged. */
 function isPlain(type: DataType): boolean {
   return DataType.isInt(type) || (DataType.isFloat(type) && type.precision !== Precision.HALF);
 }
