@@ -9,7 +9,7 @@ import java.util.Map;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 
-/** Addresses of services, as callers write them. */
+/** Parses and checks the addresses of services. */
 final class Addresses {
   private static final Pattern ADDRESS =
       Pattern.compile("(?:\\[[\\w:.%]+\\]|[^\\s:/,@\\[\\]]+):(\\d{1,9})");
@@ -20,7 +20,7 @@ final class Addresses {
   private Addresses() {}
 
   /**
-   * The addresses that were given, once each.
+   * Return the given addresses without duplicates.
    *
    * @throws LemanException INVALID_ARGUMENT
    */
@@ -43,7 +43,7 @@ final class Addresses {
     return addresses;
   }
 
-  /** Whether host:port is of this machine and nothing else. */
+  /** Return whether host:port is an address of this machine only. */
   static boolean isLoopback(String address) {
     String host = address.substring(0, address.lastIndexOf(':')).replaceAll("^\\[|\\]$", "");
     return InetAddresses.isInetAddress(host)
@@ -51,7 +51,7 @@ final class Addresses {
         : host.equalsIgnoreCase("localhost");
   }
 
-  /** What a token is refused with that would go to another machine in the clear. */
+  /** The error for a token that would be sent to another machine unencrypted. */
   static LemanException inTheClear(String address) {
     return new LemanException(
         Status.Code.INVALID_ARGUMENT,
@@ -85,7 +85,7 @@ final class Addresses {
     return refused("endpoints", "endpoint \"" + address + "\" " + what, null);
   }
 
-  /** What an argument is refused with, by its name. */
+  /** The error for an invalid argument. */
   static LemanException refused(String argument, String message, Throwable cause) {
     List<LemanException.FieldViolation> fields =
         List.of(new LemanException.FieldViolation(argument, message));

@@ -8,8 +8,8 @@ import java.util.concurrent.BlockingQueue;
 import java.util.concurrent.LinkedBlockingQueue;
 
 /**
- * A call that answers with a stream, taken one by one: no more than two answers are held. Used by
- * one thread.
+ * A call that responds with a stream, read one message at a time; it buffers at most two messages.
+ * Used by one thread.
  */
 final class Answers<Q, A> implements AutoCloseable {
   private static final int HELD = 2;
@@ -19,7 +19,7 @@ final class Answers<Q, A> implements AutoCloseable {
   private final BlockingQueue<Object> arrived = new LinkedBlockingQueue<>();
   private boolean ended;
 
-  /** How the call ended. */
+  /** The end of the call. */
   private record End(Status status, Metadata trailers) {}
 
   Answers(ClientCall<Q, A> call, Q request, Connections connections) {
@@ -44,11 +44,11 @@ final class Answers<Q, A> implements AutoCloseable {
   }
 
   /**
-   * Wait for the next answer; null: there are no more.
+   * Wait for the next message; null after the last one.
    *
-   * @throws LemanException where the call failed, or the thread was interrupted
+   * @throws LemanException if the call failed, or the thread was interrupted
    */
-  @SuppressWarnings("unchecked") // what is no End is an answer
+  @SuppressWarnings("unchecked") // anything but an End is a message
   A next() {
     if (ended) {
       return null;
@@ -76,7 +76,7 @@ final class Answers<Q, A> implements AutoCloseable {
     return call instanceof RepeatingCall<Q, A> own ? own.token() : "";
   }
 
-  /** End the call, whatever is still to come. */
+  /** End the call, even before its last message. */
   @Override
   public void close() {
     ended = true;

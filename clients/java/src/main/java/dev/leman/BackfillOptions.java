@@ -6,7 +6,7 @@ import dev.leman.v1.CheckpointBounds;
 import dev.leman.v1.CreateJobRequest;
 import java.util.Map;
 
-/** What a backfill may be told; each value has the meaning of its field in {@link BackfillSpec}. */
+/** Options of a backfill; each one sets the field of {@link BackfillSpec} with its meaning. */
 public final class BackfillOptions {
   private static final BackfillOptions USUAL =
       new BackfillOptions(BackfillSpec.getDefaultInstance(), CreateJobRequest.getDefaultInstance());
@@ -19,18 +19,18 @@ public final class BackfillOptions {
     this.job = job;
   }
 
-  /** Nothing is given. */
+  /** The defaults. */
   public static BackfillOptions usual() {
     return USUAL;
   }
 
-  /** Compute with a registered function, {@code name@version}, in place of the column's. */
+  /** Compute with a registered function, {@code name@version}, instead of the column's own. */
   public BackfillOptions function(String nameAndVersion) {
     Arguments.given("nameAndVersion", nameAndVersion);
     return with(told.toBuilder().setUdf(ColumnFunction.ref(nameAndVersion)));
   }
 
-  /** Only rows for which this SQL condition is true. */
+  /** Compute only rows for which this SQL condition is true. */
   public BackfillOptions where(String condition) {
     Arguments.given("condition", condition);
     return with(told.toBuilder().setWhere(condition));
@@ -47,7 +47,7 @@ public final class BackfillOptions {
     return with(told.toBuilder().setReadTag(tag));
   }
 
-  /** At most so many workers. */
+  /** The largest number of workers. */
   public BackfillOptions concurrency(int workers) {
     return with(told.toBuilder().setConcurrency(workers));
   }
@@ -68,43 +68,40 @@ public final class BackfillOptions {
     return with(told.toBuilder().setCommitGranularity(fragments));
   }
 
-  /**
-   * Rows between commits, also inside of a fragment whose other rows are still being computed; not
-   * with a filter.
-   */
+  /** Rows between commits, which then also commit parts of fragments; not with a filter. */
   public BackfillOptions commitRows(long rows) {
     return with(told.toBuilder().setCommitRows(rows));
   }
 
-  /** At most so many fragments. */
+  /** The largest number of fragments to compute. */
   public BackfillOptions fragments(int most) {
     return with(told.toBuilder().setNumFrags(most));
   }
 
-  /** Only rows that are marked as failed. */
+  /** Compute only rows that are marked as failed. */
   public BackfillOptions failedOnly(boolean only) {
     return with(told.toBuilder().setFailedOnly(only));
   }
 
-  /** Bring indexes up to date with what was computed. */
+  /** Update the indexes on the column afterwards. */
   public BackfillOptions optimizeIndices(boolean optimize) {
     return with(told.toBuilder().setOptimizeIndices(optimize));
   }
 
-  /** By what the job is found; see {@link JobQuery#labels}. */
+  /** Labels by which the job can be found; see {@link JobQuery#labels}. */
   public BackfillOptions labels(Map<String, String> given) {
     Arguments.given("given", given);
     return of(job.toBuilder().clearLabels().putAllLabels(given));
   }
 
-  /** From −100 to 100: of jobs that wait for their turn, those with a higher one go first. */
+  /** The priority, from −100 to 100. A waiting job starts before jobs of lower priority. */
   public BackfillOptions priority(int given) {
     return of(job.toBuilder().setPriority(given));
   }
 
   /**
-   * Environment variables of the job's functions, such as an API key. The values are secrets: the
-   * services forget them when the job ends, and tell no one more than the names.
+   * Environment variables for the functions of the job, such as an API key. The values are secrets:
+   * the services delete them when the job ends, and show only the names.
    */
   public BackfillOptions env(Map<String, String> variables) {
     Arguments.given("variables", variables);
@@ -115,7 +112,7 @@ public final class BackfillOptions {
     return told.toBuilder();
   }
 
-  /** A request with what is said of the job beside what it does. */
+  /** Make a request with the options that every job has. */
   CreateJobRequest.Builder job() {
     return job.toBuilder();
   }

@@ -9,13 +9,13 @@ import java.security.MessageDigest;
 import java.security.NoSuchAlgorithmException;
 import java.util.HexFormat;
 
-/** Pickled functions, sent in pieces. */
+/** Uploads pickled functions in pieces. */
 final class BundleUpload {
   private static final int PIECE = 512 << 10;
 
   private BundleUpload() {}
 
-  /** Store a bundle and tell its digest; sent again where the services went away. */
+  /** Store a bundle and return its digest. Retries while the services are unavailable. */
   static String send(Connections connections, String database, byte[] data) {
     UploadBundleHeader header =
         UploadBundleHeader.newBuilder()
@@ -46,7 +46,7 @@ final class BundleUpload {
                   .build());
         }
         call.end();
-      } catch (Upload.Ended early) { // stored already, or refused
+      } catch (Upload.Ended early) { // already stored, or refused
         return call.finish(tokens);
       }
       return call.finish(tokens);

@@ -8,7 +8,7 @@ import io.grpc.Metadata;
 import io.grpc.Status;
 import java.util.concurrent.atomic.AtomicBoolean;
 
-/** A call that is sent a stream: it carries the token, and is made once. */
+/** A call that sends a stream: it carries the token and is not retried. */
 final class CarryingCall<Q, A> extends SimpleForwardingClientCall<Q, A> {
   private final Connections connections;
   private final CallOptions options;
@@ -16,7 +16,7 @@ final class CarryingCall<Q, A> extends SimpleForwardingClientCall<Q, A> {
   private final Runnable atClose = () -> end(Status.CANCELLED);
   private Listener<A> listener;
   private volatile String token = "";
-  private boolean failed; // then it was never begun, and takes nothing
+  private boolean failed; // it was never started, and ignores messages
 
   CarryingCall(Connections connections, CallOptions options, ClientCall<Q, A> call) {
     super(call);
@@ -24,7 +24,7 @@ final class CarryingCall<Q, A> extends SimpleForwardingClientCall<Q, A> {
     this.options = options;
   }
 
-  /** The token that it carried; empty: none. */
+  /** The token that the call carried, or an empty string. */
   String token() {
     return token;
   }
@@ -43,7 +43,7 @@ final class CarryingCall<Q, A> extends SimpleForwardingClientCall<Q, A> {
     try {
       super.start(new Handed(), headers);
     } catch (RuntimeException thrown) {
-      failed = true; // a channel that is being taken down may have a null in a call's place
+      failed = true; // a channel that shuts down may have null in place of a call
       end(Status.fromThrowable(thrown));
     }
   }
@@ -81,13 +81,13 @@ final class CarryingCall<Q, A> extends SimpleForwardingClientCall<Q, A> {
     }
   }
 
-  /** True once: anyone who is told so tells the listener. */
+  /** Return true the first time; the caller must then notify the listener. */
   private boolean ends() {
     connections.ends.takeBack(atClose);
     return ended.compareAndSet(false, true);
   }
 
-  /** Hands on what comes, up to the end. */
+  /** Passes events on to the listener until the call ends. */
   private final class Handed extends SimpleForwardingClientCallListener<A> {
     Handed() {
       super(listener);

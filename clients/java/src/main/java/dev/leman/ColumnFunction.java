@@ -8,7 +8,7 @@ import dev.leman.v1.UdfRef;
 import java.util.List;
 
 /**
- * What computes a column: a SQL expression over the table's columns, or a registered function and
+ * What computes a column: a SQL expression over the table's columns, or a registered function with
  * its inputs.
  */
 public final class ColumnFunction {
@@ -31,9 +31,9 @@ public final class ColumnFunction {
   }
 
   /**
-   * A registered function, {@code name@version}, or {@code name} for the one registered last.
+   * A registered function: {@code name@version}, or {@code name} for the one registered last.
    *
-   * @param inputs the columns that it reads; none: as it names them itself
+   * @param inputs the columns that it reads; if none are given, those that its definition names
    */
   public static ColumnFunction registered(String nameAndVersion, String... inputs) {
     Arguments.given("nameAndVersion", nameAndVersion);
@@ -41,7 +41,7 @@ public final class ColumnFunction {
     return new ColumnFunction(null, ref(nameAndVersion), List.of(inputs), null);
   }
 
-  /** The same SQL expression, with what happens to rows on which it fails. */
+  /** Return the same SQL expression with an error policy for rows on which it fails. */
   public ColumnFunction errorPolicy(ErrorPolicy policy) {
     Arguments.given("policy", policy);
     return new ColumnFunction(sql, function, inputs, policy);

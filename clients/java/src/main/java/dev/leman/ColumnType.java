@@ -5,14 +5,14 @@ import dev.leman.v1.JsonArrowField;
 import org.apache.arrow.vector.types.pojo.ArrowType;
 import org.apache.arrow.vector.types.pojo.Field;
 
-/** Types that a column may be given in place of its own, as requests name them. */
+/** Encodes types to which a column can be converted. */
 final class ColumnType {
   private ColumnType() {}
 
   /**
-   * The type of a field.
+   * Return the type of a field, as requests have it.
    *
-   * @throws LemanException INVALID_ARGUMENT where no column becomes one
+   * @throws LemanException INVALID_ARGUMENT if no column can be converted to it
    */
   static JsonArrowDataType told(Field field) {
     JsonArrowDataType.Builder told = JsonArrowDataType.newBuilder().setType(name(field));

@@ -33,8 +33,8 @@ import java.util.function.Function;
 import java.util.function.Supplier;
 
 /**
- * The channels to the endpoints, and what each call carries. As a {@link Channel} it is what stubs
- * take: their calls carry the token and outlast restarts of the services.
+ * The channels to the endpoints, and what each call carries. It is the {@link Channel} of generated
+ * stubs: their calls carry the token and are retried while services restart.
  */
 final class Connections extends Channel {
   private static final Metadata.Key<String> AUTHORIZATION =
@@ -45,7 +45,7 @@ final class Connections extends Channel {
   private static final MethodDescriptor<GetInfoRequest, GetInfoResponse> INFO =
       InfoServiceGrpc.getGetInfoMethod();
 
-  /** How long a call may take that is given no time, by service. */
+  /** The default timeout of a call, by service. */
   private static final Map<String, Duration> DEADLINES =
       Map.of(
           "leman.v1.InfoService", Duration.ofSeconds(10),
@@ -56,20 +56,20 @@ final class Connections extends Channel {
           "leman.v1.CommitService", Duration.ofMinutes(10),
           "leman.v1.TableService", Duration.ofMinutes(10));
 
-  /** Where what takes its time is done; after the close it takes nothing. */
+  /** Runs blocking work; rejects it after the close. */
   final ExecutorService pool;
 
-  /** Where calls tell what becomes of them, also after the close. */
+  /** Runs callbacks of calls, also after the close. */
   private final Executor executor;
 
   private final ScheduledExecutorService timer;
   private final Threads threads;
   private final CountDownLatch closing = new CountDownLatch(1);
 
-  /** What the close does before it waits for anything. */
+  /** Actions that the close runs before it waits for anything. */
   final Afterwards atClose = new Afterwards();
 
-  /** What ends when the close has done all else, where nothing else has ended it by then. */
+  /** Actions that the close runs last, for work that has not ended otherwise. */
   final Afterwards ends = new Afterwards();
 
   private final Endpoints endpoints;
@@ -95,19 +95,20 @@ final class Connections extends Channel {
     this.timer = timer;
   }
 
-  /** From now on, operations wait so long for services that are away. */
+  /** Set how long operations wait for unavailable services. */
   void waitFor(Duration time) {
     patience = time;
   }
 
   /**
-   * Refuse calls that bring a token of their own, as it would go there in the clear; null: none.
+   * Refuse calls with a token of their own, which would be sent there unencrypted; null: refuse
+   * none.
    */
   void showNoTokenTo(String address) {
     exposed = address;
   }
 
-  /** A new measure of how long one operation may wait for the services. */
+  /** Return a new limit on how long one operation may wait for the services. */
   Patience patience() {
     return new Patience(patience);
   }
@@ -126,17 +127,19 @@ final class Connections extends Channel {
     return endpoints.current().authority();
   }
 
-  /** A call of the endpoint that answered last, as it is. */
+  /** Return a plain call to the endpoint that answered last. */
   <Q, A> ClientCall<Q, A> bare(MethodDescriptor<Q, A> method, CallOptions options) {
     return endpoints.current().newCall(method, options);
   }
 
-  /** Whether it is known which endpoint answers. */
+  /** Return whether an endpoint is known to answer. */
   boolean isSettled() {
     return closed || endpoints.isSettled();
   }
 
-  /** Wait until it is known which endpoint answers; false: none does. They are shown the token. */
+  /**
+   * Wait until an endpoint answers, and return false if none does. The search sends them the token.
+   */
   boolean settle(Duration atMost) {
     return closed || endpoints.settle(endpoint -> ask(endpoint, atMost), atMost);
   }
@@ -146,7 +149,7 @@ final class Connections extends Channel {
     return info(new CarryingCall<>(this, options, endpoint.newCall(INFO, options)));
   }
 
-  /** Wait so long for a first answer. */
+  /** Wait up to this time for the first response. */
   GetInfoResponse contact(Duration atMost) {
     try {
       return Futures.get(info(newCall(INFO, within(atMost))));
@@ -170,7 +173,7 @@ final class Connections extends Channel {
     return CallOptions.DEFAULT.withDeadlineAfter(time.toNanos(), TimeUnit.NANOSECONDS);
   }
 
-  /** Make a call that answers once. Cancelling the future ends it. */
+  /** Make a call with a single response. Cancelling the future ends the call. */
   <Q, A, T> CompletableFuture<T> unary(
       MethodDescriptor<Q, A> method, Q request, Function<A, T> read) {
     ListenableFuture<A> answer =
@@ -178,14 +181,14 @@ final class Connections extends Channel {
     return Futures.of(answer, read, this);
   }
 
-  /** Open a stream of answers; {@code time}: how long it may last, null: for ever. */
+  /** Open a stream of responses; {@code time} limits its duration, null: no limit. */
   <Q, A> Answers<Q, A> answers(MethodDescriptor<Q, A> method, Q request, Duration time) {
     checkOpen();
     CallOptions options = time == null ? CallOptions.DEFAULT : within(time);
     return new Answers<>(newCall(method, options), request, this);
   }
 
-  /** The options for one attempt at a call. */
+  /** Return the options for one attempt at a call. */
   CallOptions timed(MethodDescriptor<?, ?> method, CallOptions options) {
     Duration usual = DEADLINES.get(method.getServiceName());
     boolean given =
@@ -196,10 +199,10 @@ final class Connections extends Channel {
   }
 
   /**
-   * Add what each call carries; give the token, empty: none.
+   * Add what each call carries, and return the token, or an empty string.
    *
-   * @param deadline until when a source of tokens is waited for; null: for ever
-   * @throws LemanException where there is none, or the client was closed
+   * @param deadline until when to wait for the token source; null: no limit
+   * @throws LemanException if there is no token, or the client was closed
    */
   String carry(Metadata headers, Deadline deadline) {
     checkOpen();
@@ -219,17 +222,20 @@ final class Connections extends Channel {
     return token;
   }
 
-  /** Whether a call with these headers, which are its caller's, waits for no token. */
+  /** Return whether a call with these headers, which the caller set, needs not wait for a token. */
   boolean isTokenAtHand(Metadata headers) {
     return closed || tokens.isAtHand() || headers.containsKey(AUTHORIZATION);
   }
 
-  /** The token, see {@link Tokens#current}. */
+  /** Return the token, see {@link Tokens#current}. */
   String token(Deadline deadline) {
     return orClosed(() -> tokens.current(pool, deadline));
   }
 
-  /** Ask the source of tokens again, see {@link Tokens#renew}; false: there is none. */
+  /**
+   * Get another token from the source, see {@link Tokens#renew}; returns false if there is no
+   * source.
+   */
   boolean renew(String refused, Deadline deadline) {
     return orClosed(() -> tokens.renew(refused, pool, deadline));
   }
@@ -243,8 +249,7 @@ final class Connections extends Channel {
   }
 
   /**
-   * Whether a call that was refused with this code, for the {@code attempt}th time, may be made
-   * again.
+   * Return whether a call may be retried after its {@code attempt}th attempt failed with this code.
    */
   boolean repeatable(
       MethodDescriptor<?, ?> method, Object request, LemanException failure, int attempt) {
@@ -253,7 +258,7 @@ final class Connections extends Channel {
     }
     RetryPolicy.Rule rule = policy.rule(method.getFullMethodName());
     if (failure.is(ErrorReason.FUNCTION_UNAVAILABLE)) {
-      return false; // the services are there; the function server is for the caller to start
+      return false; // the services are there; the caller has to start the function server
     }
     if (failure.code() == Status.Code.UNAVAILABLE) {
       return rule != null || carriesRequestId(request);
@@ -267,8 +272,8 @@ final class Connections extends Channel {
   }
 
   /**
-   * How long to wait after a failed attempt; null: no more attempts. The next one goes to another
-   * endpoint.
+   * Return how long to wait after a failed attempt; null: do not retry. The next attempt goes to
+   * another endpoint.
    */
   Duration pause(LemanException failure, Patience waiting) {
     if (!waiting.mayLose(failure)) {
@@ -282,9 +287,9 @@ final class Connections extends Channel {
   }
 
   /**
-   * After a stream broke: return once another one is worth a try.
+   * After a stream was interrupted, pause until it can be opened again.
    *
-   * @throws LemanException where it is not
+   * @throws LemanException if a retry is not worthwhile
    */
   void beforeNextStream(LemanException failure, Patience waiting, String token) {
     if (closed) {
@@ -296,7 +301,10 @@ final class Connections extends Channel {
     pauseOrThrow(failure, waiting, failure.code() == Status.Code.UNAVAILABLE);
   }
 
-  /** As {@link #beforeNextStream}; uploads also stand in line where too many are at work. */
+  /**
+   * Like {@link #beforeNextStream}; uploads also wait while the services are at their limit of
+   * uploads.
+   */
   void beforeNextUpload(LemanException failure, Patience waiting, String token) {
     boolean inLine =
         failure.code() == Status.Code.RESOURCE_EXHAUSTED && failure.retryDelay().isPresent();
@@ -315,7 +323,7 @@ final class Connections extends Channel {
     sleep(pause);
   }
 
-  /** Wait, unless the thread is interrupted, or the client is closed. */
+  /** Sleep, unless the thread is interrupted or the client is closed. */
   void sleep(Duration pause) {
     try {
       if (closing.await(pause.toNanos(), TimeUnit.NANOSECONDS)) {
@@ -326,19 +334,19 @@ final class Connections extends Channel {
     }
   }
 
-  /** Do something in a thread of the client after a pause, which a close cuts short. */
+  /** Run something in a thread of the client after a pause, or when the client is closed. */
   Pause later(Runnable act, Duration wait) {
     Pause pause = new Pause(act);
     atClose.add(pause);
     try {
       pause.timed = timer.schedule(pause::end, wait.toNanos(), TimeUnit.NANOSECONDS);
     } catch (RejectedExecutionException closed) {
-      return pause; // the close has done it, or does
+      return pause; // the close has run it, or is running it
     }
     return pause;
   }
 
-  /** A pause before something is done: once, or never. */
+  /** A delayed action, which runs at most once. */
   final class Pause implements Runnable {
     private final Runnable act;
     private volatile Future<?> timed;
@@ -367,31 +375,37 @@ final class Connections extends Channel {
     }
   }
 
-  /** Have a future of work in the pool fail at the close, where its thread does not end then. */
+  /** Let the future of work in the pool fail at the close if its thread has not ended by then. */
   void endsAtClose(CompletableFuture<?> future) {
     Runnable end = () -> future.completeExceptionally(closedError(null));
     ends.add(end);
     future.whenComplete((result, failure) -> ends.takeBack(end));
   }
 
-  /** Refuse whatever is asked of a closed client. */
+  /** Throw if the client is closed. */
   void checkOpen() {
     if (closed) {
       throw closedError(null);
     }
   }
 
-  /** The exception for what a call failed with. */
+  /** Return the exception for the failure of a call. */
   LemanException explain(Throwable failure) {
     return closed ? closedError(failure) : LemanException.from(failure);
   }
 
-  /** What work in the pool fails with: it was interrupted, where the client was closed. */
+  /**
+   * Return the failure of work in the pool. If it was interrupted by the close, that is the
+   * exception of a closed client.
+   */
   Throwable orClosed(Throwable failure) {
     return closed && !(failure instanceof Error) ? closedError(failure) : failure;
   }
 
-  /** The status that a call ends with, also for stubs: {@link LemanException#from} knows it. */
+  /**
+   * Return the status with which a call ends, also in stubs; {@link LemanException#from} can read
+   * it.
+   */
   Status told(Status status) {
     return closed && !status.isOk()
         ? LemanException.status(closedError(status.asRuntimeException()))
@@ -414,7 +428,10 @@ final class Connections extends Channel {
     return field != null && !((String) message.getField(field)).isEmpty();
   }
 
-  /** Ends all calls, and the threads: what callers do in one of these may take some seconds. */
+  /**
+   * End all calls and threads. Callbacks of callers that run in these threads have a few seconds to
+   * end.
+   */
   void close() {
     closed = true;
     closing.countDown();
@@ -431,7 +448,7 @@ final class Connections extends Channel {
     try {
       endpoints.close();
     } catch (InterruptedException interrupted) {
-      Thread.currentThread().interrupt(); // nor are the threads waited for
+      Thread.currentThread().interrupt(); // do not wait for the threads either
     } finally {
       endThreads();
     }

@@ -35,8 +35,8 @@ import org.apache.arrow.vector.types.pojo.Schema;
 import org.apache.arrow.vector.util.DictionaryUtility;
 
 /**
- * A database: a folder, or a prefix of an object store, of Lance tables. Holds no state: every
- * answer is of now.
+ * A handle for a database: a folder, or a prefix of an object store, with Lance tables. It holds no
+ * state: each call returns the current state.
  */
 public final class Database {
   private final Connections connections;
@@ -54,40 +54,40 @@ public final class Database {
   }
 
   /**
-   * The same database, whose next change is made under this id: once, however often it is asked
-   * for, also by another process after this one died. Take an id for each change; the same one with
-   * another change, or with other rows, is refused. Its tables, views and jobs have ids of their
-   * own.
+   * Return a handle whose next change carries this request id. The services apply changes with
+   * equal ids once, so another process can retry a change, for example after this one died. Use a
+   * new id for each change: if an id is used again for a different change or for different rows,
+   * the call is refused. Handles of tables, views and jobs have their own method for this.
    */
   public Database withRequestId(String id) {
     Arguments.given("id", id);
     return new Database(connections, name, RequestId.of(id));
   }
 
-  /** Its name, path or uri, as it was given. */
+  /** The name, path or URI, as it was given. */
   public String name() {
     return name;
   }
 
-  /** A table. Nothing is called: whether there is one is told by the first call. */
+  /** Return a handle for a table. Makes no call: the first call fails if there is no such table. */
   public Table table(String table) {
     Arguments.given("table", table);
     return new Table(connections, name, table, RequestId.MADE_UP);
   }
 
-  /** A view. Nothing is called: whether there is one is told by the first call. */
+  /** Return a handle for a view. Makes no call: the first call fails if there is no such view. */
   public View view(String view) {
     Arguments.given("view", view);
     return new View(connections, name, view, RequestId.MADE_UP);
   }
 
-  /** A job, by its id. Nothing is called. */
+  /** Return a handle for a job. Makes no call. */
   public JobHandle job(String id) {
     Arguments.given("id", id);
     return new JobHandle(connections, name, id);
   }
 
-  /** Names of the tables. */
+  /** List the names of the tables. */
   public Pages<String> tables() {
     ListTablesRequest.Builder request = ListTablesRequest.newBuilder().setDatabase(name);
     return new Pages<>(
@@ -98,12 +98,12 @@ public final class Database {
                 answer -> new Pages.Page<>(answer.getTablesList(), answer.getNextPageToken())));
   }
 
-  /** Make a table without rows. */
+  /** Create an empty table. */
   public Table createTable(String table, Schema schema) {
     return Futures.get(createTableAsync(table, schema));
   }
 
-  /** As {@link #createTable(String, Schema)}. */
+  /** Like {@link #createTable(String, Schema)}. */
   public CompletableFuture<Table> createTableAsync(String table, Schema schema) {
     Arguments.given("table", table);
     Arguments.given("schema", schema);
@@ -119,8 +119,8 @@ public final class Database {
   }
 
   /**
-   * Make a table with rows. Where they cannot be added, the table goes again, unless you gave a
-   * request id: then it stays for the next call.
+   * Create a table with rows. If adding the rows fails, it drops the table, unless you set a
+   * request id: then the table stays, and another call with that id can continue.
    */
   public Table createTable(String table, RowSource rows) {
     Arguments.given("table", table);
@@ -138,7 +138,7 @@ public final class Database {
     }
   }
 
-  /** As {@link #createTable(String, RowSource)}; the rows are taken in a thread of the client. */
+  /** Like {@link #createTable(String, RowSource)}; reads the rows in a thread of the client. */
   public CompletableFuture<Table> createTableAsync(String table, RowSource rows) {
     Arguments.given("table", table);
     Arguments.given("rows", rows);
@@ -169,7 +169,7 @@ public final class Database {
     }
   }
 
-  /** The reader that is open, for the first attempt; for others another one. */
+  /** Return the reader that is already open, for the first attempt, or open another one. */
   private static ArrowReader taken(ArrowReader[] left, RowSource rows) throws IOException {
     ArrowReader first = left[0];
     left[0] = null;
@@ -185,28 +185,28 @@ public final class Database {
     return new Schema(sent, inMemory.getCustomMetadata());
   }
 
-  /** Remove a table that nothing rests on; see {@link #dropTable(String, boolean)}. */
+  /** Remove a table on which nothing depends; see {@link #dropTable(String, boolean)}. */
   public void dropTable(String table) {
     Arguments.given("table", table);
     dropTable(table, false);
   }
 
   /**
-   * Remove a table: its rows in all versions, and what is stored beside them. The history of its
-   * jobs stays.
+   * Remove a table: its rows in all versions, and the files that are stored next to them. The
+   * history of its jobs stays.
    *
-   * @param force although views rest on it, or jobs of it have not ended
+   * @param force remove it even if views depend on it, or jobs of it have not ended
    */
   public void dropTable(String table, boolean force) {
     Futures.get(dropTableAsync(table, force));
   }
 
-  /** As {@link #dropTable(String)}. */
+  /** Like {@link #dropTable(String)}. */
   public CompletableFuture<Void> dropTableAsync(String table) {
     return dropTableAsync(table, false);
   }
 
-  /** As {@link #dropTable(String, boolean)}. */
+  /** Like {@link #dropTable(String, boolean)}. */
   public CompletableFuture<Void> dropTableAsync(String table, boolean force) {
     Arguments.given("table", table);
     DropTableRequest request =
@@ -218,7 +218,7 @@ public final class Database {
     return connections.unary(TableServiceGrpc.getDropTableMethod(), request, answer -> null);
   }
 
-  /** Give a table another name; see {@link #renameTable(String, String, boolean)}. */
+  /** Rename a table; see {@link #renameTable(String, String, boolean)}. */
   public Table renameTable(String table, String newName) {
     Arguments.given("table", table);
     Arguments.given("newName", newName);
@@ -226,20 +226,20 @@ public final class Database {
   }
 
   /**
-   * Give a table of a file system another name. What refers to it by its old name does not follow.
+   * Rename a table in a file system. References to the old name are not updated.
    *
-   * @param force although views rest on it, or jobs of it have not ended
+   * @param force rename it even if views depend on it, or jobs of it have not ended
    */
   public Table renameTable(String table, String newName, boolean force) {
     return Futures.get(renameTableAsync(table, newName, force));
   }
 
-  /** As {@link #renameTable(String, String)}. */
+  /** Like {@link #renameTable(String, String)}. */
   public CompletableFuture<Table> renameTableAsync(String table, String newName) {
     return renameTableAsync(table, newName, false);
   }
 
-  /** As {@link #renameTable(String, String, boolean)}. */
+  /** Like {@link #renameTable(String, String, boolean)}. */
   public CompletableFuture<Table> renameTableAsync(String table, String newName, boolean force) {
     Arguments.given("table", table);
     Arguments.given("newName", newName);
@@ -254,7 +254,7 @@ public final class Database {
         TableServiceGrpc.getRenameTableMethod(), request, answer -> table(newName));
   }
 
-  /** The views. */
+  /** List the views. */
   public Pages<MaterializedViewSummary> views() {
     ListMaterializedViewsRequest.Builder request =
         ListMaterializedViewsRequest.newBuilder().setDatabase(name);
@@ -270,12 +270,15 @@ public final class Database {
                         answer.getWarningsList())));
   }
 
-  /** Make a view: a placeholder for each row of its source that matches; a refresh fills it. */
+  /**
+   * Create a view, with an empty row for each row of its source that matches; a refresh computes
+   * the values.
+   */
   public View createView(String view, ViewDefinition definition) {
     return Futures.get(createViewAsync(view, definition));
   }
 
-  /** As {@link #createView}. */
+  /** Like {@link #createView}. */
   public CompletableFuture<View> createViewAsync(String view, ViewDefinition definition) {
     Arguments.given("view", view);
     Arguments.given("definition", definition);
@@ -289,7 +292,9 @@ public final class Database {
         CatalogServiceGrpc.getCreateMaterializedViewMethod(), request, answer -> view(view));
   }
 
-  /** Remove a view that is no other one's source; see {@link #dropView(String, boolean)}. */
+  /**
+   * Remove a view that is not the source of another one; see {@link #dropView(String, boolean)}.
+   */
   public void dropView(String view) {
     Arguments.given("view", view);
     dropView(view, false);
@@ -298,18 +303,18 @@ public final class Database {
   /**
    * Remove a view. Its source and the registered functions stay.
    *
-   * @param force although it is the source of another view, which then cannot be refreshed any more
+   * @param force remove it even if it is the source of another view, which then cannot be refreshed
    */
   public void dropView(String view, boolean force) {
     Futures.get(dropViewAsync(view, force));
   }
 
-  /** As {@link #dropView(String)}. */
+  /** Like {@link #dropView(String)}. */
   public CompletableFuture<Void> dropViewAsync(String view) {
     return dropViewAsync(view, false);
   }
 
-  /** As {@link #dropView(String, boolean)}. */
+  /** Like {@link #dropView(String, boolean)}. */
   public CompletableFuture<Void> dropViewAsync(String view, boolean force) {
     Arguments.given("view", view);
     DropViewRequest request =
@@ -321,7 +326,7 @@ public final class Database {
     return connections.unary(CommitServiceGrpc.getDropViewMethod(), request, answer -> null);
   }
 
-  /** The registered functions, by name, then newest first. */
+  /** List the registered functions, by name, and the newest version of each first. */
   public Pages<UdfDefinition> functions() {
     ListUdfsRequest.Builder request = ListUdfsRequest.newBuilder().setDatabase(name);
     return new Pages<>(
@@ -333,12 +338,15 @@ public final class Database {
                     new Pages.Page<>(answer.getDefinitionsList(), answer.getNextPageToken())));
   }
 
-  /** A registered function: {@code name@version}, or {@code name} for the one registered last. */
+  /**
+   * Return a registered function: {@code name@version}, or {@code name} for the one registered
+   * last.
+   */
   public UdfDefinition function(String nameAndVersion) {
     return Futures.get(functionAsync(nameAndVersion));
   }
 
-  /** As {@link #function}. */
+  /** Like {@link #function}. */
   public CompletableFuture<UdfDefinition> functionAsync(String nameAndVersion) {
     Arguments.given("nameAndVersion", nameAndVersion);
     GetUdfRequest request =
@@ -350,12 +358,12 @@ public final class Database {
         CatalogServiceGrpc.getGetUdfMethod(), request, GetUdfResponse::getDefinition);
   }
 
-  /** Register a function; one that is registered already stays. */
+  /** Register a function. If the same definition is registered already, nothing changes. */
   public void registerFunction(FunctionDefinition definition) {
     Futures.get(registerFunctionAsync(definition));
   }
 
-  /** As {@link #registerFunction}. */
+  /** Like {@link #registerFunction}. */
   public CompletableFuture<Void> registerFunctionAsync(FunctionDefinition definition) {
     Arguments.given("definition", definition);
     RegisterUdfRequest request =
@@ -364,16 +372,17 @@ public final class Database {
   }
 
   /**
-   * Store a {@link FunctionDefinition#remote} function. At least one of its servers has to answer,
-   * and all that do have to serve the same. It may be stored again with other addresses.
+   * Register a {@link FunctionDefinition#remote} function. At least one of its servers must answer,
+   * and all that answer must serve the same version. You can register it again with other
+   * addresses.
    *
-   * @return as it is stored, with the version and the types that the servers tell
+   * @return the stored definition, with the version and types that the servers report
    */
   public UdfDefinition registerRemote(FunctionDefinition definition) {
     return Futures.get(registerRemoteAsync(definition));
   }
 
-  /** As {@link #registerRemote}. */
+  /** Like {@link #registerRemote}. */
   public CompletableFuture<UdfDefinition> registerRemoteAsync(FunctionDefinition definition) {
     Arguments.given("definition", definition);
     RegisterUdfRequest request =
@@ -383,7 +392,7 @@ public final class Database {
   }
 
   /**
-   * Store a pickled function, made elsewhere, and tell the sha256 for {@link
+   * Store a pickled function that was made elsewhere, and return the sha256 for {@link
    * FunctionDefinition#bundle}.
    */
   public String uploadBundle(byte[] data) {
@@ -391,13 +400,13 @@ public final class Database {
     return BundleUpload.send(connections, name, data);
   }
 
-  /** As {@link #uploadBundle}. */
+  /** Like {@link #uploadBundle}. */
   public CompletableFuture<String> uploadBundleAsync(byte[] data) {
     Arguments.given("data", data);
     return Futures.run(connections, () -> uploadBundle(data));
   }
 
-  /** The jobs of the database, running or from history. */
+  /** List jobs of the database, both running and ended. */
   public Pages<Job> jobs(JobQuery query) {
     Arguments.given("query", query);
     ListJobsRequest.Builder request =
@@ -417,12 +426,12 @@ public final class Database {
                         answer.getWarningsList())));
   }
 
-  /** Ask all jobs to stop that have not ended. */
+  /** Cancel all matching jobs that have not ended. */
   public CancelJobsResponse cancelJobs(JobQuery query) {
     return Futures.get(cancelJobsAsync(query));
   }
 
-  /** As {@link #cancelJobs}. */
+  /** Like {@link #cancelJobs}. */
   public CompletableFuture<CancelJobsResponse> cancelJobsAsync(JobQuery query) {
     Arguments.given("query", query);
     CancelJobsRequest request =
@@ -430,13 +439,14 @@ public final class Database {
     return connections.unary(JobServiceGrpc.getCancelJobsMethod(), request, answer -> answer);
   }
 
-  /** Compare all that the database keeps with the digests of what was written, part by part. */
+  /** Compare all stored data of the database with the recorded digests, part by part. */
   public Verification verify() {
     return verify("");
   }
 
   /**
-   * As {@link #verify()}, behind what an earlier one told, by the resume token of its last part.
+   * Like {@link #verify()}, but continue after the part of an earlier verification that has this
+   * resume token.
    */
   public Verification verify(String resumeToken) {
     Arguments.given("resumeToken", resumeToken);

@@ -14,7 +14,7 @@ import dev.leman.v1.UpdateDatabaseResponse;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
 
-/** The databases that the services know by name. */
+/** The registered databases. */
 public final class Databases {
   private final Connections connections;
   private final RequestId requestId;
@@ -29,16 +29,16 @@ public final class Databases {
   }
 
   /**
-   * The same, whose next change is made under this id: once, however often it is asked for, also by
-   * another process after this one died. Take an id for each change; the same one with another
-   * change is refused.
+   * Return a handle whose next change carries this request id. The services apply changes with
+   * equal ids once, so another process can retry a change, for example after this one died. Use a
+   * new id for each change: if an id is used again for a different change, the call is refused.
    */
   public Databases withRequestId(String id) {
     Arguments.given("id", id);
     return new Databases(connections, RequestId.of(id));
   }
 
-  /** All of them, by name. */
+  /** List all of them, by name. */
   public Pages<dev.leman.v1.Database> list() {
     return new Pages<>(
         (token, size) ->
@@ -52,12 +52,12 @@ public final class Databases {
                         answer.getWarningsList())));
   }
 
-  /** One of them. */
+  /** Return one of them. */
   public dev.leman.v1.Database get(String name) {
     return Futures.get(getAsync(name));
   }
 
-  /** As {@link #get}. */
+  /** Like {@link #get}. */
   public CompletableFuture<dev.leman.v1.Database> getAsync(String name) {
     Arguments.given("name", name);
     GetDatabaseRequest request = GetDatabaseRequest.newBuilder().setName(name).build();
@@ -65,12 +65,12 @@ public final class Databases {
         DatabaseServiceGrpc.getGetDatabaseMethod(), request, GetDatabaseResponse::getDatabase);
   }
 
-  /** Give a database a name: its {@code name} and {@code root} are set. */
+  /** Register a name for a database; set its {@code name} and {@code root}. */
   public dev.leman.v1.Database register(dev.leman.v1.Database database) {
     return Futures.get(registerAsync(database));
   }
 
-  /** As {@link #register}. */
+  /** Like {@link #register}. */
   public CompletableFuture<dev.leman.v1.Database> registerAsync(dev.leman.v1.Database database) {
     Arguments.given("database", database);
     RegisterDatabaseRequest request =
@@ -89,7 +89,7 @@ public final class Databases {
     return Futures.get(updateAsync(database, fields));
   }
 
-  /** As {@link #update}. */
+  /** Like {@link #update}. */
   public CompletableFuture<dev.leman.v1.Database> updateAsync(
       dev.leman.v1.Database database, String... fields) {
     Arguments.given("database", database);
@@ -105,12 +105,15 @@ public final class Databases {
         UpdateDatabaseResponse::getDatabase);
   }
 
-  /** Take a name away; the database stays. {@code force}: although jobs of it have not ended. */
+  /**
+   * Remove a registered name; the database itself stays. {@code force}: even if jobs of it have not
+   * ended.
+   */
   public void unregister(String name, boolean force) {
     Futures.get(unregisterAsync(name, force));
   }
 
-  /** As {@link #unregister}. */
+  /** Like {@link #unregister}. */
   public CompletableFuture<Void> unregisterAsync(String name, boolean force) {
     Arguments.given("name", name);
     UnregisterDatabaseRequest request =

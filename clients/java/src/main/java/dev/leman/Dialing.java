@@ -20,7 +20,7 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.function.Function;
 
-/** How channels are opened. */
+/** Opens channels. */
 final class Dialing {
   private static final int MAX_MESSAGE = 64 << 20;
   private static final AtomicInteger CLIENTS = new AtomicInteger();
@@ -30,7 +30,7 @@ final class Dialing {
   Path key;
   boolean plaintext;
 
-  /** Open the channels of one client; nothing is called. */
+  /** Open the channels of one client. Makes no call. */
   Connections open(List<String> endpoints, Tokens tokens, Duration patience) {
     ChannelCredentials credentials = credentials();
     String exposed = exposed(endpoints);
@@ -43,14 +43,16 @@ final class Dialing {
     return opened;
   }
 
-  /** Another machine to which a token would go in the clear without permission; null: none. */
+  /**
+   * Return another machine to which a token would be sent unencrypted without permission, or null.
+   */
   private String exposed(List<String> endpoints) {
     return authority != null || plaintext
         ? null
         : endpoints.stream().filter(at -> !Addresses.isLoopback(at)).findFirst().orElse(null);
   }
 
-  /** Open channels that {@code opened} makes. */
+  /** Open channels with {@code opened}. */
   static Connections open(
       List<String> endpoints,
       Tokens tokens,
@@ -64,7 +66,7 @@ final class Dialing {
     for (String endpoint : endpoints) {
       try {
         channels.add(opened.apply(Threads.lasting(pool)).apply(endpoint));
-      } catch (IllegalArgumentException unusable) { // gRPC knows more about names than we do
+      } catch (IllegalArgumentException unusable) { // gRPC validates names more strictly
         channels.forEach(ManagedChannel::shutdownNow);
         String told = "endpoint \"" + endpoint + "\" cannot be called: " + unusable.getMessage();
         throw Addresses.refused("endpoints", told, unusable);
@@ -79,7 +81,7 @@ final class Dialing {
         .maxInboundMessageSize(MAX_MESSAGE)
         .keepAliveTime(20, TimeUnit.SECONDS)
         .keepAliveTimeout(10, TimeUnit.SECONDS)
-        .disableRetry() // one layer of retries: this client's own
+        .disableRetry() // only this client retries
         .build();
   }
 

@@ -16,14 +16,14 @@ import java.util.concurrent.atomic.AtomicReference;
 import java.util.function.Function;
 
 /**
- * The channels to the endpoints. One of several is called while it is connected; where it is not,
- * they are asked one after the other, and the first that answers is called.
+ * The channels to the endpoints. While one endpoint is connected, calls go there. Otherwise the
+ * endpoints are tried one after the other, and calls go to the first that answers.
  */
 final class Endpoints {
-  /** How long one is waited for until the next one is asked, too. */
+  /** How long to wait for one endpoint before the next one is tried as well. */
   private static final Duration HEAD_START = Duration.ofMillis(250);
 
-  /** How long all of them are waited for. */
+  /** How long to wait for all endpoints together. */
   private static final Duration SEARCH = Duration.ofSeconds(5);
 
   private static final Duration LEAST = Duration.ofSeconds(1);
@@ -37,12 +37,12 @@ final class Endpoints {
     this.channels = List.copyOf(channels);
   }
 
-  /** The channel to be called now. */
+  /** The channel for calls. */
   Channel current() {
     return channels.get(current);
   }
 
-  /** The one that is called now did not answer: the next one is to be tried first. */
+  /** Try the next endpoint first, because the current one did not answer. */
   void leave() {
     int next = (current + 1) % channels.size();
     current = next;
@@ -50,17 +50,17 @@ final class Endpoints {
     channels.get(next).resetConnectBackoff();
   }
 
-  /** Whether there is one to be called, without {@link #settle}. */
+  /** Return whether an endpoint can be called without {@link #settle}. */
   boolean isSettled() {
     return channels.size() == 1
         || (!left && channels.get(current).getState(false) == ConnectivityState.READY);
   }
 
   /**
-   * Wait until it is known which one answers; callers at the same time wait for one search.
+   * Wait until an endpoint answers; concurrent callers share one search.
    *
-   * @param ask calls an endpoint; that it is refused is an answer, too
-   * @return false: none does, within this time
+   * @param ask calls an endpoint; a refusal counts as an answer, too
+   * @return false if none answers within this time
    */
   boolean settle(Function<Channel, CompletableFuture<?>> ask, Duration atMost) {
     if (isSettled()) {
@@ -76,12 +76,14 @@ final class Endpoints {
       own.complete(search(ask, atMost.compareTo(SEARCH) < 0 ? atMost : SEARCH));
     } finally {
       searching.set(null);
-      own.complete(false); // where the search was interrupted
+      own.complete(false); // if the search was interrupted
     }
     return own.join();
   }
 
-  /** Where a call waits needlessly, one that answers has to be found all the same. */
+  /**
+   * The shortest time for a search, so that it finds an endpoint even for a call without patience.
+   */
   static Duration atLeast(Duration patience) {
     return patience.compareTo(LEAST) < 0 ? LEAST : patience;
   }
@@ -130,11 +132,11 @@ final class Endpoints {
     } catch (InterruptedException interrupted) {
       throw Futures.interrupted(interrupted);
     } catch (ExecutionException | TimeoutException over) {
-      return; // anyone who waits looks for himself
+      return; // each waiting caller checks for itself
     }
   }
 
-  /** End all calls, and wait for the end of the connections. */
+  /** End all calls, and wait until the connections have ended. */
   void close() throws InterruptedException {
     channels.forEach(ManagedChannel::shutdownNow);
     for (ManagedChannel channel : channels) {

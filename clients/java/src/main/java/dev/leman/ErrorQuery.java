@@ -3,9 +3,7 @@ package dev.leman;
 import dev.leman.internal.Arguments;
 import dev.leman.v1.ListJobErrorsRequest;
 
-/**
- * Which failed rows of a job are meant, and what is told of them; all, unless it says otherwise.
- */
+/** Selects failed rows of a job, and what is returned about them; by default everything. */
 public final class ErrorQuery {
   private static final ErrorQuery ALL = new ErrorQuery(ListJobErrorsRequest.getDefaultInstance());
 
@@ -15,20 +13,20 @@ public final class ErrorQuery {
     this.told = told;
   }
 
-  /** Of all columns, and all that is stored of them. */
+  /** All columns, with all stored details. */
   public static ErrorQuery all() {
     return ALL;
   }
 
-  /** Only of this column. */
+  /** Only this column. */
   public ErrorQuery column(String name) {
     Arguments.given("name", name);
     return new ErrorQuery(told.toBuilder().setColumn(name).build());
   }
 
   /**
-   * Only where the rows are, and that of all of them: also of a function whose error policy stores
-   * no errors.
+   * Return only the addresses of failed rows. So the list is complete even if the function's error
+   * policy stores no errors.
    */
   public ErrorQuery placesOnly() {
     return new ErrorQuery(told.toBuilder().setPlacesOnly(true).build());

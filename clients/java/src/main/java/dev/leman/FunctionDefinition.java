@@ -16,17 +16,17 @@ import org.apache.arrow.vector.types.pojo.FieldType;
 import org.apache.arrow.vector.types.pojo.Schema;
 
 /**
- * A function as {@link Database#registerFunction} registers it: where its code is, what it reads,
- * what it gives.
+ * The definition of a function to register with {@link Database#registerFunction}: its code, its
+ * inputs and its output.
  */
 public final class FunctionDefinition {
   /** How a function is called. */
   public enum Kind {
-    /** Once a row, with a value for each input. */
+    /** For each row, with a value for each input. */
     SCALAR(UdfDefinition.Kind.KIND_SCALAR),
-    /** Once a batch, with an Arrow array for each input. */
+    /** For each batch, with an Arrow array for each input. */
     ARRAY(UdfDefinition.Kind.KIND_ARRAY),
-    /** Once a batch, with a record batch of the inputs. */
+    /** For each batch, with a record batch of the inputs. */
     RECORD_BATCH(UdfDefinition.Kind.KIND_RECORD_BATCH);
 
     private final UdfDefinition.Kind told;
@@ -61,10 +61,11 @@ public final class FunctionDefinition {
   }
 
   /**
-   * A function that servers of yours compute, such as a {@link dev.leman.functions.FunctionServer}:
-   * its version and its types are what they say.
+   * A function that your own servers compute, such as a {@link dev.leman.functions.FunctionServer}.
+   * The servers report its version and types.
    *
-   * @param addresses of its servers, {@code grpc://host:port} or {@code grpc+tls://host:port}
+   * @param addresses the addresses of its servers, {@code grpc://host:port} or {@code
+   *     grpc+tls://host:port}
    */
   public static Builder remote(String... addresses) {
     Arguments.given("addresses", addresses);
@@ -78,9 +79,9 @@ public final class FunctionDefinition {
   /**
    * A pickled function that {@link Database#uploadBundle} stored.
    *
-   * @param sha256 what that answered
+   * @param sha256 the digest that {@code uploadBundle} returned
    * @param sizeBytes the size of the bundle
-   * @param pythonVersion the Python that pickled it, such as {@code 3.11}
+   * @param pythonVersion the version of the Python that pickled it, such as {@code 3.11}
    */
   public static Builder bundle(String sha256, long sizeBytes, String pythonVersion) {
     Arguments.given("sha256", sha256);
@@ -99,7 +100,7 @@ public final class FunctionDefinition {
     return told;
   }
 
-  /** What a definition is made by. */
+  /** Builds a definition. */
   public static final class Builder {
     private final UdfDefinition.Builder told;
 
@@ -107,7 +108,7 @@ public final class FunctionDefinition {
       this.told = told;
     }
 
-    /** The name that people know it by. */
+    /** The name of the function. */
     public Builder name(String name) {
       Arguments.given("name", name);
       told.setName(name);
@@ -115,8 +116,8 @@ public final class FunctionDefinition {
     }
 
     /**
-     * To be another one whenever it computes something else. Of a remote function: what its servers
-     * have to say.
+     * The version; change it whenever the function computes other values. For a remote function:
+     * the version that its servers must report.
      */
     public Builder version(String version) {
       Arguments.given("version", version);
@@ -125,8 +126,7 @@ public final class FunctionDefinition {
     }
 
     /**
-     * How it is called; {@link Kind#SCALAR}, unless it is given. SQL and remote functions have no
-     * kind.
+     * How it is called; the default is {@link Kind#SCALAR}. SQL and remote functions have no kind.
      */
     public Builder kind(Kind kind) {
       Arguments.given("kind", kind);
@@ -134,7 +134,7 @@ public final class FunctionDefinition {
       return this;
     }
 
-    /** What the servers of a remote function call it, where that is not its name. */
+    /** The name under which servers serve a remote function, if it differs. */
     public Builder servedAs(String function) {
       Arguments.given("function", function);
       told.getRemoteFunctionBuilder().setFunction(function);
@@ -142,8 +142,8 @@ public final class FunctionDefinition {
     }
 
     /**
-     * The columns that it reads, in the order of its parameters; of a remote function those that
-     * are called like these, unless they are given.
+     * The columns that it reads, in the order of its parameters. For a remote function the default
+     * is the columns with the names of the parameters.
      */
     public Builder inputs(String... columns) {
       Arguments.given("columns", columns);
@@ -151,33 +151,33 @@ public final class FunctionDefinition {
       return this;
     }
 
-    /** The type that it gives. */
+    /** The type of its values. */
     public Builder output(ArrowType type) {
       Arguments.given("type", type);
       return output(new Field("value", FieldType.nullable(type), null));
     }
 
-    /** The type that it gives, where that is nested or has metadata. */
+    /** The type of its values, if it is nested or has metadata. */
     public Builder output(Field field) {
       Arguments.given("field", field);
       told.setOutputSchema(Schemas.write(new Schema(List.of(field))));
       return this;
     }
 
-    /** What happens to rows for which it raises. */
+    /** What happens to rows on which it fails. */
     public Builder errorPolicy(ErrorPolicy policy) {
       Arguments.given("policy", policy);
       told.setErrorPolicy(policy);
       return this;
     }
 
-    /** The most rows given to one call of a batch kind. */
+    /** For batch kinds: the largest number of rows in a call. */
     public Builder batchSize(long rows) {
       told.setBatchSize(rows);
       return this;
     }
 
-    /** How long one call of it may take. */
+    /** The timeout of a call. */
     public Builder callTimeout(Duration time) {
       Arguments.given("time", time);
       told.setCallTimeout(Durations.fromNanos(time.toNanos()));
@@ -191,20 +191,20 @@ public final class FunctionDefinition {
       return this;
     }
 
-    /** What it takes on a worker. */
+    /** The resources that a worker needs. */
     public Builder resources(Resources resources) {
       Arguments.given("resources", resources);
       told.setResources(resources);
       return this;
     }
 
-    /** Whether it is a class, built once a worker process and then called. */
+    /** Whether the code is a class, which each worker process instantiates once. */
     public Builder stateful(boolean stateful) {
       told.setStateful(stateful);
       return this;
     }
 
-    /** The definition. The services say what is wrong with it, when it is registered. */
+    /** Return the definition. The services validate it when it is registered. */
     public FunctionDefinition build() {
       return new FunctionDefinition(told.build());
     }

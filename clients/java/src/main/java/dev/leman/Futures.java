@@ -12,11 +12,13 @@ import java.util.concurrent.RejectedExecutionException;
 import java.util.function.Function;
 import java.util.function.Supplier;
 
-/** Between gRPC's futures and those of the JDK. */
+/** Converts between futures of gRPC and of the JDK. */
 final class Futures {
   private Futures() {}
 
-  /** A future that ends the call when it is cancelled, and fails with {@link LemanException}. */
+  /**
+   * Return a future that ends the call when it is cancelled, and fails with {@link LemanException}.
+   */
   static <A, T> CompletableFuture<T> of(
       ListenableFuture<A> call, Function<A, T> read, Connections connections) {
     CompletableFuture<T> result = new CallFuture<>(call);
@@ -41,7 +43,7 @@ final class Futures {
     return result;
   }
 
-  /** Do what takes a thread's time in another one. Cancelling the future interrupts it. */
+  /** Run blocking work in a thread of the client. Cancelling the future interrupts it. */
   static <T> CompletableFuture<T> run(Connections connections, Supplier<T> work) {
     BlockingFuture<T> result = new BlockingFuture<>();
     connections.endsAtClose(result);
@@ -56,7 +58,7 @@ final class Futures {
   /**
    * Wait for a future.
    *
-   * @throws LemanException what it failed with
+   * @throws LemanException the failure of the future
    */
   static <T> T get(CompletableFuture<T> future) {
     try {
@@ -71,14 +73,14 @@ final class Futures {
     }
   }
 
-  /** The exception for an interrupted thread, which stays interrupted. */
+  /** Return the exception for an interrupted thread, which stays interrupted. */
   static LemanException interrupted(InterruptedException cause) {
     Thread.currentThread().interrupt();
     return new LemanException(
         Status.Code.CANCELLED, "", "the thread was interrupted while it waited", cause);
   }
 
-  /** The failure of another thread, which says where it was waited for. */
+  /** Return the failure of another thread, with the place where the caller waited for it. */
   static RuntimeException here(Throwable failure) {
     if (failure instanceof Error error) {
       throw error;
@@ -90,7 +92,7 @@ final class Futures {
     return LemanException.from(failure);
   }
 
-  /** Where the caller waited: the failure itself was made in another thread. */
+  /** The place where the caller waited, for a failure that occurred in another thread. */
   private static final class Waited extends Exception {
     private static final long serialVersionUID = 1L;
 

@@ -8,12 +8,12 @@ import java.util.concurrent.Semaphore;
 import java.util.function.Supplier;
 
 /**
- * Publishes what an iterator gives, an iterator and a thread of the client for each subscriber.
- * Nothing is taken before it was asked for.
+ * Publishes the items of an iterator. Each subscriber has an iterator and a thread of the client of
+ * its own. Items are only read when a subscriber requests them.
  */
 final class IteratorPublisher<T, I extends IteratorPublisher.Source<T>>
     implements Flow.Publisher<T> {
-  /** An iterator that holds something. */
+  /** An iterator that holds resources. */
   interface Source<T> extends Iterator<T>, AutoCloseable {
     @Override
     void close();
@@ -87,7 +87,7 @@ final class IteratorPublisher<T, I extends IteratorPublisher.Source<T>>
       } finally {
         connections.atClose.takeBack(wake);
         thread = null;
-        Thread.interrupted(); // of a cancel: the thread is another's now
+        Thread.interrupted(); // clear the interrupt of a cancel before the pool reuses the thread
       }
     }
 

@@ -3,10 +3,7 @@ package dev.leman;
 import dev.leman.v1.Job;
 import io.grpc.Status;
 
-/**
- * A job that was waited for failed or was cancelled. What it had finished is kept: the same call
- * continues from there.
- */
+/** A job failed or was cancelled. Its finished work is kept: a new job continues from there. */
 public final class JobException extends LemanException {
   private static final long serialVersionUID = 1L;
 
@@ -19,7 +16,7 @@ public final class JobException extends LemanException {
     this.jobId = job.getJobId();
   }
 
-  /** The exception for a job as it ended. */
+  /** Return the exception for an ended job. */
   static JobException of(Job job) {
     String what =
         job.hasRefresh()
@@ -45,17 +42,17 @@ public final class JobException extends LemanException {
         job);
   }
 
-  /** The job as it ended; null in a copy that was serialized. */
+  /** The job at its end; null in a deserialized copy. */
   public Job job() {
     return job;
   }
 
-  /** Its id. */
+  /** The id of the job. */
   public String jobId() {
     return jobId;
   }
 
-  /** Shows whether it was cancelled; otherwise it failed. */
+  /** Return whether the job was cancelled; otherwise it failed. */
   public boolean cancelled() {
     return code() == Status.Code.CANCELLED && reason().isEmpty();
   }

@@ -27,7 +27,7 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.Flow;
 import java.util.function.Consumer;
 
-/** A job of a database. It runs in the services, whatever becomes of this object. */
+/** A handle for a job of a database. The job runs in the services, independent of this object. */
 public final class JobHandle {
   private final Connections connections;
   private final String database;
@@ -46,46 +46,49 @@ public final class JobHandle {
   }
 
   /**
-   * The same job, whose next {@link #retry()} is made under this id: once, however often it is
-   * asked for, also by another process after this one died.
+   * Return a handle whose next {@link #retry()} carries this request id. The services apply calls
+   * with equal ids once, so another process can retry the call, for example after this one died.
    */
   public JobHandle withRequestId(String id) {
     Arguments.given("id", id);
     return new JobHandle(connections, database, this.id, RequestId.of(id));
   }
 
-  /** Its id. */
+  /** The id of the job. */
   public String id() {
     return id;
   }
 
-  /** The job as it stands now. */
+  /** Return the current state of the job. */
   public Job get() {
     return Futures.get(getAsync());
   }
 
-  /** As {@link #get}. */
+  /** Like {@link #get}. */
   public CompletableFuture<Job> getAsync() {
     GetJobRequest request = GetJobRequest.newBuilder().setDatabase(database).setJobId(id).build();
     return connections.unary(JobServiceGrpc.getGetJobMethod(), request, GetJobResponse::getJob);
   }
 
-  /** The job now, and whenever something changed, until it has ended. */
+  /** Return the current state, and the state after each change, until the job has ended. */
   public JobWatch watch() {
     return watch(0);
   }
 
-  /** As {@link #watch()}, behind an update that was seen before, by this process or another one. */
+  /**
+   * Like {@link #watch()}, but start after an update that this process, or another one, received
+   * earlier.
+   */
   public JobWatch watch(long afterSequence) {
     return new JobWatch(connections, database, id, afterSequence, null);
   }
 
-  /** As {@link #watch()}; after so long it fails with DEADLINE_EXCEEDED, and the job goes on. */
+  /** Like {@link #watch()}, but fail with DEADLINE_EXCEEDED after this time; the job continues. */
   public JobWatch watch(Duration time) {
     return new JobWatch(connections, database, id, 0, time);
   }
 
-  /** The updates of {@link #watch()} for each subscriber, as fast as it asks for them. */
+  /** Publish the updates of {@link #watch()} to each subscriber, as fast as it requests them. */
   public Flow.Publisher<JobUpdate> updates() {
     return new IteratorPublisher<>(connections, this::watch);
   }
@@ -95,20 +98,19 @@ public final class JobHandle {
     return await(null, progress -> {});
   }
 
-  /** Wait until the job has ended, so long at the most; see {@link #await(Duration, Consumer)}. */
+  /** Wait until the job has ended, at most this long; see {@link #await(Duration, Consumer)}. */
   public Job await(Duration time) {
     return await(time, progress -> {});
   }
 
   /**
-   * Wait until the job has ended, and give it as it stands then. One that ended as DONE_WITH_ERRORS
-   * is given too; one that is paused is waited for.
+   * Wait until the job has ended, and return it, also as DONE_WITH_ERRORS. A paused job is waited
+   * for.
    *
-   * @param time how long; null: for ever
-   * @param progress is told how far the job is, whenever something changed and at least every 15
-   *     seconds
-   * @throws JobException where it failed or was cancelled
-   * @throws LemanException DEADLINE_EXCEEDED after {@code time}; the job goes on
+   * @param time the longest time to wait; null: no limit
+   * @param progress called with the progress, whenever it has changed and at least every 15 seconds
+   * @throws JobException if the job failed or was cancelled
+   * @throws LemanException DEADLINE_EXCEEDED after {@code time}; the job continues
    */
   public Job await(Duration time, Consumer<Progress> progress) {
     Arguments.given("progress", progress);
@@ -125,28 +127,30 @@ public final class JobHandle {
     return last;
   }
 
-  /** As {@link #await()}; cancelling the future ends the waiting, and the job goes on. */
+  /** Like {@link #await()}; cancelling the future ends the wait, and the job continues. */
   public CompletableFuture<Job> awaitAsync() {
     return awaitAsync(null, progress -> {});
   }
 
-  /** As {@link #await(Duration)}; cancelling the future ends the waiting, and the job goes on. */
+  /** Like {@link #await(Duration)}; cancelling the future ends the wait, and the job continues. */
   public CompletableFuture<Job> awaitAsync(Duration time) {
     return awaitAsync(time, progress -> {});
   }
 
-  /** As {@link #await(Duration, Consumer)}; {@code progress} is told in a thread of the client. */
+  /**
+   * Like {@link #await(Duration, Consumer)}; {@code progress} is called in a thread of the client.
+   */
   public CompletableFuture<Job> awaitAsync(Duration time, Consumer<Progress> progress) {
     Arguments.given("progress", progress);
     return Futures.run(connections, () -> await(time, progress));
   }
 
-  /** Ask it to stop; finished work is kept. Gives the job after that. */
+  /** Cancel the job; finished work is kept. Returns the updated job. */
   public Job cancel() {
     return Futures.get(cancelAsync());
   }
 
-  /** As {@link #cancel}. */
+  /** Like {@link #cancel}. */
   public CompletableFuture<Job> cancelAsync() {
     CancelJobRequest request =
         CancelJobRequest.newBuilder().setDatabase(database).setJobId(id).build();
@@ -154,27 +158,24 @@ public final class JobHandle {
         JobServiceGrpc.getCancelJobMethod(), request, CancelJobResponse::getJob);
   }
 
-  /**
-   * Have it stop for a while; it stays paused until it is resumed or cancelled. Gives the job after
-   * that.
-   */
+  /** Pause the job until it is resumed or cancelled. Returns the updated job. */
   public Job pause() {
     return Futures.get(pauseAsync());
   }
 
-  /** As {@link #pause}. */
+  /** Like {@link #pause}. */
   public CompletableFuture<Job> pauseAsync() {
     PauseJobRequest request =
         PauseJobRequest.newBuilder().setDatabase(database).setJobId(id).build();
     return connections.unary(JobServiceGrpc.getPauseJobMethod(), request, PauseJobResponse::getJob);
   }
 
-  /** Have it go on after a pause. Gives the job after that. */
+  /** Continue a paused job. Returns the updated job. */
   public Job resume() {
     return Futures.get(resumeAsync());
   }
 
-  /** As {@link #resume}. */
+  /** Like {@link #resume}. */
   public CompletableFuture<Job> resumeAsync() {
     ResumeJobRequest request =
         ResumeJobRequest.newBuilder().setDatabase(database).setJobId(id).build();
@@ -182,23 +183,23 @@ public final class JobHandle {
         JobServiceGrpc.getResumeJobMethod(), request, ResumeJobResponse::getJob);
   }
 
-  /** Give it these labels, and no others. */
+  /** Replace all labels. */
   public Job updateLabels(Map<String, String> labels) {
     return Futures.get(updateLabelsAsync(labels));
   }
 
-  /** As {@link #updateLabels}. */
+  /** Like {@link #updateLabels}. */
   public CompletableFuture<Job> updateLabelsAsync(Map<String, String> labels) {
     Arguments.given("labels", labels);
     return update(UpdateJobRequest.newBuilder().putAllLabels(labels), "labels");
   }
 
-  /** Give it another priority, which counts while it waits for its turn. */
+  /** Change the priority, which counts while the job waits to start. */
   public Job updatePriority(int priority) {
     return Futures.get(updatePriorityAsync(priority));
   }
 
-  /** As {@link #updatePriority}. */
+  /** Like {@link #updatePriority}. */
   public CompletableFuture<Job> updatePriorityAsync(int priority) {
     return update(UpdateJobRequest.newBuilder().setPriority(priority), "priority");
   }
@@ -211,63 +212,65 @@ public final class JobHandle {
         UpdateJobResponse::getJob);
   }
 
-  /** Once it has ended: take it out of the history for good. What it computed stays. */
+  /** Remove an ended job from the history for good. The computed values stay. */
   public void delete() {
     Futures.get(deleteAsync());
   }
 
-  /** As {@link #delete}. */
+  /** Like {@link #delete}. */
   public CompletableFuture<Void> deleteAsync() {
     DeleteJobRequest request =
         DeleteJobRequest.newBuilder().setDatabase(database).setJobId(id).build();
     return connections.unary(JobServiceGrpc.getDeleteJobMethod(), request, answer -> null);
   }
 
-  /** Once it has ended: start a job that calls the function again for the rows that failed. */
+  /**
+   * Start a job that calls the function again for the rows that failed. This job must have ended.
+   */
   public JobHandle retry() {
     return Futures.get(retryAsync());
   }
 
-  /** As {@link #retry()}. */
+  /** Like {@link #retry()}. */
   public CompletableFuture<JobHandle> retryAsync() {
     return retryAsync(Map.of());
   }
 
   /**
-   * As {@link #retry()}, with environment variables of the function.
+   * Like {@link #retry()}, with environment variables for the function.
    *
-   * @param env as for {@link BackfillOptions#env}: those of this job are not known any more
+   * @param env see {@link BackfillOptions#env}; a retried job does not inherit them
    */
   public JobHandle retry(Map<String, String> env) {
     return Futures.get(retryAsync(env));
   }
 
-  /** As {@link #retry(Map)}. */
+  /** Like {@link #retry(Map)}. */
   public CompletableFuture<JobHandle> retryAsync(Map<String, String> env) {
     Arguments.given("env", env);
     return retry(RetryJobRequest.newBuilder().putAllEnv(env));
   }
 
   /**
-   * As {@link #retry()}, with another registered function, {@code name@version}.
+   * Like {@link #retry()}, with another registered function, {@code name@version}.
    *
-   * @param keepOthers whether the rows that did not fail keep their values and count as current
+   * @param keepOthers whether the values of the rows that did not fail stay current
    */
   public JobHandle retry(String nameAndVersion, boolean keepOthers) {
     return Futures.get(retryAsync(nameAndVersion, keepOthers));
   }
 
-  /** As {@link #retry(String, boolean)}. */
+  /** Like {@link #retry(String, boolean)}. */
   public CompletableFuture<JobHandle> retryAsync(String nameAndVersion, boolean keepOthers) {
     return retryAsync(nameAndVersion, keepOthers, Map.of());
   }
 
-  /** As {@link #retry(String, boolean)}, with environment variables of the function. */
+  /** Like {@link #retry(String, boolean)}, with environment variables for the function. */
   public JobHandle retry(String nameAndVersion, boolean keepOthers, Map<String, String> env) {
     return Futures.get(retryAsync(nameAndVersion, keepOthers, env));
   }
 
-  /** As {@link #retry(String, boolean, Map)}. */
+  /** Like {@link #retry(String, boolean, Map)}. */
   public CompletableFuture<JobHandle> retryAsync(
       String nameAndVersion, boolean keepOthers, Map<String, String> env) {
     Arguments.given("nameAndVersion", nameAndVersion);
@@ -286,12 +289,12 @@ public final class JobHandle {
         answer -> new JobHandle(connections, database, answer.getJob().getJobId()));
   }
 
-  /** The rows on which the function failed, by their address. */
+  /** List the rows on which the function failed, by address. */
   public Pages<RowError> errors() {
     return errors(ErrorQuery.all());
   }
 
-  /** As {@link #errors()}, some of them, or nothing but their places. */
+  /** Like {@link #errors()}, for some of the rows, or only their addresses. */
   public Pages<RowError> errors(ErrorQuery query) {
     Arguments.given("query", query);
     ListJobErrorsRequest.Builder request = query.told().setDatabase(database).setJobId(id);
@@ -304,14 +307,14 @@ public final class JobHandle {
   }
 
   /**
-   * The rows on which the function failed by what went wrong, the largest group first. The service
-   * counts: no row is fetched but an example of each group.
+   * Count the failed rows by error, and list the largest group first. The service does the
+   * counting, and sends only an example row of each group.
    */
   public Pages<RowErrorGroup> errorGroups() {
     return errorGroups("", 1);
   }
 
-  /** As {@link #errorGroups()}, of one column, with 0 to 5 examples of each group. */
+  /** Like {@link #errorGroups()}, for one column, with 0 to 5 example rows in each group. */
   public Pages<RowErrorGroup> errorGroups(String column, int examples) {
     Arguments.given("column", column);
     GroupJobErrorsRequest.Builder request =

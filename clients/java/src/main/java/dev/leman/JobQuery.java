@@ -9,10 +9,7 @@ import java.time.Instant;
 import java.util.List;
 import java.util.Map;
 
-/**
- * Which jobs are meant, those for which all that is given holds; newest first, unless it says
- * otherwise.
- */
+/** Selects the jobs that match all given criteria. The newest come first by default. */
 public final class JobQuery {
   private static final JobQuery ALL =
       new JobQuery(JobFilter.getDefaultInstance(), JobOrder.JOB_ORDER_NEWEST_FIRST);
@@ -30,13 +27,13 @@ public final class JobQuery {
     return ALL;
   }
 
-  /** In one of these states. */
+  /** Jobs in one of these states. */
   public JobQuery states(Job.State... states) {
     Arguments.given("states", states);
     return with(filter.toBuilder().clearStates().addAllStates(List.of(states)));
   }
 
-  /** Of one of these tables or views. */
+  /** Jobs of one of these tables or views. */
   public JobQuery tables(String... names) {
     Arguments.given("names", names);
     return with(filter.toBuilder().clearTables().addAllTables(List.of(names)));
@@ -48,31 +45,31 @@ public final class JobQuery {
     return with(filter.toBuilder().setColumn(name));
   }
 
-  /** With all of these labels. */
+  /** Jobs with all of these labels. */
   public JobQuery labels(Map<String, String> labels) {
     Arguments.given("labels", labels);
     return with(filter.toBuilder().clearLabels().putAllLabels(labels));
   }
 
-  /** Accepted at this time or later. */
+  /** Jobs accepted at this time or later. */
   public JobQuery createdFrom(Instant time) {
     Arguments.given("time", time);
     return with(filter.toBuilder().setCreateTimeFrom(Timestamps.fromMillis(time.toEpochMilli())));
   }
 
-  /** Accepted before this time. */
+  /** Jobs accepted before this time. */
   public JobQuery createdBefore(Instant time) {
     Arguments.given("time", time);
     return with(filter.toBuilder().setCreateTimeBefore(Timestamps.fromMillis(time.toEpochMilli())));
   }
 
-  /** Asked for by this caller. */
+  /** Jobs that this caller created. */
   public JobQuery initiator(String name) {
     Arguments.given("name", name);
     return with(filter.toBuilder().setInitiator(name));
   }
 
-  /** The oldest first. */
+  /** List the oldest jobs first. */
   public JobQuery oldestFirst() {
     return new JobQuery(filter, JobOrder.JOB_ORDER_OLDEST_FIRST);
   }

@@ -5,12 +5,12 @@ import dev.leman.v1.JobEvent;
 import java.util.List;
 
 /**
- * A job as it stands, and what happened in it since the update before.
+ * The state of a job at one moment, with the events since the previous update.
  *
- * @param sequence that of the update: a watch can begin behind it
+ * @param sequence the position of the update; a watch can start after it
  * @param job the whole job
- * @param events what happened; each event comes in one update
- * @param eventsMissing whether events may be missing before these: see {@link
+ * @param events the new events; each event is in one update only
+ * @param eventsMissing whether events before these may be missing: see {@link
  *     dev.leman.v1.WatchJobResponse}
  */
 public record JobUpdate(long sequence, Job job, List<JobEvent> events, boolean eventsMissing) {}

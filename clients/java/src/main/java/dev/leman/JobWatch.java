@@ -11,9 +11,9 @@ import java.util.List;
 import java.util.NoSuchElementException;
 
 /**
- * A job now, and again whenever something changed; the last update has a terminal state. It goes on
- * where it was over restarts of the services and cuts of the connection. Used by one thread;
- * closing it ends the call, and the job goes on.
+ * The state of a job now and after each change; the last update has a terminal state. If the
+ * services restart or the connection breaks, the watch continues. Used by one thread; closing it
+ * ends the call, and the job continues.
  *
  * <pre>{@code
  * try (JobWatch watch = job.watch()) {
@@ -22,7 +22,7 @@ import java.util.NoSuchElementException;
  * }</pre>
  */
 public final class JobWatch implements IteratorPublisher.Source<JobUpdate> {
-  /** A stream is renewed once a minute: one that has silently died is noticed. */
+  /** The stream is reopened once a minute, so that a dead connection is noticed. */
   private static final Duration STREAM = Duration.ofMinutes(1);
 
   private final Connections connections;
@@ -122,7 +122,7 @@ public final class JobWatch implements IteratorPublisher.Source<JobUpdate> {
     String token = answers == null ? "" : answers.token();
     reopen();
     if (broken.code() == Status.Code.DEADLINE_EXCEEDED && broken.reason().isEmpty()) {
-      return; // our own, see STREAM
+      return; // expected: the stream reached its time, see STREAM
     }
     try {
       connections.beforeNextStream(broken, waiting, token);
@@ -139,7 +139,7 @@ public final class JobWatch implements IteratorPublisher.Source<JobUpdate> {
     }
   }
 
-  /** Whether a job in this state has ended. */
+  /** Return whether a job in this state has ended. */
   static boolean hasEnded(Job.State state) {
     return switch (state) {
       case STATE_DONE, STATE_DONE_WITH_ERRORS, STATE_FAILED, STATE_CANCELLED -> true;

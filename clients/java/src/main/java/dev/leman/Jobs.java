@@ -3,17 +3,17 @@ package dev.leman;
 import dev.leman.internal.Arguments;
 import dev.leman.v1.Job;
 
-/** What can be told of a {@link Job} that was looked at. */
+/** Questions about a {@link Job} that the services returned. */
 public final class Jobs {
   private Jobs() {}
 
-  /** Whether it has ended, however it did. */
+  /** Return whether the job has ended, in whatever state. */
   public static boolean hasEnded(Job job) {
     Arguments.given("job", job);
     return JobWatch.hasEnded(job.getState());
   }
 
-  /** Why a job failed, or that it was cancelled; null of any other one. */
+  /** Return the error of a job that failed or was cancelled; null for any other job. */
   public static JobException error(Job job) {
     Arguments.given("job", job);
     return switch (job.getState()) {

@@ -13,8 +13,8 @@ import java.util.concurrent.CompletableFuture;
 import java.util.function.Supplier;
 
 /**
- * Connections to the services of Leman. One is enough for a program: it is safe for use by several
- * threads.
+ * Connections to the services of Leman. A program needs only one client: it is safe for use by
+ * several threads.
  *
  * <pre>{@code
  * try (LemanClient client = LemanClient.builder("localhost:7443").connect()) {
@@ -23,11 +23,11 @@ import java.util.function.Supplier;
  * }
  * }</pre>
  *
- * Methods that make one call exist twice: {@code describe()} waits, {@code describeAsync()} gives a
- * {@link CompletableFuture}, and cancelling that ends the call. Lists come in {@link Pages}, each
- * asked for when it is needed. What fails, fails with {@link LemanException}. Calls are made again
- * while the services are away, for a minute unless the builder was told otherwise: reads, calls
- * that say the same thing twice, and mutations, which carry a request id.
+ * <p>Each method that makes one call exists twice: {@code describe()} waits, and {@code
+ * describeAsync()} returns a {@link CompletableFuture}, which ends the call if you cancel it. Lists
+ * are {@link Pages}, fetched when they are needed. Errors are {@link LemanException}s. While the
+ * services are unavailable, the client retries calls, for a minute by default ({@link
+ * Builder#patience}). It can also retry changes, because each carries a request id.
  */
 public final class LemanClient implements AutoCloseable {
   private final Connections connections;
@@ -37,54 +37,56 @@ public final class LemanClient implements AutoCloseable {
   }
 
   /**
-   * Begin to connect to {@code host:port} of any one service, which answers for all, or to one of
-   * several: "a:7443", "b:7443". One is called while it answers, then the first that does.
+   * Build a client for the {@code host:port} of any one service, which accepts the calls of all of
+   * them, or for several such addresses: "a:7443", "b:7443". The client uses one as long as it
+   * answers, and then the first other one that does.
    */
   public static Builder builder(String... endpoints) {
     return new Builder(endpoints);
   }
 
   /**
-   * A database, by its registered name, or its path or uri as the services reach it. Nothing is
-   * called; a database is made with its first table.
+   * Return a handle for a database, by its registered name, or by its path or URI as the services
+   * see it. Makes no call. A database is created with its first table.
    */
   public Database database(String nameOrUri) {
     Arguments.given("nameOrUri", nameOrUri);
     return new Database(connections, nameOrUri);
   }
 
-  /** The databases that the services know by name. */
+  /** The registered databases. */
   public Databases databases() {
     return new Databases(connections);
   }
 
-  /** Which service answers, and where the others are. */
+  /** Return which service answers, and the addresses of the others. */
   public GetInfoResponse info() {
     return Futures.get(infoAsync());
   }
 
-  /** As {@link #info}. */
+  /** Like {@link #info}. */
   public CompletableFuture<GetInfoResponse> infoAsync() {
     return connections.unary(
         InfoServiceGrpc.getGetInfoMethod(), GetInfoRequest.getDefaultInstance(), i -> i);
   }
 
   /**
-   * What generated stubs take, such as {@code JobServiceGrpc.newBlockingStub(client.channel())}:
-   * for every call of the API. Their calls carry the token, and are made again as those of this
-   * client; what they throw becomes a {@link LemanException} by {@link LemanException#from}.
+   * Return the channel for generated stubs, such as {@code
+   * JobServiceGrpc.newBlockingStub(client.channel())}, which can make every call of the API. Their
+   * calls carry the token and are retried like those of this client; {@link LemanException#from}
+   * converts their exceptions.
    */
   public Channel channel() {
     return connections;
   }
 
-  /** End all calls that are under way, and every thread of this client. Jobs go on. */
+  /** End all running calls and all threads of this client. Jobs continue. */
   @Override
   public void close() {
     connections.close();
   }
 
-  /** What a client is connected by. */
+  /** Builds a client. */
   public static final class Builder {
     private final String[] endpoints;
     private final Dialing dialing = new Dialing();
@@ -99,26 +101,32 @@ public final class LemanClient implements AutoCloseable {
     /** Send this token. */
     public Builder token(String token) {
       Arguments.notEmpty("token", token);
-      Tokens.fixed(token); // which looks at it
+      Tokens.fixed(token); // validates the token
       tokens = () -> Tokens.fixed(token);
       return this;
     }
 
-    /** Send the token that this source gives; it is asked again when that is refused. */
+    /**
+     * Send the token that this source supplies. If the services refuse it, the client gets another
+     * one from the source and retries the call.
+     */
     public Builder tokens(TokenSource source) {
       Arguments.given("source", source);
       tokens = () -> Tokens.from(source);
       return this;
     }
 
-    /** Use TLS, and check the services' certificates with those in this PEM file. */
+    /** Use TLS, and verify the services' certificates with those in this PEM file. */
     public Builder tls(Path certificates) {
       Arguments.given("certificates", certificates);
       dialing.authority = certificates;
       return this;
     }
 
-    /** Show this certificate, which says who calls; both are PEM files. Goes with {@link #tls}. */
+    /**
+     * Send this client certificate, which identifies the caller; both are PEM files. Requires
+     * {@link #tls}.
+     */
     public Builder certificate(Path chain, Path key) {
       Arguments.given("chain", chain);
       Arguments.given("key", key);
@@ -128,8 +136,8 @@ public final class LemanClient implements AutoCloseable {
     }
 
     /**
-     * Whether a token goes to other machines than this one without TLS: for networks that are
-     * protected otherwise. Such a token is refused else, before anything is sent, with the reason
+     * Whether a token may be sent to other machines without TLS, for networks that are protected
+     * otherwise. By default {@link #connect} throws before such a token is sent, with the reason
      * {@link LemanException#PLAINTEXT_TOKEN}.
      */
     public Builder plaintext(boolean permitted) {
@@ -137,14 +145,14 @@ public final class LemanClient implements AutoCloseable {
       return this;
     }
 
-    /** How long a call waits for services that are away; a minute, unless it is given. */
+    /** How long a call waits for unavailable services; the default is a minute. */
     public Builder patience(Duration time) {
       Arguments.notNegative("time", time);
       patience = time;
       return this;
     }
 
-    /** How long {@link #connect} waits for the first answer; ten seconds, unless it is given. */
+    /** How long {@link #connect} waits for the first response; the default is ten seconds. */
     public Builder firstContact(Duration time) {
       Arguments.notNegative("time", time);
       firstContact = time;
@@ -152,11 +160,11 @@ public final class LemanClient implements AutoCloseable {
     }
 
     /**
-     * Connect, and wait for a first answer.
+     * Connect, and wait for the first response.
      *
-     * @throws LemanException INVALID_ARGUMENT for addresses that are none and what does not go
-     *     together, UNAVAILABLE where nothing answers, UNAUTHENTICATED for a token that does not
-     *     hold, DEADLINE_EXCEEDED where the source of tokens gives none in this time
+     * @throws LemanException INVALID_ARGUMENT for invalid addresses and options that contradict
+     *     each other, UNAVAILABLE if no address answers, UNAUTHENTICATED for an invalid token,
+     *     DEADLINE_EXCEEDED if the token source supplies no token in time
      */
     public LemanClient connect() {
       List<String> addresses = Addresses.checked(endpoints);
@@ -175,7 +183,10 @@ public final class LemanClient implements AutoCloseable {
       return client;
     }
 
-    /** What is told where no service answers; otherwise what is given. */
+    /**
+     * Return the exception for services that do not answer, or the given one if the cause is
+     * another.
+     */
     private static LemanException noServices(List<String> addresses, LemanException cause) {
       boolean silent = cause.code() == Status.Code.UNAVAILABLE && cause.reason().isEmpty();
       if (!silent && !cause.isForeign()) {

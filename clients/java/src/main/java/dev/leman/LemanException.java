@@ -22,17 +22,18 @@ import java.util.regex.Pattern;
 import javax.net.ssl.SSLException;
 
 /**
- * What every call of this client fails with: the gRPC code, the services' reason for programs, a
- * message for people, and what else they said. Failures of generated stubs become one by {@link
- * #from}.
+ * The exception of every failed call: the gRPC code, the services' reason for programs, a message
+ * for people, and further details. {@link #from} converts exceptions of generated stubs.
  */
 public class LemanException extends RuntimeException {
   private static final long serialVersionUID = 1L;
 
-  /** Reason of calls on a client that was closed; no service says it. */
+  /** The reason of calls on a closed client. Services never return it. */
   public static final String CLOSED = "CLOSED";
 
-  /** Reason of a token that would go to another machine without TLS; nothing was sent. */
+  /**
+   * The reason if a token would have been sent to another machine without TLS; nothing was sent.
+   */
   public static final String PLAINTEXT_TOKEN = "PLAINTEXT_TOKEN";
 
   private static final Pattern LOST =
@@ -50,7 +51,7 @@ public class LemanException extends RuntimeException {
   private final transient List<FieldViolation> fields;
   private final transient Duration retryDelay;
 
-  /** A field of a request, as a path, and what is wrong with it. */
+  /** An invalid field of a request, as a path, and what is wrong with it. */
   public record FieldViolation(String field, String description) {}
 
   LemanException(Status.Code code, String reason, String message, Throwable cause) {
@@ -72,8 +73,8 @@ public class LemanException extends RuntimeException {
   }
 
   /**
-   * The name of the {@link ErrorReason}, also of one that this release does not know; empty: none
-   * was given.
+   * The name of the {@link ErrorReason}, which may be one that this release does not know; empty if
+   * there is none.
    */
   public String reason() {
     return reason;
@@ -84,27 +85,27 @@ public class LemanException extends RuntimeException {
     return metadata == null ? Map.of() : metadata;
   }
 
-  /** What is wrong with which fields of the request. */
+  /** The invalid fields of the request. */
   public List<FieldViolation> fields() {
     return fields == null ? List.of() : fields;
   }
 
-  /** How long to wait before the call is made again; empty: the services said nothing of it. */
+  /** How long to wait before a retry; empty if the services do not say. */
   public Optional<Duration> retryDelay() {
     return Optional.ofNullable(retryDelay);
   }
 
-  /** Shows whether it has this reason. */
+  /** Return whether it has this reason. */
   public boolean is(ErrorReason asked) {
     Arguments.given("asked", asked);
     return reason.equals(asked.name());
   }
 
   /**
-   * Give the exception for a failure: of a generated stub, of a {@link
-   * java.util.concurrent.Future}, or one of these already. What is none of a call has the code
-   * UNKNOWN and the failure as its cause. A stream that a proxy reset is UNAVAILABLE, and so is a
-   * call whose connection was lost before it was sent.
+   * Return the exception for a failure: that of a generated stub or of a {@link
+   * java.util.concurrent.Future}, or a LemanException. If the failure does not come from a call,
+   * the code is UNKNOWN, and the failure is the cause. A stream that a proxy reset becomes
+   * UNAVAILABLE, and so does a call whose connection was lost before it was sent.
    */
   public static LemanException from(Throwable failure) {
     Arguments.given("failure", failure);
@@ -132,8 +133,8 @@ public class LemanException extends RuntimeException {
   }
 
   /**
-   * Whether it can only come from what is no service of Leman: those give each of these codes a
-   * reason, and know the call that is made first.
+   * Return whether the server cannot be a service of Leman. Leman's services give a reason with
+   * each of these codes, and know the method of the first call.
    */
   boolean isForeign() {
     return reason.isEmpty()
@@ -143,8 +144,8 @@ public class LemanException extends RuntimeException {
   }
 
   /**
-   * Whether a connection was lost while a call ran on it, in the words of gRPC, of the services or
-   * of a proxy. A call that found no connection was not made.
+   * Return whether a connection was lost while a call ran on it, judged by the texts of gRPC, the
+   * services and proxies. A call that never had a connection does not count.
    */
   boolean lostConnection() {
     if (code != Status.Code.UNAVAILABLE) {
@@ -157,14 +158,15 @@ public class LemanException extends RuntimeException {
     return LOST.matcher(said).find() && !NOT_CONNECTED.matcher(said).find();
   }
 
-  /** The status of a call that this client lets end so. */
+  /** Return the status for a call that this client ends. */
   static Status status(LemanException failure) {
     return Status.fromCode(failure.code()).withDescription(failure.getMessage()).withCause(failure);
   }
 
   /**
-   * Whether a proxy lost the service amid an answer. As headers are out it can only reset the
-   * stream, and gRPC tells that in words of its own: the services give every INTERNAL a reason.
+   * Return whether a proxy lost the service while it sent a response. The headers are sent by then,
+   * so the proxy can only reset the stream, and gRPC reports INTERNAL with a text of its own. The
+   * services give every INTERNAL a reason.
    */
   private static boolean wasCut(Status status, Details details) {
     boolean broken =
@@ -174,8 +176,8 @@ public class LemanException extends RuntimeException {
   }
 
   /**
-   * Whether the connection was lost before the call was on it: gRPC then says UNKNOWN in place of
-   * UNAVAILABLE.
+   * Return whether the connection was lost before the call used it. gRPC then reports UNKNOWN
+   * instead of UNAVAILABLE.
    */
   private static boolean wasClosed(Throwable found) {
     Status status = found instanceof StatusRuntimeException failed ? failed.getStatus() : Status.OK;
@@ -202,10 +204,10 @@ public class LemanException extends RuntimeException {
     };
   }
 
-  /** Why there is no TLS with what answers at the address; otherwise what is given. */
+  /** Return why TLS with the address fails, or the given text if TLS is not the cause. */
   private static String tlsFailure(Throwable failure, String otherwise) {
     for (Throwable cause = failure; cause != null; cause = cause.getCause()) {
-      if (cause.getClass().getSimpleName().equals("NotSslRecordException")) { // netty's, shaded
+      if (cause.getClass().getSimpleName().equals("NotSslRecordException")) { // in shaded netty
         return "what answers there speaks no TLS: leave tls() out, or name an address that does";
       }
       if (cause instanceof SSLException) {
@@ -215,7 +217,7 @@ public class LemanException extends RuntimeException {
     return otherwise;
   }
 
-  /** What stands in a status beside its code and its message. */
+  /** The details of a status besides its code and message. */
   record Details(
       String reason,
       Map<String, String> metadata,

@@ -13,11 +13,11 @@ import java.util.List;
 import java.util.stream.Stream;
 
 /**
- * A database in a folder of this machine, with the services that run for it here ({@code leman up},
- * or a program in Python).
+ * A database in a folder of this machine, with its running local services, which {@code leman up}
+ * or a Python program started.
  *
- * <p>They say in the folder where they are, and what their token is, and are found again where they
- * were restarted.
+ * <p>The client reads their addresses and token from the folder, and follows them when they
+ * restart.
  */
 public final class LocalDatabase implements AutoCloseable {
   private final LemanClient client;
@@ -29,9 +29,9 @@ public final class LocalDatabase implements AutoCloseable {
   }
 
   /**
-   * Connect, and wait for a first answer. No service is started.
+   * Connect, and wait for the first response. Starts no services.
    *
-   * @throws LemanException UNAVAILABLE where none runs
+   * @throws LemanException UNAVAILABLE if none run
    */
   public static LocalDatabase connect(Path folder) {
     Arguments.given("folder", folder);
@@ -66,12 +66,12 @@ public final class LocalDatabase implements AutoCloseable {
     return database;
   }
 
-  /** The connections to its services. */
+  /** The client with the connections to the services. */
   public LemanClient client() {
     return client;
   }
 
-  /** End all calls that are under way, and every thread of the client. Jobs and services go on. */
+  /** End all running calls and all threads of the client. Jobs and services continue. */
   @Override
   public void close() {
     client.close();
@@ -97,11 +97,11 @@ public final class LocalDatabase implements AutoCloseable {
         cause);
   }
 
-  /** What the services say of themselves. */
+  /** The content of the file that the services write. */
   record Told(String token, String database, List<String> addresses) {
     /**
-     * Whether it was they that say this. A system of many databases names none; its addresses tell
-     * it then.
+     * Return whether the answer comes from the services that wrote this file. If they serve several
+     * databases, the file has no identity, and their addresses are compared instead.
      */
     boolean isOf(GetInfoResponse info) {
       if (!info.getDatabase().isEmpty()) {

@@ -17,7 +17,7 @@ import java.util.Collection;
 import java.util.List;
 import java.util.Set;
 
-/** Tells gRPC where the services of a local database are now. */
+/** Gives gRPC the current addresses of the services of a local database. */
 final class LocalResolver extends NameResolver {
   private static final String SCHEME = "leman-local";
 
@@ -33,7 +33,7 @@ final class LocalResolver extends NameResolver {
     this.file = file;
   }
 
-  /** A connection to the services that a file names, which any one of them answers. */
+  /** Return a connection to the services in a file, each of which accepts all calls. */
   static Connections channels(Path file, TokenSource token, Duration patience) {
     String target = SCHEME + "://" + file.toUri().getRawPath();
     return Dialing.open(
@@ -54,7 +54,7 @@ final class LocalResolver extends NameResolver {
     refresh();
   }
 
-  /** Look again: gRPC asks for that when a connection fails. */
+  /** Read the file again; gRPC calls this when a connection fails. */
   @Override
   public void refresh() {
     List<String> found;
@@ -64,7 +64,7 @@ final class LocalResolver extends NameResolver {
       if (known.isEmpty()) {
         listener.onError(Status.UNAVAILABLE.withDescription(away.getMessage()));
       }
-      return; // they are called where they were
+      return; // gRPC keeps trying the previous addresses
     }
     if (!found.equals(known)) {
       known = found;
@@ -76,7 +76,7 @@ final class LocalResolver extends NameResolver {
 
   @Override
   public void shutdown() {
-    // nothing is held
+    // holds no resources
   }
 
   private static EquivalentAddressGroup group(String address) {
@@ -111,7 +111,7 @@ final class LocalResolver extends NameResolver {
 
     @Override
     protected int priority() {
-      return 0; // never the scheme of targets that name none
+      return 0; // lower than any other: it is never the default scheme
     }
   }
 }

@@ -5,8 +5,8 @@ import dev.leman.v1.MergeRowsHeader;
 import dev.leman.v1.TableRef;
 
 /**
- * What is to become of rows that match, and of those that do not: {@code
- * MergeRules.on("id").updateMatched().insertNotMatched()} updates rows that are there and adds the
+ * What a merge does with rows that match, and with those that do not. For example, {@code
+ * MergeRules.on("id").updateMatched().insertNotMatched()} updates existing rows and adds the
  * others.
  */
 public final class MergeRules {
@@ -16,7 +16,7 @@ public final class MergeRules {
     this.told = told;
   }
 
-  /** Rows match that have the same values in these columns. */
+  /** Match rows that have the same values in these columns. */
   public static MergeRules on(String... columns) {
     Arguments.given("columns", columns);
     MergeRowsHeader.Builder header = MergeRowsHeader.newBuilder();
@@ -26,31 +26,31 @@ public final class MergeRules {
     return new MergeRules(header.build());
   }
 
-  /** Rows of the table that match get the values that are sent. */
+  /** Update rows of the table that match a sent row with its values. */
   public MergeRules updateMatched() {
     return updateMatched("");
   }
 
   /**
-   * Those of them get these values for which this SQL is true, which names columns {@code target.n}
-   * and {@code source.n}.
+   * Update only matching rows for which this SQL condition over {@code target.n} and {@code
+   * source.n} is true.
    */
   public MergeRules updateMatched(String condition) {
     Arguments.given("condition", condition);
     return with(told.toBuilder().setUpdateMatched(true).setUpdateWhere(condition));
   }
 
-  /** Rows that are sent and match none of the table are added. */
+  /** Add the sent rows that match no row of the table. */
   public MergeRules insertNotMatched() {
     return with(told.toBuilder().setInsertNotMatched(true));
   }
 
-  /** Rows of the table that match none that is sent are deleted. */
+  /** Delete rows of the table that match no sent row. */
   public MergeRules deleteNotMatchedBySource() {
     return deleteNotMatchedBySource("");
   }
 
-  /** Those of them are deleted for which this SQL over the table's columns is true. */
+  /** Delete only such rows for which this SQL condition over the table's columns is true. */
   public MergeRules deleteNotMatchedBySource(String condition) {
     Arguments.given("condition", condition);
     return with(told.toBuilder().setDeleteNotMatchedBySource(true).setDeleteWhere(condition));

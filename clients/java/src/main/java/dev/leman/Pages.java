@@ -12,8 +12,8 @@ import java.util.stream.Stream;
 import java.util.stream.StreamSupport;
 
 /**
- * A list that comes in pages: each is asked for when it is needed, and every iteration begins with
- * the first. Iterating fails with {@link LemanException}.
+ * A list that is fetched in pages, when they are needed; every iteration starts with the first
+ * page. Iterating fails with {@link LemanException}.
  */
 public final class Pages<T> implements Iterable<T> {
   private static final int MOST = 1000;
@@ -21,14 +21,14 @@ public final class Pages<T> implements Iterable<T> {
   private final Listing<T> listing;
   private final long limit;
 
-  /** One page, and what the next one is asked for by; empty: there is none. */
+  /** One page, and the token of the next page; empty after the last one. */
   record Page<T>(List<T> items, String next, List<String> warnings) {
     Page(List<T> items, String next) {
       this(items, next, List.of());
     }
   }
 
-  /** Asks for a page. */
+  /** Fetches a page. */
   @FunctionalInterface
   interface Listing<T> {
     CompletableFuture<Page<T>> page(String token, int size);
@@ -43,18 +43,18 @@ public final class Pages<T> implements Iterable<T> {
     this.limit = limit;
   }
 
-  /** The first of these items, so many at the most. */
+  /** Return only the first of these items, at most this number. */
   public Pages<T> limit(long items) {
     Arguments.notNegative("items", items);
     return new Pages<>(listing, Math.min(limit, items));
   }
 
-  /** All items, one after the other. */
+  /** Return a stream of all items. */
   public Stream<T> stream() {
     return StreamSupport.stream(spliterator(), false);
   }
 
-  /** All items at once. */
+  /** Return a list of all items. */
   public List<T> toList() {
     return stream().toList();
   }
@@ -65,8 +65,7 @@ public final class Pages<T> implements Iterable<T> {
   }
 
   /**
-   * As {@link #iterator()}. What the services left out, because it is damaged, is told to {@code
-   * warned}.
+   * Like {@link #iterator()}, but call {@code warned} for damaged items that the services left out.
    */
   public Iterator<T> iterator(Consumer<String> warned) {
     Arguments.given("warned", warned);

@@ -4,8 +4,7 @@ import java.time.Duration;
 import java.util.concurrent.ThreadLocalRandom;
 
 /**
- * How long one operation may wait for services that are away: growing pauses, so many seconds in
- * all.
+ * Limits how long one operation waits for unavailable services: growing pauses, up to a total time.
  */
 final class Patience {
   private static final Duration FIRST = Duration.ofMillis(50);
@@ -23,7 +22,7 @@ final class Patience {
     reset();
   }
 
-  /** Something came: what is away next time is waited for again. */
+  /** Start over after progress. */
   void reset() {
     end = System.nanoTime() + all.toNanos();
     next = FIRST;
@@ -31,12 +30,12 @@ final class Patience {
     losses = 0;
   }
 
-  /** How much of it is left. */
+  /** The remaining time. */
   Duration left() {
     return Duration.ofNanos(Math.max(0, end - System.nanoTime()));
   }
 
-  /** Whether a token may be renewed: the first time that this is asked. */
+  /** Return true the first time: a token may be renewed once. */
   boolean mayRenew() {
     boolean may = !renewed;
     renewed = true;
@@ -44,8 +43,8 @@ final class Patience {
   }
 
   /**
-   * Whether a call that failed so may be made again: one that loses its connection twice while it
-   * runs may be what ends the services.
+   * Return whether a call with this failure may be retried. A call that lost its connection twice
+   * while it ran may be what crashes the services.
    */
   boolean mayLose(LemanException failure) {
     losses += failure.lostConnection() ? 1 : 0;
@@ -53,8 +52,7 @@ final class Patience {
   }
 
   /**
-   * How long to wait before another attempt, no shorter than {@code atLeast}; null: no more
-   * attempts.
+   * Return how long to wait before another attempt, at least {@code atLeast}; null: do not retry.
    */
   Duration pause(Duration atLeast) {
     long jittered = (long) (next.toNanos() * ThreadLocalRandom.current().nextDouble(0.5, 1.0));

@@ -6,8 +6,7 @@ import java.time.Duration;
 import java.util.Map;
 
 /**
- * What a preview may be told; each value has the meaning of its field in {@link
- * PreviewFunctionRequest}.
+ * Options of a preview; each one sets the field of {@link PreviewFunctionRequest} with its meaning.
  */
 public final class PreviewOptions {
   private static final PreviewOptions USUAL =
@@ -19,39 +18,39 @@ public final class PreviewOptions {
     this.told = told;
   }
 
-  /** Nothing is given: the first five rows. */
+  /** The defaults: the first five rows. */
   public static PreviewOptions usual() {
     return USUAL;
   }
 
-  /** So many rows, 1 to 100. */
+  /** The number of rows, 1 to 100. */
   public PreviewOptions rows(int most) {
     return new PreviewOptions(told.toBuilder().setRows(most).build());
   }
 
-  /** Only rows for which this SQL condition is true. */
+  /** Use only rows for which this SQL condition is true. */
   public PreviewOptions where(String condition) {
     Arguments.given("condition", condition);
     return new PreviewOptions(told.toBuilder().setWhere(condition).build());
   }
 
-  /** Rows of this version of the table. */
+  /** Use rows of this version of the table. */
   public PreviewOptions readVersion(long version) {
     return new PreviewOptions(told.toBuilder().setReadVersion(version).build());
   }
 
-  /** Rows of the version that has this tag. */
+  /** Use rows of the version that has this tag. */
   public PreviewOptions readTag(String tag) {
     Arguments.given("tag", tag);
     return new PreviewOptions(told.toBuilder().setReadTag(tag).build());
   }
 
-  /** Workers of the backfill that is projected. */
+  /** The number of workers for which a backfill is estimated. */
   public PreviewOptions concurrency(int workers) {
     return new PreviewOptions(told.toBuilder().setConcurrency(workers).build());
   }
 
-  /** How long all of it may take. */
+  /** The time limit of the whole preview. */
   public PreviewOptions timeout(Duration most) {
     Arguments.given("most", most);
     var time =
@@ -61,7 +60,7 @@ public final class PreviewOptions {
     return new PreviewOptions(told.toBuilder().setTimeout(time).build());
   }
 
-  /** Environment variables of the function, for this preview: see {@link BackfillOptions#env}. */
+  /** Environment variables of the function for this preview: see {@link BackfillOptions#env}. */
   public PreviewOptions env(Map<String, String> variables) {
     Arguments.given("variables", variables);
     return new PreviewOptions(told.toBuilder().clearEnv().putAllEnv(variables).build());

@@ -4,7 +4,7 @@ import dev.leman.internal.Arguments;
 import dev.leman.v1.ReadRowsRequest;
 import java.util.List;
 
-/** Which rows and columns are read; all of the latest version, unless something is given. */
+/** Options of reading; by default all rows and columns of the latest version. */
 public final class ReadOptions {
   private static final ReadOptions ALL = new ReadOptions(ReadRowsRequest.getDefaultInstance());
 
@@ -14,50 +14,50 @@ public final class ReadOptions {
     this.told = told;
   }
 
-  /** Everything. */
+  /** All rows and columns. */
   public static ReadOptions all() {
     return ALL;
   }
 
-  /** Only these columns, in this order. */
+  /** Read only these columns, in this order. */
   public ReadOptions columns(String... names) {
     Arguments.given("names", names);
     return new ReadOptions(told.toBuilder().clearColumns().addAllColumns(List.of(names)).build());
   }
 
-  /** Only rows for which this SQL condition is true. */
+  /** Read only rows for which this SQL condition is true. */
   public ReadOptions where(String condition) {
     Arguments.given("condition", condition);
     return new ReadOptions(told.toBuilder().setWhere(condition).build());
   }
 
-  /** At most so many rows. */
+  /** Read at most this number of rows. */
   public ReadOptions limit(long rows) {
     return new ReadOptions(told.toBuilder().setLimit(rows).build());
   }
 
-  /** Leave out so many rows. */
+  /** Skip this number of rows. */
   public ReadOptions offset(long rows) {
     return new ReadOptions(told.toBuilder().setOffset(rows).build());
   }
 
-  /** This version of the table. */
+  /** Read this version of the table. */
   public ReadOptions version(long version) {
     return new ReadOptions(told.toBuilder().setVersion(version).build());
   }
 
-  /** The version that has this tag. */
+  /** Read the version that has this tag. */
   public ReadOptions tag(String tag) {
     Arguments.given("tag", tag);
     return new ReadOptions(told.toBuilder().setTag(tag).build());
   }
 
-  /** At most so many rows in a batch. */
+  /** The largest number of rows in a batch. */
   public ReadOptions batchSize(int rows) {
     return new ReadOptions(told.toBuilder().setBatchSize(rows).build());
   }
 
-  /** A column {@code _rowid} too, or {@code _rowaddr}. */
+  /** Add a column {@code _rowid}, and a column {@code _rowaddr}. */
   public ReadOptions rowNumbers(boolean rowId, boolean rowAddress) {
     return new ReadOptions(
         told.toBuilder().setWithRowId(rowId).setWithRowAddress(rowAddress).build());

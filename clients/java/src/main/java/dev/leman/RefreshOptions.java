@@ -5,7 +5,7 @@ import dev.leman.v1.CreateJobRequest;
 import dev.leman.v1.RefreshSpec;
 import java.util.Map;
 
-/** What a refresh may be told; each value has the meaning of its field in {@link RefreshSpec}. */
+/** Options of a refresh; each one sets the field of {@link RefreshSpec} with its meaning. */
 public final class RefreshOptions {
   private static final RefreshOptions USUAL =
       new RefreshOptions(RefreshSpec.getDefaultInstance(), CreateJobRequest.getDefaultInstance());
@@ -18,51 +18,51 @@ public final class RefreshOptions {
     this.job = job;
   }
 
-  /** Nothing is given. */
+  /** The defaults. */
   public static RefreshOptions usual() {
     return USUAL;
   }
 
-  /** Bring the view to this version of its source. */
+  /** Refresh the view to this version of its source. */
   public RefreshOptions sourceVersion(long version) {
     return with(told.toBuilder().setSrcVersion(version));
   }
 
-  /** Whether the whole view may, or has to, be recomputed. */
+  /** Whether the refresh may, or must, recompute the whole view. */
   public RefreshOptions policy(RefreshSpec.Policy policy) {
     Arguments.given("policy", policy);
     return with(told.toBuilder().setPolicy(policy));
   }
 
-  /** At most so many workers. */
+  /** The largest number of workers. */
   public RefreshOptions concurrency(int workers) {
     return with(told.toBuilder().setConcurrency(workers));
   }
 
-  /** At most so many rows in a fragment. */
+  /** The largest number of rows in a fragment. */
   public RefreshOptions maxRowsPerFragment(long rows) {
     return with(told.toBuilder().setMaxRowsPerFragment(rows));
   }
 
-  /** Bring indexes of the view up to date. */
+  /** Update the view's indexes afterwards. */
   public RefreshOptions optimizeIndices(boolean optimize) {
     return with(told.toBuilder().setOptimizeIndices(optimize));
   }
 
-  /** By what the job is found. */
+  /** Labels by which the job can be found. */
   public RefreshOptions labels(Map<String, String> given) {
     Arguments.given("given", given);
     return of(job.toBuilder().clearLabels().putAllLabels(given));
   }
 
-  /** From −100 to 100: of jobs that wait for their turn, those with a higher one go first. */
+  /** The priority, from −100 to 100. A waiting job starts before jobs of lower priority. */
   public RefreshOptions priority(int given) {
     return of(job.toBuilder().setPriority(given));
   }
 
   /**
-   * Environment variables of the job's functions, such as an API key. The values are secrets: the
-   * services forget them when the job ends, and tell no one more than the names.
+   * Environment variables for the functions of the job, such as an API key. The values are secrets:
+   * the services delete them when the job ends, and show only the names.
    */
   public RefreshOptions env(Map<String, String> variables) {
     Arguments.given("variables", variables);
@@ -73,7 +73,7 @@ public final class RefreshOptions {
     return told.toBuilder();
   }
 
-  /** A request with what is said of the job beside what it does. */
+  /** Make a request with the options that every job has. */
   CreateJobRequest.Builder job() {
     return job.toBuilder();
   }

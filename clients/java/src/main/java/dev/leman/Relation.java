@@ -22,8 +22,8 @@ import org.apache.arrow.memory.BufferAllocator;
 import org.apache.arrow.vector.VectorSchemaRoot;
 
 /**
- * What tables and views have in common: rows that can be read, and jobs. Holds no state: every
- * answer is of now.
+ * What tables and views have in common: rows that can be read, and jobs. It holds no state: each
+ * call returns the current state.
  */
 public abstract sealed class Relation permits Table, View {
   final Connections connections;
@@ -38,20 +38,20 @@ public abstract sealed class Relation permits Table, View {
     this.requestId = requestId;
   }
 
-  /** Its name. */
+  /** The name. */
   public String name() {
     return name;
   }
 
-  /** All rows, see {@link #read(ReadOptions, BufferAllocator)}. */
+  /** Read all rows, see {@link #read(ReadOptions, BufferAllocator)}. */
   public Rows read(BufferAllocator allocator) {
     Arguments.given("allocator", allocator);
     return read(ReadOptions.all(), allocator);
   }
 
   /**
-   * Begin to read rows, and wait for their schema. Close the rows in the end; {@code allocator}
-   * holds a batch of them.
+   * Start to read rows, and wait for their schema. Close the rows at the end; {@code allocator}
+   * holds one batch of them.
    */
   public Rows read(ReadOptions options, BufferAllocator allocator) {
     Arguments.given("options", options);
@@ -60,8 +60,8 @@ public abstract sealed class Relation permits Table, View {
   }
 
   /**
-   * The rows for each subscriber, a batch for each item that it asks for. A batch is the
-   * subscriber's, who closes it; columns that are encoded by dictionaries need {@link #read}.
+   * Publish the rows to each subscriber, one batch for each requested item. The subscriber owns the
+   * batch and closes it. For columns with dictionary encoding use {@link #read}.
    */
   public Flow.Publisher<VectorSchemaRoot> publish(ReadOptions options, BufferAllocator allocator) {
     Arguments.given("options", options);
@@ -69,12 +69,12 @@ public abstract sealed class Relation permits Table, View {
     return new IteratorPublisher<>(connections, () -> new OwnedBatches(read(options, allocator)));
   }
 
-  /** What became of a request, by the id that it was made with; waits for one that is worked on. */
+  /** Return the outcome of a commit by its request id; waits if the commit is in progress. */
   public Commit commit(String requestId) {
     return Futures.get(commitAsync(requestId));
   }
 
-  /** As {@link #commit}. */
+  /** Like {@link #commit}. */
   public CompletableFuture<Commit> commitAsync(String requestId) {
     Arguments.given("requestId", requestId);
     GetCommitRequest request =
@@ -84,16 +84,16 @@ public abstract sealed class Relation permits Table, View {
   }
 
   /**
-   * Bring the indexes on any of these columns up to date, without columns all of them. It takes as
-   * long as Lance needs for the rows that are left out.
+   * Update the indexes on any of these columns, or all indexes if none are given. It takes as long
+   * as Lance needs to index the missing rows.
    *
-   * @return what they cover then
+   * @return which rows the indexes then cover
    */
   public List<IndexCoverage> optimizeIndices(String... columns) {
     return Futures.get(optimizeIndicesAsync(columns));
   }
 
-  /** As {@link #optimizeIndices}. */
+  /** Like {@link #optimizeIndices}. */
   public CompletableFuture<List<IndexCoverage>> optimizeIndicesAsync(String... columns) {
     Arguments.given("columns", columns);
     OptimizeIndicesRequest request =
@@ -105,16 +105,16 @@ public abstract sealed class Relation permits Table, View {
   }
 
   /**
-   * Delete Leman's files next to the data that nothing can need any more.
+   * Delete Leman's files next to the data that are no longer needed.
    *
-   * @param olderThan what was written later stays, a week is usual
-   * @param dryRun only tell what would be deleted
+   * @param olderThan the age up to which files are kept, usually a week
+   * @param dryRun only report what would be deleted
    */
   public CollectGarbageResponse collectGarbage(Duration olderThan, boolean dryRun) {
     return Futures.get(collectGarbageAsync(olderThan, dryRun));
   }
 
-  /** As {@link #collectGarbage}. */
+  /** Like {@link #collectGarbage}. */
   public CompletableFuture<CollectGarbageResponse> collectGarbageAsync(
       Duration olderThan, boolean dryRun) {
     Arguments.given("olderThan", olderThan);
@@ -139,7 +139,7 @@ public abstract sealed class Relation permits Table, View {
         answer -> new JobHandle(connections, database, answer.getJob().getJobId()));
   }
 
-  /** The id by which the services know a change that is sent again. */
+  /** The request id of a change, by which the services recognize its retries. */
   String newId() {
     return requestId.next();
   }

@@ -13,8 +13,9 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicBoolean;
 
 /**
- * A call with one request. Until its first answer is handed on, it is made again where it may be:
- * after pauses while the services are away, once with another token where the first was refused.
+ * A call with one request. Until its first response is delivered, it is retried where that is
+ * allowed: with pauses while the services are unavailable, and once with another token if the first
+ * one was refused.
  */
 final class RepeatingCall<Q, A> extends ClientCall<Q, A> {
   private final Connections connections;
@@ -33,7 +34,10 @@ final class RepeatingCall<Q, A> extends ClientCall<Q, A> {
   private Status cancelled;
   private volatile String token = "";
 
-  /** Set without the lock: who holds that may be within gRPC while a close ends the call. */
+  /**
+   * Set without the lock, because a holder of the lock may be within gRPC while a close ends the
+   * call.
+   */
   private final AtomicBoolean ended = new AtomicBoolean();
 
   private final Runnable atClose = () -> end(Status.CANCELLED, new Metadata());
@@ -45,7 +49,7 @@ final class RepeatingCall<Q, A> extends ClientCall<Q, A> {
     this.waiting = connections.patience();
   }
 
-  /** The token that it carried last; empty: none. */
+  /** The token that the last attempt carried, or an empty string. */
   String token() {
     return token;
   }
@@ -88,7 +92,7 @@ final class RepeatingCall<Q, A> extends ClientCall<Q, A> {
         cancelled = Status.CANCELLED.withDescription(message).withCause(cause);
       }
       if (attempt != null) {
-        attempt.cancel(message, cause); // one that has just failed does not are notified: see later
+        attempt.cancel(message, cause); // no effect on an attempt that has just failed: see later
         return;
       }
       if (pause != null) {
@@ -98,7 +102,7 @@ final class RepeatingCall<Q, A> extends ClientCall<Q, A> {
     end(cancelled, new Metadata());
   }
 
-  /** Make an attempt, once it is known which endpoint answers. */
+  /** Make an attempt once an endpoint is known to answer. */
   private void begin() {
     CallOptions timed = connections.timed(method, options);
     if (connections.isSettled() && connections.isTokenAtHand(headers)) {
@@ -108,11 +112,11 @@ final class RepeatingCall<Q, A> extends ClientCall<Q, A> {
     try {
       connections.pool.execute(() -> settle(timed));
     } catch (RejectedExecutionException closed) {
-      attempt(timed); // which tells that it is closed
+      attempt(timed); // which reports that it is closed
     }
   }
 
-  /** Wait for what an attempt needs, and make it. */
+  /** Wait for the endpoint and token of an attempt, and make it. */
   private void settle(CallOptions timed) {
     Status none = Status.UNAVAILABLE.withDescription("none of the endpoints answers");
     try {
@@ -129,7 +133,7 @@ final class RepeatingCall<Q, A> extends ClientCall<Q, A> {
     }
   }
 
-  /** How long an endpoint that answers may be looked for. */
+  /** How long to search for an endpoint that answers. */
   private Duration left() {
     Duration left = Endpoints.atLeast(waiting.left());
     if (options.getDeadline() == null) {
@@ -163,7 +167,7 @@ final class RepeatingCall<Q, A> extends ClientCall<Q, A> {
         made.sendMessage(request);
         made.halfClose();
       } catch (RuntimeException failed) {
-        attempt = null; // a channel that is being taken down may have a null in a call's place
+        attempt = null; // a channel that shuts down may have null in place of a call
         end(Status.fromThrowable(failed), new Metadata());
       }
     }
@@ -176,13 +180,13 @@ final class RepeatingCall<Q, A> extends ClientCall<Q, A> {
     }
   }
 
-  /** True once: anyone who is told so tells the listener. */
+  /** Return true the first time; the caller must then notify the listener. */
   private boolean ends() {
     connections.ends.takeBack(atClose);
     return ended.compareAndSet(false, true);
   }
 
-  /** After a failure: true where another attempt follows. */
+  /** Handle a failure; returns true if another attempt follows. */
   private boolean again(Status status, Metadata trailers) {
     LemanException failure = LemanException.from(new StatusRuntimeException(status, trailers));
     if (failure.code() == Status.Code.UNAUTHENTICATED && waiting.mayRenew()) {
@@ -225,7 +229,7 @@ final class RepeatingCall<Q, A> extends ClientCall<Q, A> {
     end(cancelled, new Metadata());
   }
 
-  /** What comes of one attempt. */
+  /** Receives the events of one attempt. */
   private final class Attempt extends Listener<A> {
     private Metadata held;
     private A only;

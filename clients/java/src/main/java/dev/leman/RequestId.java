@@ -6,9 +6,9 @@ import java.security.NoSuchAlgorithmException;
 import java.util.HexFormat;
 import java.util.UUID;
 
-/** The id by which the services know a change that is asked for again. */
+/** The request id by which the services recognize a retried change. */
 final class RequestId {
-  /** No caller gave one: each change has one of its own. */
+  /** The client generates an id for each change. */
   static final RequestId MADE_UP = new RequestId(null);
 
   private final String given;
@@ -25,17 +25,17 @@ final class RequestId {
     return new RequestId(given);
   }
 
-  /** Whether the caller gave it, and may ask for the change again. */
+  /** Return whether the caller set it, and so may repeat the change. */
   boolean isGiven() {
     return given != null;
   }
 
-  /** That of a change. */
+  /** Return the id of a change. */
   String next() {
     return given == null ? UUID.randomUUID().toString() : given;
   }
 
-  /** That of a further change of one call; no other caller gives that by chance. */
+  /** Return the id of a further change of one call. Other callers cannot produce it by accident. */
   RequestId derived(String what) {
     if (given == null) {
       return this;
@@ -45,7 +45,7 @@ final class RequestId {
       byte[] digest =
           MessageDigest.getInstance("SHA-256").digest(said.getBytes(StandardCharsets.UTF_8));
       return new RequestId(said + "-" + HexFormat.of().formatHex(digest, 0, 6));
-    } catch (NoSuchAlgorithmException impossible) { // every Java has it
+    } catch (NoSuchAlgorithmException impossible) { // every JVM has SHA-256
       throw new IllegalStateException(impossible);
     }
   }

@@ -15,9 +15,9 @@ import org.apache.arrow.vector.ipc.message.MessageChannelReader;
 import org.apache.arrow.vector.ipc.message.MessageResult;
 
 /**
- * The messages of an Arrow IPC stream that comes from ReadRows. Where the call breaks, it is made
- * again for the rows that are left of the same version, and the schema that it then begins with is
- * passed over.
+ * The messages of the Arrow IPC stream of a ReadRows call. If the call is interrupted, another one
+ * reads the remaining rows of the same version, and the schema with which its stream begins is
+ * skipped.
  */
 final class ResumedMessages extends MessageChannelReader {
   private final Connections connections;
@@ -34,7 +34,7 @@ final class ResumedMessages extends MessageChannelReader {
     open();
   }
 
-  /** The version of the table that is read; 0 before the first answer. */
+  /** The version of the table that is read; 0 before the first message. */
   long version() {
     return incoming.version == 0 ? request.getVersion() : incoming.version;
   }
@@ -58,7 +58,7 @@ final class ResumedMessages extends MessageChannelReader {
     }
   }
 
-  /** Count what was read; true for a schema that came before. */
+  /** Count what was read; returns true for a repeated schema. */
   private boolean passedOver(MessageResult message) {
     if (message.getMessage().headerType() == MessageHeader.Schema) {
       boolean again = begun;
@@ -103,7 +103,7 @@ final class ResumedMessages extends MessageChannelReader {
     incoming.close();
   }
 
-  /** The bytes of a stream's answers, one after the other. */
+  /** A channel of the bytes of a stream's messages. */
   private static final class Incoming implements ReadableByteChannel {
     private final Answers<ReadRowsRequest, ReadRowsResponse> answers;
     private ByteBuffer left = ByteBuffer.allocate(0);

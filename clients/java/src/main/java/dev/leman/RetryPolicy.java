@@ -14,11 +14,11 @@ import java.util.HashMap;
 import java.util.Map;
 import java.util.Set;
 
-/** What the published retry policy ({@code service_config.json}) says of methods. */
+/** The published retry policy ({@code service_config.json}). */
 final class RetryPolicy {
   static final String RESOURCE = "service_config.json";
 
-  /** What holds for one method. */
+  /** The rule for one method. */
   record Rule(int maxAttempts, Set<Status.Code> codes) {}
 
   private final Map<String, Rule> rules;
@@ -28,14 +28,14 @@ final class RetryPolicy {
   }
 
   /**
-   * The rule for a method by its full name, such as {@code leman.v1.JobService/GetJob}; null: there
-   * is none.
+   * Return the rule for a method by its full name, such as {@code leman.v1.JobService/GetJob}; null
+   * if there is none.
    */
   Rule rule(String method) {
     return rules.get(method);
   }
 
-  /** The policy that this client was built with. */
+  /** The policy with which this client was built. */
   static RetryPolicy published() {
     try (InputStream file = RetryPolicy.class.getResourceAsStream(RESOURCE);
         Reader text = new InputStreamReader(file, StandardCharsets.UTF_8)) {

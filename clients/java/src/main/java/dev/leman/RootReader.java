@@ -8,7 +8,7 @@ import org.apache.arrow.vector.dictionary.DictionaryProvider;
 import org.apache.arrow.vector.ipc.ArrowReader;
 import org.apache.arrow.vector.types.pojo.Schema;
 
-/** One batch that is there already, as a reader. Closing it leaves the batch alone. */
+/** A reader of one existing batch. Closing the reader does not close the batch. */
 final class RootReader extends ArrowReader {
   private final VectorSchemaRoot rows;
   private final DictionaryProvider known;

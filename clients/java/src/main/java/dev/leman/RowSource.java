@@ -6,23 +6,27 @@ import org.apache.arrow.vector.VectorSchemaRoot;
 import org.apache.arrow.vector.dictionary.DictionaryProvider;
 import org.apache.arrow.vector.ipc.ArrowReader;
 
-/** Where rows come from that are sent. */
+/** Supplies the rows of a call. */
 public interface RowSource {
   /**
-   * Begin with the first batch. It is called once for each attempt at sending the rows.
+   * Open the rows at the first batch. It is called for each attempt to send the rows.
    *
-   * @return a reader, which is closed when the attempt has ended; null: they cannot be sent again
-   * @throws IOException where there are none; the call fails as INVALID_ARGUMENT then, and so for
-   *     any other exception but {@link LemanException}, which it fails with itself
+   * @return a reader, which is closed when the attempt has ended; null if the rows cannot be sent
+   *     again
+   * @throws IOException if there are no rows. The call then fails as INVALID_ARGUMENT, and so for
+   *     any other exception, except that a {@link LemanException} is thrown unchanged
    */
   ArrowReader open() throws IOException;
 
-  /** Rows in memory, which stay their owner's; they are sent again where the services went away. */
+  /**
+   * Rows in memory, which remain the caller's. If the services become unavailable during the call,
+   * they are sent again.
+   */
   static RowSource of(VectorSchemaRoot rows) {
     return of(rows, new DictionaryProvider.MapDictionaryProvider());
   }
 
-  /** As {@link #of(VectorSchemaRoot)}, where columns are encoded by dictionaries. */
+  /** Like {@link #of(VectorSchemaRoot)}, for columns with dictionary encoding. */
   static RowSource of(VectorSchemaRoot rows, DictionaryProvider dictionaries) {
     Arguments.given("rows", rows);
     Arguments.given("dictionaries", dictionaries);
@@ -30,8 +34,8 @@ public interface RowSource {
   }
 
   /**
-   * The rows of a reader, which is closed in the end. What it gave is gone: where the services go
-   * away meanwhile, the rows are not sent again, and the call fails.
+   * The rows of a reader, which is closed at the end. They can be read only once: if the services
+   * become unavailable during the call, it fails.
    */
   static RowSource once(ArrowReader reader) {
     Arguments.given("reader", reader);

@@ -22,7 +22,7 @@ import org.apache.arrow.vector.ipc.ArrowReader;
 import org.apache.arrow.vector.ipc.ArrowStreamWriter;
 import org.apache.arrow.vector.ipc.message.ArrowRecordBatch;
 
-/** Rows that are sent as an Arrow IPC stream, in messages of a megabyte. */
+/** Sends rows as an Arrow IPC stream, in messages of one megabyte. */
 final class RowUpload {
   private static final int PIECE = 1 << 20;
   private static final long LARGEST_BATCH = 16L << 20;
@@ -30,8 +30,8 @@ final class RowUpload {
   private RowUpload() {}
 
   /**
-   * Add rows to a table, all or none; sent again, under the same request id, where the services
-   * went away.
+   * Add rows to a table, all or none. While the services are unavailable, it retries under the same
+   * request id.
    */
   static AppendRowsResponse append(
       Connections connections, AppendRowsHeader header, RowSource rows) {
@@ -43,7 +43,7 @@ final class RowUpload {
         rows);
   }
 
-  /** Bring rows together with those of a table; sent again as {@link #append}. */
+  /** Merge rows into a table; retries like {@link #append}. */
   static MergeRowsResponse merge(Connections connections, MergeRowsHeader header, RowSource rows) {
     return send(
         connections,
@@ -75,16 +75,16 @@ final class RowUpload {
         RowUpload::none);
   }
 
-  /** What the caller's own code gives of his rows. */
+  /** Code of the caller that supplies rows. */
   @FunctionalInterface
   interface Own<T> {
     T get() throws IOException;
   }
 
   /**
-   * Ask the caller's own code.
+   * Run code of the caller.
    *
-   * @throws LemanException INVALID_ARGUMENT for what it throws; one that it throws, as it is
+   * @throws LemanException INVALID_ARGUMENT if it throws; a LemanException is thrown unchanged
    */
   static <T> T asked(Own<T> own) {
     try {
@@ -96,13 +96,13 @@ final class RowUpload {
     }
   }
 
-  /** The error of rows that their caller's own reader does not give. */
+  /** The error if the caller's own reader fails. */
   static LemanException unreadable(Exception cause) {
     String why = cause.getMessage() == null ? cause.getClass().getName() : cause.getMessage();
     return Addresses.refused("rows", "the rows cannot be read: " + why, cause);
   }
 
-  /** The error of a source without a reader for the first attempt. */
+  /** The error for a source without a reader for the first attempt. */
   static LemanException none() {
     return Addresses.refused(
         "rows",
@@ -150,7 +150,7 @@ final class RowUpload {
     return batch.getFieldVectors().stream().mapToLong(FieldVector::getBufferSize).sum();
   }
 
-  /** Also writes a batch as several smaller ones, without copying it. */
+  /** Can also write a batch as several smaller ones, without copying it. */
   private static final class PartWriter extends ArrowStreamWriter {
     PartWriter(VectorSchemaRoot batch, ArrowReader reader, WritableByteChannel out) {
       super(batch, reader, out);
@@ -166,7 +166,7 @@ final class RowUpload {
     }
   }
 
-  /** Collects what is written into messages. */
+  /** Collects written bytes into messages. */
   private static final class Pieces implements WritableByteChannel {
     private final Consumer<ByteString> call;
     private ByteBuffer held = ByteBuffer.allocate(PIECE);

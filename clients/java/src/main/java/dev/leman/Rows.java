@@ -11,9 +11,9 @@ import org.apache.arrow.vector.ipc.ArrowStreamReader;
 import org.apache.arrow.vector.types.pojo.Schema;
 
 /**
- * The rows of one version of a table or view, batch by batch. It holds a batch at a time, however
- * large the table is and however slowly it is read; interrupted, it continues where it was. Used by
- * one thread; closing it ends the call.
+ * The rows of one version of a table or view, one batch at a time. It holds one batch in memory,
+ * whatever the size of the table and however slowly you read. If the call is interrupted, it
+ * continues after the last row. Used by one thread; closing it ends the call.
  *
  * <pre>{@code
  * try (Rows rows = table.read(ReadOptions.all().columns("text"), allocator)) {
@@ -45,23 +45,23 @@ public final class Rows implements Iterable<VectorSchemaRoot>, AutoCloseable {
     return messages.version();
   }
 
-  /** That of all batches. */
+  /** The schema of all batches. */
   public Schema schema() {
     return schema;
   }
 
   /**
-   * The rows as Arrow's own reader, for what takes one; its methods fail with {@link
-   * LemanException}, too. Once closed, it loads no batch any more: IllegalStateException.
+   * Return the rows as an Arrow reader, for libraries that take one. Its methods also fail with
+   * {@link LemanException}. After it is closed, loading a batch throws IllegalStateException.
    */
   public ArrowReader reader() {
     return reader;
   }
 
   /**
-   * The batches, once. Each is valid until the next one is asked for, and is closed with these
-   * rows. Iterating fails with {@link LemanException}, and with IllegalStateException once they are
-   * closed.
+   * Iterate over the batches, once. Each batch is valid until the next one is requested, and is
+   * closed with these rows. Iterating fails with {@link LemanException}, or with
+   * IllegalStateException after the rows were closed.
    */
   @Override
   public Iterator<VectorSchemaRoot> iterator() {
@@ -81,7 +81,7 @@ public final class Rows implements Iterable<VectorSchemaRoot>, AutoCloseable {
     }
   }
 
-  /** Takes no memory any more once it is closed. */
+  /** Allocates no more memory after it was closed. */
   private static final class OpenReader extends ArrowStreamReader {
     private boolean closed;
 

@@ -12,14 +12,14 @@ import org.apache.arrow.vector.ipc.WriteChannel;
 import org.apache.arrow.vector.ipc.message.MessageSerializer;
 import org.apache.arrow.vector.types.pojo.Schema;
 
-/** Arrow schemas as the services send them: IPC schema messages. */
+/** Encodes and decodes Arrow schemas as IPC messages, as the services send them. */
 public final class Schemas {
   private Schemas() {}
 
   /**
-   * Read the schema in a field such as {@link dev.leman.v1.DescribeTableResponse#getSchema}.
+   * Decode the schema in a field such as {@link dev.leman.v1.DescribeTableResponse#getSchema}.
    *
-   * @throws LemanException DATA_LOSS where it is none
+   * @throws LemanException DATA_LOSS if it is invalid
    */
   public static Schema read(ByteString message) {
     Arguments.given("message", message);
@@ -31,7 +31,7 @@ public final class Schemas {
     }
   }
 
-  /** Write a schema for a request. */
+  /** Encode a schema for a request. */
   public static ByteString write(Schema schema) {
     Arguments.given("schema", schema);
     ByteArrayOutputStream bytes = new ByteArrayOutputStream();

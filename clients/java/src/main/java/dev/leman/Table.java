@@ -44,39 +44,40 @@ import org.apache.arrow.vector.types.pojo.ArrowType;
 import org.apache.arrow.vector.types.pojo.Field;
 import org.apache.arrow.vector.types.pojo.Schema;
 
-/** A table of a database. */
+/** A handle for a table of a database. */
 public final class Table extends Relation {
   Table(Connections connections, String database, String name, RequestId requestId) {
     super(connections, database, name, requestId);
   }
 
   /**
-   * The same table, whose next change is made under this id: once, however often it is asked for,
-   * also by another process after this one died. Take an id for each change; the same one with
-   * another change, or with other rows, is refused (REQUEST_ID_REUSED).
+   * Return a handle whose next change carries this request id. The services apply changes with
+   * equal ids once, so another process can retry a change, for example after this one died. Use a
+   * new id for each change: if an id is used again for a different change or for different rows,
+   * the call is refused (REQUEST_ID_REUSED).
    */
   public Table withRequestId(String id) {
     Arguments.given("id", id);
     return new Table(connections, database, name, RequestId.of(id));
   }
 
-  /** Its schema, version, rows and computed columns. */
+  /** Return the schema, version, number of rows and computed columns. */
   public DescribeTableResponse describe() {
     return Futures.get(describeAsync());
   }
 
-  /** As {@link #describe}. */
+  /** Like {@link #describe}. */
   public CompletableFuture<DescribeTableResponse> describeAsync() {
     DescribeTableRequest request = DescribeTableRequest.newBuilder().setTable(ref()).build();
     return connections.unary(CatalogServiceGrpc.getDescribeTableMethod(), request, table -> table);
   }
 
-  /** Its schema. */
+  /** Return the schema. */
   public Schema schema() {
     return Futures.get(schemaAsync());
   }
 
-  /** As {@link #schema}. */
+  /** Like {@link #schema}. */
   public CompletableFuture<Schema> schemaAsync() {
     DescribeTableRequest request = DescribeTableRequest.newBuilder().setTable(ref()).build();
     return connections.unary(
@@ -86,7 +87,8 @@ public final class Table extends Relation {
   }
 
   /**
-   * Add rows, all or none, in one version of the table. Columns that they do not have become NULL.
+   * Add rows in one new version of the table: all of them or, after an error, none. Columns that
+   * are missing from the rows become NULL.
    */
   public AppendRowsResponse append(RowSource rows) {
     Arguments.given("rows", rows);
@@ -95,21 +97,21 @@ public final class Table extends Relation {
     return RowUpload.append(connections, header, rows);
   }
 
-  /** As {@link #append}; the rows are taken in a thread of the client. */
+  /** Like {@link #append}; reads the rows in a thread of the client. */
   public CompletableFuture<AppendRowsResponse> appendAsync(RowSource rows) {
     Arguments.given("rows", rows);
     return Futures.run(connections, () -> append(rows));
   }
 
   /**
-   * Delete the rows for which a SQL condition is true ({@code true}: all of them), and tell how
-   * many went.
+   * Delete the rows for which a SQL condition is true ({@code true}: all rows), and return how many
+   * were deleted.
    */
   public long delete(String where) {
     return Futures.get(deleteAsync(where));
   }
 
-  /** As {@link #delete}. */
+  /** Like {@link #delete}. */
   public CompletableFuture<Long> deleteAsync(String where) {
     Arguments.given("where", where);
     DeleteRowsRequest request =
@@ -123,17 +125,18 @@ public final class Table extends Relation {
   }
 
   /**
-   * Give columns of the rows for which a SQL condition is true ({@code true}: all of them) other
-   * values, and tell how many rows that were. Computed columns that rest on one of them become NULL
-   * in these rows.
+   * Change values in the rows for which a SQL condition is true ({@code true}: all rows), and
+   * return how many rows these were. In these rows, computed columns that depend on a changed
+   * column become NULL.
    *
-   * @param set SQL over the row as it was, such as {@code n + 1}, by column
+   * @param set a SQL expression for each changed column, such as {@code n + 1}, evaluated on the
+   *     row before the update
    */
   public long update(String where, Map<String, String> set) {
     return Futures.get(updateAsync(where, set));
   }
 
-  /** As {@link #update}. */
+  /** Like {@link #update}. */
   public CompletableFuture<Long> updateAsync(String where, Map<String, String> set) {
     Arguments.given("where", where);
     Arguments.given("set", set);
@@ -149,8 +152,8 @@ public final class Table extends Relation {
   }
 
   /**
-   * Bring rows together with those of the table that have the same values in some columns, all of
-   * it or nothing, in one version of the table.
+   * Match the sent rows with rows of the table that have the same values in some columns, and apply
+   * the rules to them. Makes all changes in one new version of the table or, after an error, none.
    */
   public MergeRowsResponse merge(RowSource rows, MergeRules rules) {
     Arguments.given("rows", rows);
@@ -158,7 +161,7 @@ public final class Table extends Relation {
     return RowUpload.merge(connections, rules.header(ref(), newId()), rows);
   }
 
-  /** As {@link #merge}; the rows are taken in a thread of the client. */
+  /** Like {@link #merge}; reads the rows in a thread of the client. */
   public CompletableFuture<MergeRowsResponse> mergeAsync(RowSource rows, MergeRules rules) {
     Arguments.given("rows", rows);
     Arguments.given("rules", rules);
@@ -166,16 +169,16 @@ public final class Table extends Relation {
   }
 
   /**
-   * Add computed columns, all NULL, without writing data; a backfill computes them. All are added,
-   * or none.
+   * Add computed columns, all of them or none. They are NULL, without writing data, until a
+   * backfill computes them.
    *
-   * @return the version of the table in which they exist
+   * @return the version of the table that has them
    */
   public long addColumns(Map<String, ColumnFunction> columns) {
     return Futures.get(addColumnsAsync(columns));
   }
 
-  /** As {@link #addColumns}. */
+  /** Like {@link #addColumns}. */
   public CompletableFuture<Long> addColumnsAsync(Map<String, ColumnFunction> columns) {
     Arguments.given("columns", columns);
     AddColumnsRequest.Builder request =
@@ -186,7 +189,7 @@ public final class Table extends Relation {
   }
 
   /**
-   * Give computed columns other functions; their values stay, and are stale until the next
+   * Change the functions of computed columns. Their values stay, and are stale until the next
    * backfill.
    */
   public long alterColumns(Map<String, ColumnFunction> columns) {
@@ -195,21 +198,21 @@ public final class Table extends Relation {
   }
 
   /**
-   * As {@link #alterColumns(Map)}.
+   * Like {@link #alterColumns(Map)}.
    *
-   * @param keepValues whether values that the functions so far computed stay current
+   * @param keepValues whether values that the previous functions computed stay current
    * @return the version of the table with the change
    */
   public long alterColumns(Map<String, ColumnFunction> columns, boolean keepValues) {
     return Futures.get(alterColumnsAsync(columns, keepValues));
   }
 
-  /** As {@link #alterColumns(Map)}. */
+  /** Like {@link #alterColumns(Map)}. */
   public CompletableFuture<Long> alterColumnsAsync(Map<String, ColumnFunction> columns) {
     return alterColumnsAsync(columns, false);
   }
 
-  /** As {@link #alterColumns(Map, boolean)}. */
+  /** Like {@link #alterColumns(Map, boolean)}. */
   public CompletableFuture<Long> alterColumnsAsync(
       Map<String, ColumnFunction> columns, boolean keepValues) {
     Arguments.given("columns", columns);
@@ -228,14 +231,14 @@ public final class Table extends Relation {
   }
 
   /**
-   * Add columns that no function computes, all NULL. Gives the version of the table in which they
-   * exist.
+   * Add columns that no function computes, all NULL. Returns the version of the table that has
+   * them.
    */
   public long addPlainColumns(Schema columns) {
     return Futures.get(addPlainColumnsAsync(columns));
   }
 
-  /** As {@link #addPlainColumns}. */
+  /** Like {@link #addPlainColumns}. */
   public CompletableFuture<Long> addPlainColumnsAsync(Schema columns) {
     Arguments.given("columns", columns);
     AddPlainColumnsRequest request =
@@ -255,22 +258,22 @@ public final class Table extends Relation {
   }
 
   /**
-   * Drop columns, computed ones too: all of them or none.
+   * Drop columns, also computed ones, either all of them or none.
    *
-   * @param force although computed columns or views read them, or jobs compute them
-   * @return the version of the table in which they are gone
+   * @param force drop them even if computed columns or views read them, or jobs compute them
+   * @return the version of the table without them
    */
   public long dropColumns(List<String> columns, boolean force) {
     return Futures.get(dropColumnsAsync(columns, force));
   }
 
-  /** As {@link #dropColumns(String...)}. */
+  /** Like {@link #dropColumns(String...)}. */
   public CompletableFuture<Long> dropColumnsAsync(String... columns) {
     Arguments.given("columns", columns);
     return dropColumnsAsync(List.of(columns), false);
   }
 
-  /** As {@link #dropColumns(List, boolean)}. */
+  /** Like {@link #dropColumns(List, boolean)}. */
   public CompletableFuture<Long> dropColumnsAsync(List<String> columns, boolean force) {
     Arguments.given("columns", columns);
     DropColumnsRequest request =
@@ -284,7 +287,7 @@ public final class Table extends Relation {
         TableServiceGrpc.getDropColumnsMethod(), request, DropColumnsResponse::getVersion);
   }
 
-  /** Give a column another name; see {@link #renameColumn(String, String, boolean)}. */
+  /** Rename a column; see {@link #renameColumn(String, String, boolean)}. */
   public long renameColumn(String column, String newName) {
     Arguments.given("column", column);
     Arguments.given("newName", newName);
@@ -292,21 +295,21 @@ public final class Table extends Relation {
   }
 
   /**
-   * Give a column another name; computed columns that read it follow.
+   * Rename a column. Computed columns that read it then read the new name.
    *
-   * @param force although views read it, which then cannot be refreshed any more
-   * @return the version of the table with the name
+   * @param force rename it even if views read it, which then cannot be refreshed
+   * @return the version of the table with the new name
    */
   public long renameColumn(String column, String newName, boolean force) {
     return Futures.get(renameColumnAsync(column, newName, force));
   }
 
-  /** As {@link #renameColumn(String, String)}. */
+  /** Like {@link #renameColumn(String, String)}. */
   public CompletableFuture<Long> renameColumnAsync(String column, String newName) {
     return renameColumnAsync(column, newName, false);
   }
 
-  /** As {@link #renameColumn(String, String, boolean)}. */
+  /** Like {@link #renameColumn(String, String, boolean)}. */
   public CompletableFuture<Long> renameColumnAsync(String column, String newName, boolean force) {
     Arguments.given("column", column);
     Arguments.given("newName", newName);
@@ -324,28 +327,28 @@ public final class Table extends Relation {
   }
 
   /**
-   * Give a column another type: among integers, among floats, and between text, bytes or lists and
-   * their large forms. A value that does not fit refuses the call.
+   * Change the type of a column: among integers, among floats, and between text, bytes or lists and
+   * their large forms. If a value does not fit, the call is refused.
    *
-   * @return the version of the table with the type
+   * @return the version of the table with the new type
    */
   public long retypeColumn(String column, Field type) {
     return Futures.get(retypeColumnAsync(column, type));
   }
 
-  /** As {@link #retypeColumn(String, Field)}, for types that are not nested. */
+  /** Like {@link #retypeColumn(String, Field)}, for types that are not nested. */
   public long retypeColumn(String column, ArrowType type) {
     Arguments.given("type", type);
     return retypeColumn(column, Field.nullable("item", type));
   }
 
-  /** As {@link #retypeColumn(String, ArrowType)}. */
+  /** Like {@link #retypeColumn(String, ArrowType)}. */
   public CompletableFuture<Long> retypeColumnAsync(String column, ArrowType type) {
     Arguments.given("type", type);
     return retypeColumnAsync(column, Field.nullable("item", type));
   }
 
-  /** As {@link #retypeColumn(String, Field)}. */
+  /** Like {@link #retypeColumn(String, Field)}. */
   public CompletableFuture<Long> retypeColumnAsync(String column, Field type) {
     Arguments.given("column", column);
     Arguments.given("type", type);
@@ -362,23 +365,23 @@ public final class Table extends Relation {
         AlterPlainColumnsResponse::getVersion);
   }
 
-  /** Begin to compute the missing and stale values of a column. */
+  /** Start a job that computes the missing and stale values of a column. */
   public JobHandle backfill(String column) {
     Arguments.given("column", column);
     return backfill(column, BackfillOptions.usual());
   }
 
-  /** As {@link #backfill(String)}. Returns when the job has begun. */
+  /** Like {@link #backfill(String)}. Returns when the job has been accepted. */
   public JobHandle backfill(String column, BackfillOptions options) {
     return Futures.get(backfillAsync(column, options));
   }
 
-  /** As {@link #backfill(String)}. */
+  /** Like {@link #backfill(String)}. */
   public CompletableFuture<JobHandle> backfillAsync(String column) {
     return backfillAsync(column, BackfillOptions.usual());
   }
 
-  /** As {@link #backfill(String, BackfillOptions)}. */
+  /** Like {@link #backfill(String, BackfillOptions)}. */
   public CompletableFuture<JobHandle> backfillAsync(String column, BackfillOptions options) {
     Arguments.given("column", column);
     Arguments.given("options", options);
@@ -387,12 +390,12 @@ public final class Table extends Relation {
     return begin(request);
   }
 
-  /** What a backfill would do, and why. Changes nothing. */
+  /** Return what a backfill would do, and why, without running it. */
   public ExplainPlanResponse plan(String column, BackfillOptions options) {
     return Futures.get(planAsync(column, options));
   }
 
-  /** As {@link #plan}. */
+  /** Like {@link #plan}. */
   public CompletableFuture<ExplainPlanResponse> planAsync(String column, BackfillOptions options) {
     Arguments.given("column", column);
     Arguments.given("options", options);
@@ -404,14 +407,14 @@ public final class Table extends Relation {
   }
 
   /**
-   * Try a computed column's function on a few rows; see {@link #preview(ColumnFunction,
+   * Compute a column for a few rows with its own function; see {@link #preview(ColumnFunction,
    * PreviewOptions)}.
    */
   public PreviewFunctionResponse preview(String column, PreviewOptions options) {
     return Futures.get(previewAsync(column, options));
   }
 
-  /** As {@link #preview(String, PreviewOptions)}. */
+  /** Like {@link #preview(String, PreviewOptions)}. */
   public CompletableFuture<PreviewFunctionResponse> previewAsync(
       String column, PreviewOptions options) {
     Arguments.given("column", column);
@@ -420,14 +423,15 @@ public final class Table extends Relation {
   }
 
   /**
-   * Try a function on a few rows: its values, errors and times, and what a backfill of the whole
-   * table would take. Writes nothing. What the function fails on is said at the rows.
+   * Compute a few rows with a function and write nothing. Returns values, errors and times, and an
+   * estimate for a backfill of the whole table. Errors of the function are in the results of their
+   * rows.
    */
   public PreviewFunctionResponse preview(ColumnFunction function, PreviewOptions options) {
     return Futures.get(previewAsync(function, options));
   }
 
-  /** As {@link #preview(ColumnFunction, PreviewOptions)}. */
+  /** Like {@link #preview(ColumnFunction, PreviewOptions)}. */
   public CompletableFuture<PreviewFunctionResponse> previewAsync(
       ColumnFunction function, PreviewOptions options) {
     Arguments.given("function", function);
@@ -443,12 +447,12 @@ public final class Table extends Relation {
     return connections.unary(JobServiceGrpc.getPreviewFunctionMethod(), made, preview -> preview);
   }
 
-  /** How many rows of a computed column are in which state, in the latest version. */
+  /** Count the rows of a computed column by state, in the latest version. */
   public GetRowStatesResponse rowStates(String column) {
     return Futures.get(rowStatesAsync(column));
   }
 
-  /** As {@link #rowStates}. */
+  /** Like {@link #rowStates}. */
   public CompletableFuture<GetRowStatesResponse> rowStatesAsync(String column) {
     Arguments.given("column", column);
     GetRowStatesRequest request =
@@ -456,7 +460,7 @@ public final class Table extends Relation {
     return connections.unary(PlannerServiceGrpc.getGetRowStatesMethod(), request, answer -> answer);
   }
 
-  /** Addresses of a computed column's rows in a state, in the latest version. */
+  /** List the addresses of a computed column's rows in a state, in the latest version. */
   public Pages<Long> rowsInState(String column, RowState state) {
     Arguments.given("column", column);
     Arguments.given("state", state);
@@ -471,7 +475,7 @@ public final class Table extends Relation {
                     new Pages.Page<>(answer.getRowAddressesList(), answer.getNextPageToken())));
   }
 
-  /** Leman's commits to it, as far back as its versions go. */
+  /** List Leman's commits to the table, as far back as its versions go. */
   public Pages<Commit> commits() {
     ListCommitsRequest.Builder request = ListCommitsRequest.newBuilder().setTable(ref());
     return new Pages<>(

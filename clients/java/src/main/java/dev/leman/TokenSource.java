@@ -1,17 +1,17 @@
 package dev.leman;
 
 /**
- * Where tokens come from. It is asked before the first call, and again whenever what it gave was
- * refused; the call is then made again. It is asked by threads of the client, one at a time, and
- * may take its time: calls that may not wait for it so long end by their deadlines. When the client
- * is closed, its thread is interrupted.
+ * Supplies tokens. The client calls it before the first call, and again when the services refuse
+ * its token; then the client retries the call with the new token. A source runs in a thread of the
+ * client, and never concurrently. It may take its time: calls wait for it until their deadlines.
+ * When the client is closed, the thread is interrupted.
  */
 @FunctionalInterface
 public interface TokenSource {
   /**
-   * Give a token that holds now.
+   * Return a valid token.
    *
-   * @throws Exception where there is none: the call that needed it fails with it as the cause
+   * @throws Exception if there is none: the call that needed it fails with this cause
    */
   String token() throws Exception;
 }

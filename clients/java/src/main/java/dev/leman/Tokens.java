@@ -10,9 +10,8 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 
 /**
- * The token that calls carry now. Safe for use by several threads: what a source said last counts
- * for all of them. A source is asked in a thread of the client, so that no one waits for it longer
- * than his call may last.
+ * The current token, for all calls; safe for use by several threads. It runs the source in a thread
+ * of the client, so that a call waits for it no longer than its deadline.
  */
 final class Tokens {
   private final TokenSource source;
@@ -35,23 +34,23 @@ final class Tokens {
     return new Tokens(source, true, null);
   }
 
-  /** Whether there is a token, or a source of them. */
+  /** Return whether there is a token or a source. */
   boolean given() {
     return renewable || !last.isEmpty();
   }
 
-  /** Whether {@link #current} waits needlessly. */
+  /** Return whether {@link #current} returns without waiting. */
   synchronized boolean isAtHand() {
     return last != null && asking == null;
   }
 
   /**
-   * The token; empty: none.
+   * Return the token, or an empty string if there is none.
    *
-   * @param pool where the source is asked, if it has to be
-   * @param deadline until when it is waited for; null: for ever
-   * @throws LemanException what the source failed with; DEADLINE_EXCEEDED, with a {@link
-   *     TimeoutException} as its cause, where it gave none in time
+   * @param pool where to run the source, if necessary
+   * @param deadline until when to wait for it; null: no limit
+   * @throws LemanException the failure of the source; DEADLINE_EXCEEDED, with a {@link
+   *     TimeoutException} as its cause, if it supplied no token in time
    */
   String current(ExecutorService pool, Deadline deadline) {
     Asking asked;
@@ -65,8 +64,8 @@ final class Tokens {
   }
 
   /**
-   * Ask the source again, unless another call did so since {@code refused} was sent; false: there
-   * is no source. Waits and fails as {@link #current}.
+   * Call the source again, unless another call did so since {@code refused} was sent. Returns false
+   * if there is no source. Waits and fails like {@link #current}.
    */
   boolean renew(String refused, ExecutorService pool, Deadline deadline) {
     if (!renewable) {
@@ -83,7 +82,10 @@ final class Tokens {
     return true;
   }
 
-  /** Ask no more, and interrupt the source: anyone who waits for it, or will, fails with this. */
+  /**
+   * Call the source no more, and interrupt it: calls that wait for it, now or later, fail with this
+   * exception.
+   */
   void close(LemanException failure) {
     Asking asked;
     synchronized (this) {
@@ -96,7 +98,7 @@ final class Tokens {
     }
   }
 
-  /** The asking that is under way, or a new one. */
+  /** Return the running request to the source, or start one. */
   private Asking ask(ExecutorService pool) {
     if (closed != null) {
       throw closed;
@@ -109,7 +111,7 @@ final class Tokens {
     return asking;
   }
 
-  /** The source at work, for all calls that wait for it. */
+  /** A running request to the source, for all calls that wait for it. */
   private final class Asking implements Runnable {
     private final CompletableFuture<String> told = new CompletableFuture<>();
     private Future<?> thread;
@@ -153,7 +155,7 @@ final class Tokens {
     String found;
     try {
       found = source.token();
-    } catch (Throwable failure) { // an error, too: calls wait for the end of this
+    } catch (Throwable failure) { // also an Error: calls wait for the outcome
       throw failed(failure);
     }
     if (found == null) {
@@ -163,7 +165,7 @@ final class Tokens {
     return checked(found);
   }
 
-  /** The token, which no message shows; refused where no call can carry it. */
+  /** Check a token: throws, without showing it, if no call can carry it. */
   private static String checked(String token) {
     if (token == null || !token.chars().allMatch(letter -> letter > ' ' && letter < 0x7f)) {
       throw Addresses.refused(

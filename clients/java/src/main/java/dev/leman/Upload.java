@@ -10,8 +10,8 @@ import java.time.Duration;
 import java.util.function.Supplier;
 
 /**
- * A call that is sent a stream and answers once. It is sent no more than its transport takes. Used
- * by one thread.
+ * A call that sends a stream and receives one response. It buffers no more than its transport
+ * accepts. Used by one thread.
  */
 final class Upload<Q, A> implements AutoCloseable {
   private final ClientCall<Q, A> call;
@@ -21,21 +21,21 @@ final class Upload<Q, A> implements AutoCloseable {
   private Status status;
   private Metadata trailers;
 
-  /** What sends the messages of one attempt. */
+  /** Sends the messages of one attempt. */
   @FunctionalInterface
   interface Attempt<A> {
-    /** Send all, and wait for the answer; null: it cannot be sent again. */
+    /** Send everything and wait for the response; null if the source cannot be read again. */
     A send();
   }
 
-  /** The services want no more of this stream: {@link #finish} tells why. */
+  /** The services accept no more messages of this stream: {@link #finish} throws the cause. */
   static final class Ended extends RuntimeException {
     private static final long serialVersionUID = 1L;
   }
 
   Upload(Connections connections, MethodDescriptor<Q, A> method) {
     this.connections = connections;
-    connections.token(null); // which endpoints are asked with, no longer than they take to answer
+    connections.token(null); // the search for endpoints sends the token
     if (!connections.settle(Endpoints.atLeast(connections.patience().left()))) {
       throw new LemanException(Status.Code.UNAVAILABLE, "", "none of the endpoints answers", null);
     }
@@ -68,9 +68,10 @@ final class Upload<Q, A> implements AutoCloseable {
   }
 
   /**
-   * Make attempts at an upload until one is through, as long as the services are away, or full.
+   * Make attempts at an upload until one succeeds, while the services are unavailable or at their
+   * limit.
    *
-   * @param none what it fails with where not even the first attempt has something to send
+   * @param none the error if even the first attempt has nothing to send
    */
   static <A> A repeated(
       Connections connections,
@@ -101,9 +102,7 @@ final class Upload<Q, A> implements AutoCloseable {
     private String last = "";
   }
 
-  /**
-   * Send a message once there is room for it; fails with {@link Ended} where the call has ended.
-   */
+  /** Send a message when there is room for it; throws {@link Ended} if the call has ended. */
   void send(Q message) {
     synchronized (lock) {
       while (status == null && !call.isReady()) {
@@ -116,12 +115,12 @@ final class Upload<Q, A> implements AutoCloseable {
     call.sendMessage(message);
   }
 
-  /** Say that this was all. */
+  /** End the stream of messages. */
   void end() {
     call.halfClose();
   }
 
-  /** Wait for the answer. */
+  /** Wait for the response. */
   A finish(Tokenized tokens) {
     synchronized (lock) {
       while (status == null) {
@@ -139,7 +138,7 @@ final class Upload<Q, A> implements AutoCloseable {
     throw connections.explain(new StatusRuntimeException(failed, trailers));
   }
 
-  /** End the call; what was not sent whole changes nothing. */
+  /** End the call; an incomplete upload changes nothing. */
   @Override
   public void close() {
     call.cancel("the caller has ended", null);

@@ -6,9 +6,8 @@ import dev.leman.v1.VerifyDatabaseResponse;
 import java.util.NoSuchElementException;
 
 /**
- * What was looked at, part by part; the last part has no resume token. It continues where it was
- * over restarts of the services and cuts of the connection. Used by one thread; closing it ends the
- * call.
+ * Reports what was checked, part by part; the last part has no resume token. If the services
+ * restart or the connection breaks, it continues. Used by one thread; closing it ends the call.
  */
 public final class Verification implements IteratorPublisher.Source<VerifyDatabaseResponse> {
   private final Connections connections;
@@ -52,7 +51,7 @@ public final class Verification implements IteratorPublisher.Source<VerifyDataba
     return part;
   }
 
-  /** End it. */
+  /** End the verification. */
   @Override
   public void close() {
     held = null;

@@ -17,28 +17,28 @@ import java.util.List;
 import java.util.Map;
 import java.util.concurrent.CompletableFuture;
 
-/** A materialized view of a database. */
+/** A handle for a materialized view of a database. */
 public final class View extends Relation {
   View(Connections connections, String database, String name, RequestId requestId) {
     super(connections, database, name, requestId);
   }
 
   /**
-   * The same view, whose next change is made under this id: once, however often it is asked for,
-   * also by another process after this one died. Take an id for each change; the same one with
-   * another change is refused.
+   * Return a handle whose next change carries this request id. The services apply changes with
+   * equal ids once, so another process can retry a change, for example after this one died. Use a
+   * new id for each change: if an id is used again for a different change, the call is refused.
    */
   public View withRequestId(String id) {
     Arguments.given("id", id);
     return new View(connections, database, name, RequestId.of(id));
   }
 
-  /** The view as it is. */
+  /** Return the view's current definition and state. */
   public MaterializedView describe() {
     return Futures.get(describeAsync());
   }
 
-  /** As {@link #describe}. */
+  /** Like {@link #describe}. */
   public CompletableFuture<MaterializedView> describeAsync() {
     GetMaterializedViewRequest request =
         GetMaterializedViewRequest.newBuilder().setView(ref()).build();
@@ -48,34 +48,34 @@ public final class View extends Relation {
         GetMaterializedViewResponse::getView);
   }
 
-  /** Begin to bring the view to the latest version of its source. */
+  /** Start a job that refreshes the view to the latest version of its source. */
   public JobHandle refresh() {
     return refresh(RefreshOptions.usual());
   }
 
-  /** As {@link #refresh()}. */
+  /** Like {@link #refresh()}. */
   public JobHandle refresh(RefreshOptions options) {
     return Futures.get(refreshAsync(options));
   }
 
-  /** As {@link #refresh()}. */
+  /** Like {@link #refresh()}. */
   public CompletableFuture<JobHandle> refreshAsync() {
     return refreshAsync(RefreshOptions.usual());
   }
 
-  /** As {@link #refresh(RefreshOptions)}. */
+  /** Like {@link #refresh(RefreshOptions)}. */
   public CompletableFuture<JobHandle> refreshAsync(RefreshOptions options) {
     Arguments.given("options", options);
     CreateJobRequest.Builder request = options.job().setRefresh(options.told().setView(ref()));
     return begin(request);
   }
 
-  /** What a refresh would do, and why. Changes nothing. */
+  /** Return what a refresh would do, and why, without running it. */
   public ExplainRefreshResponse plan(RefreshOptions options) {
     return Futures.get(planAsync(options));
   }
 
-  /** As {@link #plan}. */
+  /** Like {@link #plan}. */
   public CompletableFuture<ExplainRefreshResponse> planAsync(RefreshOptions options) {
     Arguments.given("options", options);
     ExplainRefreshRequest request =
@@ -84,14 +84,14 @@ public final class View extends Relation {
   }
 
   /**
-   * Give function columns other registered functions, {@code name@version}; they read what they
-   * read before.
+   * Change the functions of the view's columns to other registered functions, {@code name@version},
+   * with the same inputs.
    */
   public MaterializedView alter(Map<String, String> functions) {
     return Futures.get(alterAsync(functions));
   }
 
-  /** As {@link #alter}. */
+  /** Like {@link #alter}. */
   public CompletableFuture<MaterializedView> alterAsync(Map<String, String> functions) {
     Arguments.given("functions", functions);
     List<ViewFunction> wanted =

@@ -7,7 +7,7 @@ import dev.leman.v1.ViewFunction;
 import dev.leman.v1.ViewQuery;
 import java.util.List;
 
-/** What a view holds: a query over one table or view. */
+/** The query of a view over one table or view. */
 public final class ViewDefinition {
   private final ViewQuery told;
 
@@ -22,7 +22,7 @@ public final class ViewDefinition {
         ViewQuery.newBuilder().setSource(TableRef.newBuilder().setTable(source)).build());
   }
 
-  /** The source lies in another database. */
+  /** The source is in another database. */
   public ViewDefinition from(String database) {
     Arguments.given("database", database);
     ViewQuery.Builder changed = told.toBuilder();
@@ -41,8 +41,8 @@ public final class ViewDefinition {
   }
 
   /**
-   * A column made by a SQL expression over the source's columns; without {@link #columns} it is the
-   * only one.
+   * Add a column that a SQL expression over the source's columns computes. Without {@link
+   * #columns}, the view then has only the columns that are added so.
    */
   public ViewDefinition sql(String name, String expression) {
     Arguments.given("name", name);
@@ -54,8 +54,8 @@ public final class ViewDefinition {
   }
 
   /**
-   * A column made by a registered function, {@code name@version}, from these columns; none: as it
-   * names them itself.
+   * Add a column that a registered function, {@code name@version}, computes from these columns; if
+   * none are given, from those that its definition names.
    */
   public ViewDefinition function(String name, String nameAndVersion, String... inputs) {
     Arguments.given("name", name);
@@ -70,23 +70,23 @@ public final class ViewDefinition {
     return new ViewDefinition(told.toBuilder().addFunctions(function).build());
   }
 
-  /** Only rows for which this SQL condition is true. */
+  /** Keep only rows for which this SQL condition is true. */
   public ViewDefinition where(String condition) {
     Arguments.given("condition", condition);
     return new ViewDefinition(told.toBuilder().setWhere(condition).build());
   }
 
-  /** In a random order, the same for the same seed. */
+  /** Put the rows in a random order, which is the same for equal seeds. */
   public ViewDefinition shuffle(long seed) {
     return new ViewDefinition(told.toBuilder().setShuffleSeed(seed).build());
   }
 
-  /** At most so many rows. */
+  /** Keep at most this number of rows. */
   public ViewDefinition limit(long rows) {
     return new ViewDefinition(told.toBuilder().setLimit(rows).build());
   }
 
-  /** Leave out so many rows. */
+  /** Skip this number of rows. */
   public ViewDefinition offset(long rows) {
     return new ViewDefinition(told.toBuilder().setOffset(rows).build());
   }

@@ -26,7 +26,7 @@ import org.apache.arrow.vector.ipc.message.ArrowRecordBatch;
 import org.apache.arrow.vector.ipc.message.IpcOption;
 import org.apache.arrow.vector.ipc.message.MessageSerializer;
 
-/** One client's stream: answers each of its batches, in order, by a thread of its own. */
+/** The stream of one client: computes its batches in order, in a thread of its own. */
 final class Exchange implements StreamObserver<FlightData> {
   private static final Status STOPS =
       Status.UNAVAILABLE.withDescription(
@@ -136,7 +136,7 @@ final class Exchange implements StreamObserver<FlightData> {
   }
 
   private static FlightData.Builder encoded(FieldVector values) throws IOException {
-    VectorSchemaRoot answer = new VectorSchemaRoot(List.of(values)); // closed by who gave them
+    VectorSchemaRoot answer = new VectorSchemaRoot(List.of(values)); // closed by their owner
     try (ArrowRecordBatch batch = new VectorUnloader(answer).getRecordBatch()) {
       Outbox body = new Outbox(Math.toIntExact(batch.computeBodyLength()));
       MessageSerializer.writeBatchBuffers(new WriteChannel(body), batch);
@@ -166,7 +166,7 @@ final class Exchange implements StreamObserver<FlightData> {
     return Value.newBuilder().setStringValue(text).build();
   }
 
-  /** Send a message once the client takes one. */
+  /** Send a message when the client accepts one. */
   private void send(FlightData.Builder message) throws IOException {
     synchronized (readiness) {
       while (!client.isReady() && !client.isCancelled()) {

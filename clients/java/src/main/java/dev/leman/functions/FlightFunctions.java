@@ -27,8 +27,8 @@ import org.apache.arrow.flight.impl.FlightServiceGrpc;
 import org.apache.arrow.memory.BufferAllocator;
 
 /**
- * The Flight service of a server. It is made of gRPC: arrow-java's own server frees a batch while a
- * function still reads it, where the client goes away.
+ * The Flight service of a server. It uses gRPC directly, because arrow-java's own server frees a
+ * batch that a function still reads when the client disconnects.
  */
 final class FlightFunctions extends FlightServiceGrpc.FlightServiceImplBase {
   static final String PROTOCOL = "leman.function.v1";
@@ -52,13 +52,13 @@ final class FlightFunctions extends FlightServiceGrpc.FlightServiceImplBase {
     this.memory = memory;
   }
 
-  /** Have each stream end once the batch at work is answered. */
+  /** Let each stream end after the batch that is being computed. */
   void stop() {
     stopping = true;
     open.forEach(Exchange::stop);
   }
 
-  /** Whether all streams have ended: none stays but of a function that ignores an interrupt. */
+  /** Wait until all streams have ended, except those of functions that ignore an interrupt. */
   boolean awaitEnd() throws InterruptedException {
     try {
       ends.awaitAdvanceInterruptibly(ends.arrive(), 1, TimeUnit.SECONDS);
@@ -110,7 +110,7 @@ final class FlightFunctions extends FlightServiceGrpc.FlightServiceImplBase {
     ends.arriveAndDeregister();
   }
 
-  /** The function that a descriptor means. */
+  /** Return the function that a descriptor names. */
   ServedFunction find(FlightDescriptor descriptor) {
     Struct.Builder told = Struct.newBuilder();
     try {

@@ -3,8 +3,8 @@ package dev.leman.functions;
 import dev.leman.internal.Arguments;
 
 /**
- * What went wrong with a batch, with a type that the rules of an error policy name. Of any other
- * exception the type is the name of its class, without the package.
+ * An error of a batch with a type, which rules of an error policy can match. The type of any other
+ * exception is the name of its class, without the package.
  */
 public final class FunctionException extends Exception {
   private static final long serialVersionUID = 1L;
@@ -13,8 +13,8 @@ public final class FunctionException extends Exception {
   /**
    * An error.
    *
-   * @param type what an error policy calls it, such as {@code ValueError}
-   * @param message what was wrong; null: it does not say
+   * @param type the name for error policies, such as {@code ValueError}
+   * @param message what was wrong; may be null
    */
   public FunctionException(String type, String message) {
     super(message);
@@ -22,7 +22,7 @@ public final class FunctionException extends Exception {
     this.type = type;
   }
 
-  /** What an error policy calls it. */
+  /** The name for error policies. */
   public String type() {
     return type;
   }

@@ -27,9 +27,9 @@ import org.apache.arrow.memory.RootAllocator;
 /**
  * Serves functions that compute columns of Leman, over Arrow Flight.
  *
- * <p>Once it runs, a function is registered by its address, and its columns are those of any other
- * function: checkpoints, error policy, time limits. Several streams are computed at once, each by a
- * thread of its own.
+ * <p>Start it, then register a function with the server's address. Its columns have checkpoints, an
+ * error policy and time limits like those of any other function. The server computes several
+ * streams concurrently, each in a thread of its own.
  */
 public final class FunctionServer implements AutoCloseable {
   private static final AtomicInteger SERVERS = new AtomicInteger();
@@ -51,7 +51,7 @@ public final class FunctionServer implements AutoCloseable {
                   new InetSocketAddress(built.host, built.port), built.credentials())
               .executor(pool)
               .maxInboundMessageSize(Integer.MAX_VALUE)
-              .permitKeepAliveTime(5, TimeUnit.SECONDS) // callers ask every ten
+              .permitKeepAliveTime(5, TimeUnit.SECONDS) // callers send pings every ten seconds
               .permitKeepAliveWithoutCalls(true)
               .intercept(new TokenCheck(built.allows))
               .addService(service)
@@ -64,12 +64,12 @@ public final class FunctionServer implements AutoCloseable {
     }
   }
 
-  /** Begin a server. */
+  /** Build a server. */
   public static Builder builder() {
     return new Builder();
   }
 
-  /** The port that it listens at. */
+  /** The port that it listens on. */
   public int port() {
     return server.getPort();
   }
@@ -80,8 +80,8 @@ public final class FunctionServer implements AutoCloseable {
   }
 
   /**
-   * Stop: batches that are being computed are answered, as long as the grace lasts, and clients are
-   * sent to other instances. Its threads have ended then, but those of functions that ignore an
+   * Stop: finish the batches that are being computed, up to the grace period, and tell clients to
+   * use other instances. Then all threads have ended, except those of functions that ignore an
    * interrupt.
    */
   @Override
@@ -90,7 +90,7 @@ public final class FunctionServer implements AutoCloseable {
     service.stop();
     try {
       if (!server.awaitTermination(grace.toMillis(), TimeUnit.MILLISECONDS)) {
-        server.shutdownNow(); // interrupts the functions that are left
+        server.shutdownNow(); // interrupts the remaining functions
       }
       if (service.awaitEnd()) {
         memory.close();
@@ -103,7 +103,7 @@ public final class FunctionServer implements AutoCloseable {
     }
   }
 
-  /** What a server is made by. Null is refused as INVALID_ARGUMENT, with the argument's name. */
+  /** Builds a server. Null arguments are refused as INVALID_ARGUMENT, with the argument's name. */
   public static final class Builder {
     private final Map<String, ServedFunction> functions = new LinkedHashMap<>();
     private String host = "127.0.0.1";
@@ -117,9 +117,9 @@ public final class FunctionServer implements AutoCloseable {
     private Builder() {}
 
     /**
-     * Serve a function, too.
+     * Serve a function.
      *
-     * @throws IllegalArgumentException where there is one of its name
+     * @throws IllegalArgumentException if there is already one with its name
      */
     public Builder add(ServedFunction function) {
       Arguments.given("function", function);
@@ -129,20 +129,20 @@ public final class FunctionServer implements AutoCloseable {
       return this;
     }
 
-    /** Listen at this name or address of the machine: this machine alone, unless it is given. */
+    /** The name or address to listen on; by default only this machine can reach the server. */
     public Builder host(String host) {
       Arguments.given("host", host);
       this.host = host;
       return this;
     }
 
-    /** Where to listen; 0: at any free port. 7815, unless it is given. */
+    /** The port; 0: any free port. The default is 7815. */
     public Builder port(int port) {
       this.port = port;
       return this;
     }
 
-    /** Serve callers that show this token, and refuse all others. */
+    /** Accept only callers that send this token. */
     public Builder token(String token) {
       Arguments.given("token", token);
       if (token.isEmpty()) {
@@ -154,7 +154,7 @@ public final class FunctionServer implements AutoCloseable {
           shown -> MessageDigest.isEqual(known, shown.getBytes(StandardCharsets.UTF_8)));
     }
 
-    /** Serve callers whose token is allowed; it is asked about an empty one where none is shown. */
+    /** Accept callers whose token is allowed; the token is empty if a caller sends none. */
     public Builder tokenCheck(Predicate<String> allows) {
       Arguments.given("allows", allows);
       this.allows = allows;
@@ -162,8 +162,8 @@ public final class FunctionServer implements AutoCloseable {
     }
 
     /**
-     * Serve over TLS, with a certificate and its key (PEM). The files may be renewed in place: new
-     * connections find the new ones.
+     * Serve with TLS, with a certificate and its key (PEM). You can renew the files in place: new
+     * connections use the new files.
      */
     public Builder tls(Path cert, Path key) {
       Arguments.given("cert", cert);
@@ -174,7 +174,8 @@ public final class FunctionServer implements AutoCloseable {
     }
 
     /**
-     * Serve callers with a certificate only, signed by one of these (PEM), which may be renewed.
+     * Accept only callers with a certificate that was signed by one of these (PEM), which you can
+     * renew.
      */
     public Builder clientAuthority(Path authority) {
       Arguments.given("authority", authority);
@@ -182,14 +183,14 @@ public final class FunctionServer implements AutoCloseable {
       return this;
     }
 
-    /** How long functions hold up {@link FunctionServer#close}: half a minute, unless given. */
+    /** How long {@link FunctionServer#close} waits for functions; the default is half a minute. */
     public Builder grace(Duration grace) {
       Arguments.given("grace", grace);
       this.grace = grace;
       return this;
     }
 
-    /** Serve. */
+    /** Start the server. */
     public FunctionServer start() throws IOException {
       return new FunctionServer(this);
     }

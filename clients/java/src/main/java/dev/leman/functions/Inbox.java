@@ -15,8 +15,8 @@ import java.util.function.IntConsumer;
 import org.apache.arrow.flight.impl.Flight.FlightData;
 
 /**
- * What a client sends, as one Arrow IPC stream. It asks for a message when one is taken: one is
- * read while another one is computed.
+ * The messages of a client as one Arrow IPC stream. It requests a message when one is taken: so the
+ * next one is read while one is computed.
  */
 final class Inbox implements ReadableByteChannel {
   private static final int CONTINUATION = 0xFFFFFFFF;
@@ -38,12 +38,12 @@ final class Inbox implements ReadableByteChannel {
     received.add(END);
   }
 
-  /** Let reading fail, once what came before is read. */
+  /** Let reading fail, after the messages that arrived before. */
   void fail(Status status) {
     received.add(status);
   }
 
-  /** The next message; null: there are no more. */
+  /** Return the next message; null after the last one. */
   FlightData take() throws IOException {
     try {
       Object next = received.take();
@@ -62,7 +62,7 @@ final class Inbox implements ReadableByteChannel {
     }
   }
 
-  /** Have a message read as part of the stream. */
+  /** Prepend a message to the stream. */
   void open(FlightData message) {
     ByteString header = message.getDataHeader();
     if (!header.isEmpty()) {

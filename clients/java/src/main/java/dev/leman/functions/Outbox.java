@@ -5,7 +5,7 @@ import com.google.protobuf.UnsafeByteOperations;
 import java.nio.ByteBuffer;
 import java.nio.channels.WritableByteChannel;
 
-/** The body of a message, as it is written: of a size that is known before. */
+/** The body of a message, whose size is known before it is written. */
 final class Outbox implements WritableByteChannel {
   private final ByteBuffer bytes;
 
@@ -31,6 +31,6 @@ final class Outbox implements WritableByteChannel {
 
   @Override
   public void close() {
-    // nothing is held
+    // holds no resources
   }
 }

@@ -22,16 +22,17 @@ import org.apache.arrow.vector.types.pojo.Schema;
 
 /** A function that a {@link FunctionServer} serves: its parameters, and the type of its values. */
 public final class ServedFunction {
-  /** What computes a value for each row of a batch. */
+  /** Computes a value for each row of a batch. */
   @FunctionalInterface
   public interface Compute {
     /**
-     * Compute the values of a batch. It is called by several threads at once, for one client by one
-     * after the other, and interrupted when the client goes away.
+     * Compute the values of a batch. It is called concurrently for several clients, and one batch
+     * after the other for each client. It is interrupted when the client disconnects.
      *
      * @param inputs the rows, valid until it returns
-     * @param values where the values go; a row that is not set is NULL. Of a struct or a vector the
-     *     row has to be set as well as what is in it: {@code setIndexDefined}, {@code setNotNull}
+     * @param values receives the values; a row that is not set is NULL. For a struct or a vector,
+     *     set the row itself as well as what it contains: {@code setIndexDefined}, {@code
+     *     setNotNull}
      * @throws Exception what is wrong with the batch, see {@link FunctionException}
      */
     void compute(VectorSchemaRoot inputs, FieldVector values) throws Exception;
@@ -62,13 +63,13 @@ public final class ServedFunction {
     }
   }
 
-  /** Begin a function with its name. */
+  /** Build a function with this name. */
   public static Builder named(String name) {
     Arguments.given("name", name);
     return new Builder(name);
   }
 
-  /** What it says of itself. */
+  /** The description that the server sends to clients. */
   Struct described() {
     return Struct.newBuilder()
         .putFields("function", text(name))
@@ -87,12 +88,15 @@ public final class ServedFunction {
     return Base64.getEncoder().encodeToString(Schemas.write(schema).toByteArray());
   }
 
-  /** The schema of its answers, which says whose they are. */
+  /** The schema of its results, which names the function and its version. */
   Schema answers() {
     return new Schema(List.of(output), Map.of("leman.function", name, "leman.version", version));
   }
 
-  /** Refuse batches of a schema: names are the caller's, order and types are the function's. */
+  /**
+   * Throw if the function cannot compute batches of a schema. The caller may use any names, but
+   * order and types must match.
+   */
   void check(Schema schema) {
     List<Field> sent = schema.getFields();
     boolean fits = sent.size() == inputs.size();
@@ -129,7 +133,7 @@ public final class ServedFunction {
         .collect(Collectors.joining(", "));
   }
 
-  /** Compute the values of a batch, which the caller closes. */
+  /** Compute the values of a batch; the caller closes them. */
   FieldVector values(VectorSchemaRoot batch, BufferAllocator memory) throws Exception {
     FieldVector values = output.createVector(memory);
     try {
@@ -148,8 +152,8 @@ public final class ServedFunction {
   }
 
   /**
-   * Refuse values inside of a NULL: the function set them, and left out that there is a struct or a
-   * vector around them, so that they would be lost without a word.
+   * Throw if a NULL struct or vector contains values. The function set them but did not mark the
+   * struct or vector itself as set, so they would be lost silently.
    */
   private static void checkSet(FieldVector vector) {
     int size = vector instanceof FixedSizeListVector list ? list.getListSize() : 1;
@@ -180,7 +184,9 @@ public final class ServedFunction {
             row);
   }
 
-  /** What a function is made by. Null is refused as INVALID_ARGUMENT, with the argument's name. */
+  /**
+   * Builds a function. Null arguments are refused as INVALID_ARGUMENT, with the argument's name.
+   */
   public static final class Builder {
     private final String name;
     private final List<Field> inputs = new ArrayList<>();
@@ -192,14 +198,14 @@ public final class ServedFunction {
       this.name = name;
     }
 
-    /** Its next parameter. */
+    /** Add a parameter. */
     public Builder input(String name, ArrowType type) {
       Arguments.given("name", name);
       Arguments.given("type", type);
       return input(new Field(name, FieldType.nullable(type), null));
     }
 
-    /** Its next parameter, where that is nested or has metadata. */
+    /** Add a parameter whose type is nested or has metadata. */
     public Builder input(Field field) {
       Arguments.given("field", field);
       inputs.add(field);
@@ -212,7 +218,7 @@ public final class ServedFunction {
       return output(new Field("value", FieldType.nullable(type), null));
     }
 
-    /** The type of its values, where that is nested or has metadata. */
+    /** The type of its values, if it is nested or has metadata. */
     public Builder output(Field field) {
       Arguments.given("field", field);
       output = new Field("value", field.getFieldType(), field.getChildren());
@@ -220,8 +226,8 @@ public final class ServedFunction {
     }
 
     /**
-     * Its version, in place of that of its code: the digest of the jar, or of the class file, that
-     * has it. Leman takes values of another version for others.
+     * The version. By default it is a digest of the code: of the jar, or of the class file, that
+     * contains the function. Leman treats values of another version as stale.
      */
     public Builder version(String version) {
       Arguments.given("version", version);
@@ -229,7 +235,7 @@ public final class ServedFunction {
       return this;
     }
 
-    /** What it computes, in words. */
+    /** A description of what it computes. */
     public Builder description(String description) {
       Arguments.given("description", description);
       this.description = description;
@@ -237,9 +243,9 @@ public final class ServedFunction {
     }
 
     /**
-     * The function.
+     * Return the function.
      *
-     * @throws IllegalArgumentException where something is missing, or is no version
+     * @throws IllegalArgumentException if something is missing, or the version is invalid
      */
     public ServedFunction computedBy(Compute compute) {
       Arguments.given("compute", compute);

@@ -7,7 +7,7 @@ import io.grpc.ServerInterceptor;
 import io.grpc.Status;
 import java.util.function.Predicate;
 
-/** Refuses calls without a token that is allowed. */
+/** Refuses calls whose token is not allowed. */
 final class TokenCheck implements ServerInterceptor {
   private static final Metadata.Key<String> AUTHORIZATION =
       Metadata.Key.of("authorization", Metadata.ASCII_STRING_MARSHALLER);

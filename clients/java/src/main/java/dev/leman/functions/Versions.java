@@ -12,13 +12,13 @@ import java.security.MessageDigest;
 import java.security.NoSuchAlgorithmException;
 import java.util.HexFormat;
 
-/** Versions that are made of code. */
+/** Derives versions from code. */
 final class Versions {
   private static final int DIGITS = 12;
 
   private Versions() {}
 
-  /** The first digits of the SHA-256 of the jar that has an object's code, or of the class file. */
+  /** Return the first digits of the SHA-256 of the jar, or class file, with an object's code. */
   static String of(Object code) {
     Class<?> type = code.getClass();
     try (InputStream content = content(type)) {

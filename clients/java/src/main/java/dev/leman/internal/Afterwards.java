@@ -4,14 +4,14 @@ import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 
 /**
- * What is done when something is over, once, unless it was taken back by then. What is added later
- * is done at once.
+ * Actions that run once when something is over, unless they are withdrawn before. An action that is
+ * added later runs at once.
  */
 public final class Afterwards {
   private final Set<Runnable> acts = ConcurrentHashMap.newKeySet();
   private volatile boolean over;
 
-  /** Have something quick done. */
+  /** Add a quick action. */
   public void add(Runnable act) {
     acts.add(act);
     if (over && takeBack(act)) {
@@ -19,16 +19,16 @@ public final class Afterwards {
     }
   }
 
-  /** It is not to be done any more; false: it was, or is now. */
+  /** Withdraw an action; returns false if it has run, or is running. */
   public boolean takeBack(Runnable act) {
     return acts.remove(act);
   }
 
   /**
-   * It is over: do all of it.
+   * Run all actions.
    *
-   * @throws RuntimeException what the first one threw that did, or its Error; the others are done
-   *     all the same
+   * @throws RuntimeException the exception or Error of the first action that failed; the others run
+   *     regardless
    */
   public void run() {
     over = true;

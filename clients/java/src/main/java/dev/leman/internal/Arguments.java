@@ -12,14 +12,14 @@ import java.util.Arrays;
 import java.util.Collection;
 import java.util.Map;
 
-/** Arguments of public calls, which are looked at before anything is done. */
+/** Checks arguments of public methods. */
 public final class Arguments {
   private Arguments() {}
 
   /**
-   * Refuse null, and an array, a collection or a map that has null in it.
+   * Throw for null, and for an array, a collection or a map that contains null.
    *
-   * @throws LemanException INVALID_ARGUMENT, which names the argument
+   * @throws LemanException INVALID_ARGUMENT, with the argument's name
    */
   public static void given(String name, Object value) {
     if (value == null) {
@@ -31,9 +31,9 @@ public final class Arguments {
   }
 
   /**
-   * Refuse a time that is null, or negative.
+   * Throw for a time that is null or negative.
    *
-   * @throws LemanException INVALID_ARGUMENT, which names the argument
+   * @throws LemanException INVALID_ARGUMENT, with the argument's name
    */
   public static void notNegative(String name, Duration time) {
     given(name, time);
@@ -43,9 +43,9 @@ public final class Arguments {
   }
 
   /**
-   * Refuse a number below 0.
+   * Throw for a negative number.
    *
-   * @throws LemanException INVALID_ARGUMENT, which names the argument
+   * @throws LemanException INVALID_ARGUMENT, with the argument's name
    */
   public static void notNegative(String name, long number) {
     if (number < 0) {
@@ -54,9 +54,9 @@ public final class Arguments {
   }
 
   /**
-   * Refuse a text that is null, or empty.
+   * Throw for a text that is null or empty.
    *
-   * @throws LemanException INVALID_ARGUMENT, which names the argument
+   * @throws LemanException INVALID_ARGUMENT, with the argument's name
    */
   public static void notEmpty(String name, String text) {
     given(name, text);

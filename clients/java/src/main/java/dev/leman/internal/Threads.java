@@ -12,15 +12,15 @@ import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicInteger;
 
 /**
- * Makes the daemon threads of executors, and waits for their end: an executor is terminated an
- * instant before its last thread has ended.
+ * Makes the daemon threads of executors, and waits until they have ended: an executor is terminated
+ * shortly before its last thread has ended.
  */
 public final class Threads implements ThreadFactory {
   private final String name;
   private final AtomicInteger numbers = new AtomicInteger();
   private final Set<Thread> made = ConcurrentHashMap.newKeySet();
 
-  /** Its threads are called {@code name-1} and so on. */
+  /** Create threads with the names {@code name-1} and so on. */
   public Threads(String name) {
     this.name = name;
   }
@@ -35,8 +35,8 @@ public final class Threads implements ThreadFactory {
   }
 
   /**
-   * An executor that loses nothing: once the other one takes no more, its caller's thread does the
-   * work. What ends calls goes here, so that anyone who waits for an end is told of it.
+   * Return an executor that loses no work: when the other one rejects it, the calling thread runs
+   * it. Use it for what ends calls, so that everyone who waits for them is notified.
    */
   public static Executor lasting(Executor executor) {
     return work -> {
@@ -49,7 +49,7 @@ public final class Threads implements ThreadFactory {
             });
       } catch (RejectedExecutionException ended) {
         if (begun.get()) {
-          throw ended; // the work was done in this thread, and another executor has refused it
+          throw ended; // the work ran in this thread, and threw this itself
         }
         work.run();
       }
@@ -57,9 +57,9 @@ public final class Threads implements ThreadFactory {
   }
 
   /**
-   * Wait until every thread has ended, but the calling one.
+   * Wait until every thread has ended, except the calling one.
    *
-   * @return false: some are left after this time
+   * @return false if some are left after this time
    */
   public boolean join(Duration atMost) throws InterruptedException {
     long end = System.nanoTime() + atMost.toNanos();
@@ -75,8 +75,8 @@ public final class Threads implements ThreadFactory {
   }
 
   /**
-   * End an executor of these threads: what they work at may end within this time, is interrupted
-   * then, and has as much time again.
+   * Shut down an executor of these threads. Its work may run on for this time, is then interrupted,
+   * and has the same time again to end.
    */
   public void end(ExecutorService executor, Duration each) throws InterruptedException {
     executor.shutdown();

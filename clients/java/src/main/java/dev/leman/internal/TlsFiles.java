@@ -30,12 +30,12 @@ import javax.net.ssl.X509ExtendedKeyManager;
 import javax.net.ssl.X509ExtendedTrustManager;
 
 /**
- * Certificates as their files (PEM) have them now, for the sides of TLS in this library; no part of
- * its public surface.
+ * Certificates from PEM files that may change; for clients and servers of this library, not part of
+ * its public API.
  *
- * <p>The files may be replaced at any time: they are looked at when a connection is made, once a
- * second at most. While they cannot be used, or do not fit one another, as one is replaced and
- * another is not yet, what was there before holds.
+ * <p>You can replace the files at any time: they are reread when a connection is made, at most once
+ * a second. While they are invalid or do not match each other, because only some of them have been
+ * replaced, the previous contents stay in use.
  */
 public final class TlsFiles {
   private static final long LOOK_AGAIN_AFTER = Duration.ofSeconds(1).toNanos();
@@ -47,7 +47,7 @@ public final class TlsFiles {
   private Content before;
   private long looked = System.nanoTime();
 
-  /** Where the files are; null: there is no such file. The chain goes with its key. */
+  /** The paths of the files; null if there is no such file. The chain needs its key. */
   public TlsFiles(Path authority, Path chain, Path key) throws IOException {
     this.authority = authority;
     this.chain = chain;
@@ -56,12 +56,12 @@ public final class TlsFiles {
     before = content;
   }
 
-  /** Shows the certificate. */
+  /** Supplies the certificate. */
   public X509ExtendedKeyManager keys() {
     return new Keys();
   }
 
-  /** Believes what the authority signed. */
+  /** Trusts certificates that the authority signed. */
   public X509ExtendedTrustManager trust() {
     return new Trust();
   }
@@ -76,13 +76,16 @@ public final class TlsFiles {
           content = found;
         }
       } catch (IOException notYet) {
-        // what was there before holds
+        // keep the previous contents
       }
     }
     return content;
   }
 
-  /** What a handshake began with: its chain and its key are asked for one after the other. */
+  /**
+   * Return the contents with which a handshake started: it requests the chain and the key one after
+   * the other.
+   */
   private synchronized Content of(String alias) {
     return before.alias().equals(alias) ? before : content;
   }

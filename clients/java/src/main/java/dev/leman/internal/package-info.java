@@ -1,2 +1,5 @@
-/** What packages of this library share; programs do not use it, and it may change at any time. */
+/**
+ * Internal classes that packages of this library share. They may change at any time: do not use
+ * them in programs.
+ */
 package dev.leman.internal;
